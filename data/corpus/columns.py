@@ -141,14 +141,6 @@ def language_of_column(
     return tag if are_sentences(texts) and not is_other else None
 
 
-def _is_mislabelled(name: str, cells: Sequence[Any]) -> bool:
-    """Returns whether a column that was not read has texts and a tag of two letters, which hardly names anything
-    else."""
-    first = re.split("[-_]", name.lower())[0]
-    given = [cell for cell in cells if cell]
-    return len(first) == 2 and first not in _OTHER_THINGS and 2 * sum(map(is_text, given)) > len(given)
-
-
 # ---- Captions ----
 
 
@@ -314,9 +306,8 @@ def text_columns(
     others = [name for name in tags if name not in found.values() and any(samples[name])]
     if found and (others or any(not tag_in(name)[1] for name in found.values())):
         read_as = enumeration([f"{name!r} as {tag}" for tag, name in found.items()])
-        level = logging.WARNING if any(_is_mislabelled(name, samples[name]) for name in others) else logging.INFO
         not_read = f"; not from {_quoted(others)}, by their cells" if others else ""
-        logger.log(level, "texts are read from %s%s", read_as, not_read)
+        logger.log(logging.WARNING if others else logging.INFO, "texts are read from %s%s", read_as, not_read)
     if others and not found and at_least == 1:
         raise CorpusError(
             f"no column holds captions: by their cells, {_quoted(others)} are not texts in the languages of their "

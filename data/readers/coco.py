@@ -8,6 +8,7 @@ error.
 """
 
 import csv
+import io
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, groupby
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from datasets import Dataset
@@ -23,7 +24,7 @@ from datasets import Dataset
 from ...utils.errors import CorpusError
 from ..benchmarks import Benchmark, find_benchmark
 from ..corpus.captions import enumeration
-from ..corpus.text_files import read_json, read_lines, read_texts
+from ..corpus.text_files import open_plain, read_json, read_lines, read_texts
 from . import CORPUS, Record, identifier_of, image_path, task_dataset, text_of
 from .multi30k import load_multi30k
 
@@ -43,6 +44,7 @@ _LANGUAGES = {"coco": "en", "stair": "ja", "coco-cn": "zh", "korean": "ko", "yj"
 _MULE_IMAGES, _MULE_SEED = 1_000, 0
 # The names of COCO's 2014 images contain the name of their folder.
 _COCO_IMAGE = re.compile(r"COCO_(train2014|val2014)_\d{12}\.jpg")
+_COCO_CN_LINE = re.compile(r"([^\t#]+)#\d+\t(.*\S.*)")
 _XTD_NAMES = {"ja": "jp"}  # in the names of XTD's files
 _XTD_FOLDERS = ("XTD10", "MIC", "STAIR")
 _FLICKR_IMAGES = "flickr30k-images"
@@ -203,10 +205,10 @@ def load_xtd(folder: str | Path, languages: list[str] | tuple[str, ...] | None =
     )
 
 
-def _known(split: str) -> Split:
+def _known(split: str) -> str:
     if split not in get_args(Split):
         raise CorpusError(f"there is no split {split!r}; there are {', '.join(_PARTS)}")
-    return "val" if split == "validation" else cast(Split, split)
+    return "val" if split == "validation" else split
 
 
 def _row(image: str, name: str, texts: Texts) -> dict[str, Any]:
@@ -298,13 +300,9 @@ def _coco_cn_captions(layout: _Layout, split: str) -> tuple[list[str], Texts, Pa
     file = layout.file("imageid.human-written-caption.txt", f"{folder}imageid.human-written-caption.txt")
     captions: Texts = {}
     for line, text in read_lines(file):
-        key, tab, caption = text.partition("\t")
-        name, mark, number = key.partition("#")
-        if not (tab and mark and number.isdecimal()):
+        if (match := _COCO_CN_LINE.fullmatch(text)) is None:
             raise CorpusError(f"{file} line {line}: expected NAME#INDEX, a tab and a caption, not {text!r:.60}")
-        if not caption.strip():
-            raise CorpusError(f"{file} line {line}: the caption is empty")
-        captions.setdefault(name, []).append(caption.strip())
+        captions.setdefault(match[1], []).append(match[2].strip())
     names = list(dict.fromkeys(name.strip() for name in read_texts(names_file)))
     if absent := [name for name in names if name not in captions]:
         raise CorpusError(f"{file} has no caption of {enumeration(absent, shown=3)}")
@@ -325,7 +323,6 @@ def _coco_cn_captions(layout: _Layout, split: str) -> tuple[list[str], Texts, Pa
 POSITIVE = {"sts": 3.0, "sis": 2.5, "sits": 2.5}
 
 _HEADERS = {"sts": ("caption1", "caption2"), "sis": ("image1", "image2"), "sits": ("caption", "image")}
-_LAST = ("agg_score", "sampling_method")
 
 
 class Ratings(NamedTuple):
@@ -390,24 +387,15 @@ def _crisscrossed(layout: _Layout) -> Crisscrossed:
 
 
 def _ratings(file: Path, header: tuple[str, str], known: dict[str, dict[str, int]]) -> Ratings:
-    indices = [known[column.rstrip("12")] for column in header]
-    lines = read_lines(file)
-    _, first_line = next(lines, (0, ""))
-    if tuple(first_line.split(",")) != (*header, *_LAST):
-        raise CorpusError(f"{file}: expected the header {','.join((*header, *_LAST))}, and found {first_line}")
-    pairs, scores = [], []
-    for line, text in lines:
-        cells = next(csv.reader([text]))
-        try:
-            pairs.append([of[cell.rpartition(":")[2]] for cell, of in zip(cells[:2], indices, strict=True)])
-            scores.append(float(cells[2]))
-        except (KeyError, IndexError, ValueError) as error:
-            raise CorpusError(
-                f"{file} line {line}: expected two {' or '.join(known)}s of the test images and a rating: {error}"
-            ) from error
-    if not pairs:
-        raise CorpusError(f"{file} has no ratings")
-    return Ratings(np.array(pairs), np.array(scores))
+    try:
+        with io.TextIOWrapper(open_plain(file), "utf-8-sig", newline="") as stream:
+            rows = list(csv.DictReader(stream))
+        pairs = [[known[name.rstrip("12")][row[name].rpartition(":")[2]] for name in header] for row in rows]
+        return Ratings(np.array(pairs), np.array([float(row["agg_score"]) for row in rows]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorpusError(
+            f"{file}: expected {', '.join(header)} of the test images, and agg_score, their rating: {error}"
+        ) from error
 
 
 # ---- Benchmarks ----

@@ -120,7 +120,7 @@ def load_xgqa(
             unknown.append(place)
             answer = None
         image_id = identifier_of(record, "imageId", place)
-        row = {"text": text_of(record, "question", place), "language": normalize_language(language)}
+        row: dict[str, Any] = {"text": text_of(record, "question", place), "language": normalize_language(language)}
         row |= {"label": answer, "question_id": record["question_id"]}
         rows.append(row | _images(images, {"image": f"{image_id}.jpg"}, [image_id], place))
     warn_of("kept without a label: the answer is not in the vocabulary", unknown)
