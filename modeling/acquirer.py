@@ -24,7 +24,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, initialization as init
 
-from ..configuration.text_towers import TextTower
+from ..configuration.text_towers import tower_pooling
+from ..utils.errors import ModelKindError
 from .modeling_common import initialized_by_itself, is_exporting
 
 # ---- Rows by language ----
@@ -343,24 +344,54 @@ def eval_frozen(module: nn.Module, training: bool) -> None:
 
 @dataclass(frozen=True)
 class TowerParts:
-    """The text tower of a dual encoder, and the parts of it that MLA wraps."""
+    """The text tower of a dual encoder, and the names of the parts of it that MLA wraps."""
 
     tower: nn.Module
-    embeddings: nn.Module
-    blocks: Any
+    embeddings_name: str
+    blocks_name: str
     embedding_width: int  # of the rows of its table
     width: int  # of its states
     end_token_id: int | None  # the end-of-text token at which it pools; None if it pools elsewhere
 
+    @property
+    def embeddings(self) -> Any:
+        return self.tower.get_submodule(self.embeddings_name)
 
-def tower_parts(model: nn.Module, config: PreTrainedConfig, where: TextTower) -> TowerParts:
+    @property
+    def blocks(self) -> Any:
+        return self.tower.get_submodule(self.blocks_name)
+
+    @property
+    def target_modules(self) -> str:
+        """Pattern that matches the names of the model's embedding and blocks."""
+        return rf"(.*\.)?text_model\.({self.embeddings_name}|{self.blocks_name}\.\d+)"
+
+
+def tower_parts(model: Any, config: PreTrainedConfig | None) -> TowerParts:
     """Returns the text tower of a dual encoder, whose layers may already be wrapped."""
-    tower, text = model.get_submodule(where.path), config.text_config
-    embeddings, blocks = tower.get_submodule(where.embeddings), tower.get_submodule(where.blocks)
-    own = embeddings.base_layer if isinstance(embeddings, WrappedLayer) else embeddings
-    table = next(part for part in own.modules() if isinstance(part, nn.Embedding))
-    end = text.eos_token_id if where.pooling == "end" else None
-    return TowerParts(tower, embeddings, blocks, table.embedding_dim, text.hidden_size, end)
+    pooling, tower = tower_pooling(config), model.text_model
+    tables = ((name, part) for name, part in tower.named_modules() if isinstance(part, nn.Embedding))
+    name, table = next(tables)  # of tokens; those of positions follow
+    name, text = name.rpartition(".")[0].removesuffix(".base_layer"), model.config.text_config
+    end = text.eos_token_id if pooling == "end" else None
+    return TowerParts(tower, name, name_of_blocks(tower, text), table.embedding_dim, text.hidden_size, end)
+
+
+def name_of_blocks(encoder: nn.Module, config: PreTrainedConfig) -> str:
+    """Returns the name of a text encoder's list of blocks: the only list with as many modules as its configuration
+    states, not counting lists inside such lists."""
+    lists = (name for name, part in encoder.named_modules() if isinstance(part, nn.ModuleList))
+    found: list[str] = []
+    for name in lists:  # an outer list precedes those in it
+        is_inner = any(name.startswith(f"{outer}.") for outer in found)
+        if not is_inner and len(encoder.get_submodule(name)) == config.num_hidden_layers:
+            found.append(name)
+    if len(found) != 1:
+        raise ModelKindError(
+            f"a {config.model_type!r} text encoder has {len(found)} lists of {config.num_hidden_layers} blocks: "
+            "acquirers need one"
+        )
+    return found[0]
 
 
 # ---- Weights ----

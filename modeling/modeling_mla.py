@@ -32,7 +32,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mla import OWN_NATIVES, ClipResNetConfig, MlaConfig
-from ..configuration.text_towers import text_positions, text_tower
+from ..configuration.text_towers import text_positions, tower_pooling
 from ..utils.errors import ModelKindError
 from .acquirer import (
     AcquiredBlock,
@@ -387,7 +387,7 @@ class MlaModel(MlaPreTrainedModel):
         parts = self.text_parts
         non_native = NonNativeEmbedding(config.vocab_size, config.embedding_size, parts.embedding_width)
         embedding = AcquiredEmbedding(parts.embeddings, non_native, config.sep_token_id, parts.end_token_id)
-        parts.tower.set_submodule(text_tower(config.base_config).embeddings, embedding)
+        parts.tower.set_submodule(parts.embeddings_name, embedding)
         embedding.watch(parts.tower)
         for index, block in enumerate(parts.blocks):
             parts.blocks[index] = AcquiredBlock(block)
@@ -403,12 +403,12 @@ class MlaModel(MlaPreTrainedModel):
         with random weights.
 
         Args:
-            native_model: a dual encoder of a kind in `TEXT_TOWERS`.
+            native_model: a dual encoder, such as CLIP, SigLIP or MURAL.
             table ([vocabulary, size]): initial word pieces of the embedding, from the model whose tokenizer reads the
                 languages; the authors start with M-BERT's. Without it, training takes many more steps.
             options: keys of `MlaConfig`, such as `languages`.
         """
-        text_tower(getattr(native_model, "config", None))
+        tower_pooling(getattr(native_model, "config", None))  # checks its kind
         if table is not None:
             options |= dict(zip(("vocab_size", "embedding_size"), table.shape, strict=True))
         model = cls(MlaConfig(base_config=native_model.config, **{"languages": [], **options}))
@@ -435,14 +435,12 @@ class MlaModel(MlaPreTrainedModel):
     @property
     def text_parts(self) -> TowerParts:
         """The native model's text tower, and the parts of it that are wrapped."""
-        config = self.config.base_config
-        return tower_parts(self.native_model, config, text_tower(config))
+        return tower_parts(self.native_model, self.config.base_config)
 
     @property
     def embedding(self) -> AcquiredEmbedding:
         """The wrapped embedding of the text tower."""
-        embedding: Any = self.text_parts.embeddings
-        return embedding
+        return self.text_parts.embeddings
 
     @property
     def blocks(self) -> nn.ModuleList:

@@ -23,7 +23,6 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mla import MlaStudentConfig, feature_width
 from ..configuration.configuration_two_tower import POOLER, TextPooling, text_width
-from ..utils.errors import ModelKindError
 from .acquirer import (
     AcquiredBlock,
     Acquirer,
@@ -32,6 +31,7 @@ from .acquirer import (
     RowsByLanguage,
     initialize_linears,
     load_plain_state_dict,
+    name_of_blocks,
 )
 from .modeling_common import initialized_by_itself, is_exporting
 from .modeling_dual_encoder import count_parameters, tower_keywords, with_embeddings
@@ -79,7 +79,8 @@ class MlaStudentModel(MlaPreTrainedModel):
         self.text_model = build_tower(self.text_config, pooler=config.text_pooling == POOLER)
         check_pooling(self.text_model, config.text_pooling)
         if config.strategy == "acquisition":
-            width, blocks = self.text_model.config.hidden_size, _blocks(self.text_model)
+            width = self.text_model.config.hidden_size
+            blocks: Any = self.text_model.get_submodule(name_of_blocks(self.text_model, config.text_config))
             for index, block in enumerate(blocks):
                 blocks[index] = CrossModalBlock(block, Acquirer(width, config.acquirer_size, config.acquirer))
         self.text_head_input = text_head_input(
@@ -239,24 +240,6 @@ class MlaStudentModel(MlaPreTrainedModel):
 
         rows = torch.arange(input_ids.shape[0], device=input_ids.device)
         return BaseModelOutputWithPooling(pooler_output=readers.map(read, rows))
-
-
-def _blocks(text_model: PreTrainedModel) -> nn.ModuleList:
-    """Returns the list of a text encoder's blocks: the only list with as many modules as its configuration states, not
-    counting lists inside such lists."""
-    count, found = text_model.config.num_hidden_layers, []
-    waiting: list[nn.Module] = [text_model]
-    for module in waiting:  # the loop appends to it
-        if isinstance(module, nn.ModuleList) and len(module) == count:
-            found.append(module)
-        else:
-            waiting += module.children()
-    if len(found) != 1:
-        raise ModelKindError(
-            f"a {text_model.config.model_type!r} text encoder has {len(found)} lists of {count} blocks: acquirers "
-            "need one"
-        )
-    return found[0]
 
 
 __all__ = ["MlaStudentModel"]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from transformers import PreTrainedConfig, ProcessorMixin
 from transformers.tokenization_utils_base import PaddingStrategy
 
-from ..configuration.text_towers import text_positions, text_tower
+from ..configuration.text_towers import text_positions, tower_pooling
 from ..utils.errors import InputError
 from ..utils.languages import language_id, normalize_language, normalize_languages
 from .processing_per_language import PerLanguageProcessor, TextLayout
@@ -74,7 +74,7 @@ class MlaProcessor(PerLanguageProcessor):
                 a text, it must put a token there.
             options: other arguments of the class, such as `languages`. By default, texts are normalized.
         """
-        pooling = text_tower(config).pooling
+        pooling = tower_pooling(config)
         own = multilingual_tokenizer
         if pooling == "first" and own("a")["input_ids"][0] not in (own.cls_token_id, own.bos_token_id):
             raise InputError(

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from transformers.utils import cached_file
 
 from ...configuration.configuration_mla import MlaConfig
-from ...configuration.text_towers import text_tower
 from ...utils.errors import InputError, ModelFolderError, first_line
 from ...utils.files import apply_umask
 from ...utils.identity import add_weights
@@ -96,15 +95,15 @@ def _save(weights: dict[str, Tensor], file: Path) -> None:
 
 def adapter_config(model: MlaModel, language: str, *, base_model: str | None = None, **more: Any) -> MlaAdapterConfig:
     """Returns the configuration of the adapter of a language; `more` are other keys of it."""
-    base = model.config.base_config
+    parts = model.text_parts
     return MlaAdapterConfig(
         language=language,
         embedding_digest=embedding_digest(model.embedding.non_native.state_dict()),
         train_embedding=model.config.train_embedding,
-        text_width=model.text_parts.width,
+        text_width=parts.width,
         text_layers=len(model.blocks),
-        target_modules=text_tower(base).target_modules,
-        base_model_name_or_path=base_model or base.name_or_path or None,
+        target_modules=parts.target_modules,
+        base_model_name_or_path=base_model or model.config.base_config.name_or_path or None,
         inference_mode=True,
         **{name: getattr(model.config, name) for name in SHARED_OPTIONS},
         **more,

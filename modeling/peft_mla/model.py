@@ -17,7 +17,6 @@ import torch
 from peft.tuners.tuners_utils import BaseTuner, BaseTunerLayer
 from torch import Tensor, nn
 
-from ...configuration.text_towers import text_tower
 from ...utils.errors import InputError
 from ..acquirer import (
     AcquiredBlock,
@@ -149,8 +148,8 @@ class MlaEmbedding(MlaLayer, AcquiredEmbedding):
 class MlaAdapterModel(BaseTuner):
     """A dual encoder of transformers or babelens with MLA adapters in its text tower; `get_peft_model` builds it.
 
-    The dual encoder, of a kind in `TEXT_TOWERS`, stays frozen, without dropout and new batch statistics. The name of
-    an adapter may differ from its language.
+    The dual encoder, such as CLIP or MURAL, stays frozen, without dropout and new batch statistics. The name of an
+    adapter may differ from its language.
     """
 
     prefix = "mla_"
@@ -178,8 +177,8 @@ class MlaAdapterModel(BaseTuner):
 
     def _check_new_adapter_config(self, config: MlaAdapterConfig) -> None:
         super()._check_new_adapter_config(config)
-        where, parts = text_tower(getattr(self.model, "config", None)), self._parts()
-        own = len(parts.blocks), parts.width, where.target_modules
+        parts = self._parts()
+        own = len(parts.blocks), parts.width, parts.target_modules
         made_for = config.text_layers or own[0], config.text_width or own[1], config.target_modules or own[2]
         if made_for != own:
             raise InputError(
@@ -192,8 +191,7 @@ class MlaAdapterModel(BaseTuner):
             raise InputError(f"this model has acquired {config.language!r} already; delete that adapter first")
 
     def _parts(self) -> TowerParts:
-        config: Any = getattr(self.model, "config", None)
-        return tower_parts(self.model, config, text_tower(config))
+        return tower_parts(self.model, getattr(self.model, "config", None))
 
     def _prepare_model(self, config: MlaAdapterConfig, model: nn.Module) -> None:
         """Compares the shared embedding of an adapter with the model's, or reads it for the first adapter."""
