@@ -1,12 +1,15 @@
 """LIWE: language-invariant word embeddings (Wehrmann et al. 2019, "Language-Agnostic Visual-Semantic Embeddings").
 
-The embedding of a word is computed from its characters, with the same weights in every language. As in the authors'
-code, the character embeddings of a word are concatenated and go through convolutions of width one over the words of a
-text; a bidirectional GRU reads the words.
+    word    u = LeakyReLU(BN(W_n … [c_1; …; c_C]))     of its character embeddings, alike in every language
+    text    (→GRU(u_1 … u_T) + ←GRU(u_1 … u_T)) / 2    the mean of the last states of both directions
+    image   W features + b
+    L = (1 − k) Σ_n v_n + k max_n v_n,   v_n = max(0, m + d(a, p) − d(a, n))
+
+of each anchor a and positive p, with a hardness k that grows in training, as in the authors' code.
 
 Two parts of the paper are left out: the weight normalization of the convolutions, whose scale the batch normalization
 removes, and the attention over the regions of an image, because an image has one feature vector here. The batch
-normalization ignores padded words, and a text is the mean of the last states of both directions.
+normalization ignores padded words.
 """
 
 from functools import partial

@@ -1,9 +1,12 @@
 """MLA's baselines: a multilingual student of a frozen dual encoder (Zhang et al. 2022, tables 4 and 7).
 
-The student is a text encoder whose pooled state (at [CLS] in the paper) is projected to the width of the native
-model's features. It reads every language with one multilingual vocabulary, including the native language unless the
-configuration assigns that to the native model. The native model embeds the images, and the native texts whose features
-the student learns to reproduce. There are three strategies:
+With the student's encoder h, a projection W, and the native model's features f, a text t with a native translation n
+is trained by
+
+    L = ‖f(n) − g(t)‖²,    g(t) = W pool(h(t)) + b        pooled at [CLS] in the paper
+
+The student reads every language with one multilingual vocabulary, including the native language unless the
+configuration assigns that to the native model, which embeds the images. There are three strategies:
 
     distillation   MKD: trains the encoder and the projection (Reimers and Gurevych 2020)
     acquisition    CMA: freezes the encoder, and trains the projection and cross-modal acquirers after its blocks,

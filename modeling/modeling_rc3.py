@@ -1,8 +1,11 @@
 """RC3: an mBART whose encoder reads images along with texts (Zhou et al. 2023, section 2.2).
 
+    VtR(v, x) = Enc([CLS] v [BOS] x [LANG])_1        the visio-textual representation of an image v with a text x
+    TR(x)     = Enc([BOS] x [LANG])_1                the textual representation
+    p(y | v, x) = Π_t Dec(y_t | [LANG'] y_<t, Enc(…))
+
 `modeling_rc3_encoder` assembles the encoder's input; the layers are transformers' `MBartEncoder` and `MBartDecoder`.
-The encoder's first state, at [CLS] or [BOS], is the visio-textual or the textual representation (VtR, TR). The heads
-for single tasks are in `modeling_rc3_tasks`, the pre-training heads in `modeling_rc3_pretraining`.
+The heads for tasks are in `modeling_rc3_tasks`, those of the pre-training in `modeling_rc3_pretraining`.
 """
 
 import dataclasses

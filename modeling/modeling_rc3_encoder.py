@@ -1,8 +1,10 @@
 """RC3's encoder: mBART's, which reads images along with texts (Zhou et al. 2023, section 2.2 and appendix B).
 
-The input for a text with images is `[CLS] regions [SEP] patches [SEP'] regions [SEP] patches [BOS] text [LANG]`. [SEP]
-separates the regions and the patches of an image that has both, and [SEP'] separates two images. The input for a text
-without images is `[BOS] text [LANG]`.
+    [CLS] W_r r_1 … W_r r_R [SEP] W_p p_1 … W_p p_P [SEP'] (a second image) [BOS] text [LANG]
+    [BOS] text [LANG]                                                       without an image
+
+with the features r of detected regions and the pixels p of patches. [SEP] separates the regions and the patches of an
+image that has both, and [SEP'] separates two images.
 
 Every row of a batch is packed to the left, so its positions count from 0 and do not depend on the other rows.
 """

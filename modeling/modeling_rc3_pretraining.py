@@ -1,10 +1,12 @@
 """RC3's pre-training: four objectives on three data sets at once (Zhou et al. 2023, section 2.3).
 
-    MCLM     strict         predicts masked words of x_i with the encoder, and x_j with the decoder (equations 1, 2)
-    ITM      strict         does the text belong to the image? (equation 3)
-    XTCL     parallel       translations are close, other texts are far (equations 4 to 8)
-    R-XVtCL  strict, weak   the same for texts with an image (equation 9). Where the two texts do not translate each
-                        other, their distance follows the distance of the texts (equations 10 to 13)
+    L = L_MCLM + L_ITM + L_XTCL + L_R-XVtCL
+
+    MCLM     strict         −log p_enc(masked words of x_i | v) − log p_dec(x_j | v, x_i)          (equations 1, 2)
+    ITM      strict         −log p(x matches v)                                                    (equation 3)
+    XTCL     parallel       −log e^(−d+) / (e^(−d+) + Σ e^(−λ d−)),  d = ‖TR(x) − TR(y)‖           (equations 4 to 8)
+    R-XVtCL  strict, weak   the same, d = ‖VtR(v, x) − VtR(v, y)‖ (equation 9); on weak pairs, whose texts need not
+                        translate each other, also KL(P_vtr ‖ P_tr) of their distances         (equations 10 to 13)
 
 **Cost of a step.** A row is a text with an image, or a text alone. For an image v with the texts x_i and x_j, and its
 partner v^ in the batch, the encoder reads (v, x_i), (v, x_j), (v, x^_i), (v, x^_j), (v^, x_i) and (v^, x_j); R-XVtCL

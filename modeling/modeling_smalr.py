@@ -1,8 +1,12 @@
 """SMALR: scalable multilingual aligned language representation (Burns et al. 2020), built on MULE (Kim et al. 2020).
 
-Words of all languages get universal embeddings (`modeling_smalr_latent`), which one recurrent encoder reads. Features
-of images go through two layers. Training aligns the languages by masked cross-language modeling, an adversarial
-language classifier and neighborhood constraints (section 3), which a trained model does not need.
+    text    W GRU(u_1 … u_T)              of universal word embeddings u (`modeling_smalr_latent`)
+    image   W2 ReLU(BN(W1 features))
+    L = L_mm + λ_2 L_mask + λ_3 L_adv + λ_4 L_nc                                                    (equation 4)
+
+L_mm is the triplet loss of images and sentences (equation 3). Masked cross-language modeling (L_mask), an adversarial
+language classifier (L_adv) and neighborhood constraints (L_nc) align the languages (section 3); a trained model does
+not need their weights.
 """
 
 from dataclasses import dataclass

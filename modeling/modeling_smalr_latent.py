@@ -1,8 +1,11 @@
 """The first stage of SMALR: learns which latent token embeds each word, from sentences about the same images (Burns et
 al. 2020, section 3.1).
 
-A sentence is the mean of the latent tokens of its words. The vector of each word scores all latent tokens; the best
-one is used (hard attention) or, now and then, one of the best few, so that accidental assignments do not persist.
+    token(w) = c_k,  k = argmax_k (A v_w + a)_k        of the vector v_w of a word
+    sentence = mean of the tokens of its words
+    L = mean of max(0, m + d(s, s+) − d(s, s−))        of the most violated triplets (equation 1)
+
+Now and then one of the best few tokens is used, so that accidental assignments do not persist.
 """
 
 import torch

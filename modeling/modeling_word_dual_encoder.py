@@ -1,5 +1,9 @@
 """The base of SMALR and LIWE: images are features of a backbone, and a batch has several texts, in several languages,
-about each of its images."""
+about each of its images.
+
+    h_t = GRU(u_t, h_(t−1))                             of the words u of a text
+    s(x, y) = cos(f(image features), g(h)) / t          (Burns et al. 2020; Wehrmann et al. 2019)
+"""
 
 from copy import deepcopy
 from dataclasses import dataclass, replace
