@@ -27,8 +27,6 @@ class EtclConfig(TwoTowerConfig):
             (section 3.3). Cosines are never divided by less than 0.01.
         text_text_temperature: Fixed temperature for translation pairs, such as MURAL's 0.01; `None` uses the learned
             one, as in the equations (section 3.1: their loss is "similarly defined", with a learnable temperature).
-        triplet_text_temperature: Fixed temperature for the two texts of a triplet; `None` uses the learned one, as in
-            the equations (section 3.1).
         text_text_margin: Margin subtracted from the cosine of a text and its translation (section 3.3).
         label_smoothing: Probability that each softmax spreads evenly over all candidates (section 3.3).
     """
@@ -44,12 +42,11 @@ class EtclConfig(TwoTowerConfig):
 
     temperature_init_value: float | int = 1.0
     text_text_temperature: float | int | None = None
-    triplet_text_temperature: float | int | None = None
     text_text_margin: float | int = 0.3
     label_smoothing: float | int = 0.1
 
     def __post_init__(self, **kwargs: object) -> None:
-        check_temperatures(self, "temperature_init_value", "text_text_temperature", "triplet_text_temperature")
+        check_temperatures(self, "temperature_init_value", "text_text_temperature")
         super().__post_init__(**kwargs)
 
 

@@ -84,7 +84,6 @@ class TwoTowerConfig(DualEncoderConfig):
         image_head: Whether a linear layer projects images too. Without it, as in the papers, the width of the pooled
             image features is the width of the shared space.
         projection_dim: Width of the shared space; by default 512 with `image_head`.
-        head_bias: Whether the linear layers of the heads have a bias.
         text_hidden_size: Width of a hidden layer between the text features and the shared space, if any. With a frozen
             text tower, a hidden layer brings languages closer.
         text_layer_norm: Whether to normalize the text features to mean 0 and variance 1 before the text head. Heads on
@@ -110,7 +109,6 @@ class TwoTowerConfig(DualEncoderConfig):
     text_prompt: str = ""
     image_head: bool = False
     projection_dim: int | None = None
-    head_bias: bool = True
     text_hidden_size: int | None = None
     text_layer_norm: bool = False
     text_dropout: float | int = 0.0

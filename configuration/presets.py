@@ -23,21 +23,17 @@ def add_preset_folder(folder: Path) -> None:
         _FOLDERS.append(folder)
 
 
-def _files() -> dict[str, Path]:
-    return {path.stem: path for folder in _FOLDERS for path in folder.glob("*.json")}
-
-
 def list_presets() -> list[str]:
     """Returns the names that `load_preset` accepts, sorted."""
-    return sorted(_files())
+    return sorted(path.stem for folder in _FOLDERS for path in folder.glob("*.json"))
 
 
 def preset_facts(name: str) -> dict[str, Any]:
     """Returns the content of a preset file."""
-    known = _files()
-    if name not in known:
-        raise ValueError(f"there is no preset {name!r}; there are: {', '.join(sorted(known))}")
-    return json.loads(known[name].read_text(encoding="utf-8"))
+    if name not in list_presets():
+        raise ValueError(f"there is no preset {name!r}; there are: {', '.join(list_presets())}")
+    file = next(path for folder in reversed(_FOLDERS) if (path := folder / f"{name}.json").is_file())
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 def load_preset(name: str, **overrides: Any) -> PreTrainedConfig:
@@ -56,13 +52,11 @@ def load_preset(name: str, **overrides: Any) -> PreTrainedConfig:
 
 
 def _check_keys(config: PreTrainedConfig, changes: Mapping[str, Any], where: str = "") -> None:
-    for key, value in changes.items():
-        if key == "attn_implementation":  # a runtime setting, which configuration files do not hold
-            continue
+    for key in sorted(changes.keys() - {"attn_implementation"}):  # a runtime setting, which files do not hold
         if not hasattr(config, key):
             hint = did_you_mean(key, config.to_dict(), prefix=where)
             raise ValueError(f"{type(config).__name__} has no key {where + key!r}{hint}")
-        tower = getattr(config, key)
+        tower, value = getattr(config, key), changes[key]
         if isinstance(tower, PreTrainedConfig) and isinstance(value, Mapping) and _KIND not in value:
             _check_keys(tower, value, f"{where}{key}.")
 
@@ -74,13 +68,13 @@ def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
         >>> merged({"text_config": {"hidden_size": 64, "num_hidden_layers": 2}}, {"text_config": {"hidden_size": 32}})
         {'text_config': {'hidden_size': 32, 'num_hidden_layers': 2}}
     """
-    nested = {
-        key: merged(settings[key], value)
-        for key, value in changes.items()
-        if isinstance(value, Mapping) and isinstance(settings.get(key), Mapping) and _same_kind(settings[key], value)
-    }
-    return {**settings, **changes, **nested}
-
-
-def _same_kind(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> bool:
-    return changes.get(_KIND, settings.get(_KIND)) == settings.get(_KIND)
+    found = {**settings, **changes}
+    for key, value in changes.items():
+        own = settings.get(key)
+        if (
+            isinstance(value, Mapping)
+            and isinstance(own, Mapping)
+            and value.get(_KIND, own.get(_KIND)) == own.get(_KIND)
+        ):
+            found[key] = merged(own, value)
+    return found

@@ -28,41 +28,36 @@ from ..utils.errors import ModelFolderError, first_line
 from .acquirer import plain_name
 from .modeling_mla import MlaModel
 
-_BLOCK = {
-    "ln_1": "layer_norm1",
-    "ln_2": "layer_norm2",
-    "mlp.c_fc": "mlp.fc1",
-    "mlp.c_proj": "mlp.fc2",
-    "attn.out_proj": "self_attn.out_proj",
-}
-_TEXT = {
-    "token_embedding.weight": "text_model.embeddings.base_layer.token_embedding.weight",
-    "positional_embedding": "text_model.embeddings.base_layer.position_embedding.weight",
-    "multilingual_embedding.weight": "text_model.embeddings.mla_embedding.table.weight",
-    "multilingual_embedding_linear.weight": "text_model.embeddings.mla_embedding.projection.weight",
-    "multilingual_embedding_linear.bias": "text_model.embeddings.mla_embedding.projection.bias",
-    "ln_final.weight": "text_model.final_layer_norm.weight",
-    "ln_final.bias": "text_model.final_layer_norm.bias",
-    "text_projection": "text_projection.weight",
-    "logit_scale": "logit_scale",
-}
-_VISION = {
-    "visual.class_embedding": "vision_model.embeddings.class_embedding",
-    "visual.conv1.weight": "vision_model.embeddings.patch_embedding.weight",
-    "visual.positional_embedding": "vision_model.embeddings.position_embedding.weight",
-    "visual.ln_pre.weight": "vision_model.pre_layrnorm.weight",
-    "visual.ln_pre.bias": "vision_model.pre_layrnorm.bias",
-    "visual.ln_post.weight": "vision_model.post_layernorm.weight",
-    "visual.ln_post.bias": "vision_model.post_layernorm.bias",
-    "visual.proj": "visual_projection.weight",
-}
-_RESBLOCK = re.compile(
-    r"(?P<visual>visual\.)?transformer\.resblocks\.(?P<layer>\d+)\.(?P<part>.+)(?:\.|(?<=in_proj)_)(?P<kind>weight|bias)"
+# Names in OpenAI's checkpoints -> names in the native model that acquirers wrap, applied one after the other.
+_RENAMINGS = (
+    (r"^visual\.transformer\.resblocks\.", "vision_model.encoder.layers."),
+    (r"^transformer\.resblocks\.(\d+)\.acquirer\.([^.]+)\.mlp\.", r"text_model.encoder.layers.\1.mla_acquirers.\2."),
+    (r"^transformer\.resblocks\.(\d+)\.", r"text_model.encoder.layers.\1.base_layer."),
+    (r"(\.mla_acquirers\.[^.]+)\.c_fc\.", r"\1.down."),
+    (r"(\.mla_acquirers\.[^.]+)\.c_proj\.", r"\1.up."),
+    (r"\.mlp\.c_fc\.", ".mlp.fc1."),
+    (r"\.mlp\.c_proj\.", ".mlp.fc2."),
+    (r"\.ln_([12])\.", r".layer_norm\1."),
+    (r"\.attn\.out_proj\.", ".self_attn.out_proj."),
+    (r"^token_embedding\.", "text_model.embeddings.base_layer.token_embedding."),
+    (r"^positional_embedding$", "text_model.embeddings.base_layer.position_embedding.weight"),
+    (r"^multilingual_embedding\.", "text_model.embeddings.mla_embedding.table."),
+    (r"^multilingual_embedding_linear\.", "text_model.embeddings.mla_embedding.projection."),
+    (r"^ln_final\.", "text_model.final_layer_norm."),
+    (r"^text_projection$", "text_projection.weight"),
+    (r"^visual\.class_embedding$", "vision_model.embeddings.class_embedding"),
+    (r"^visual\.conv1\.", "vision_model.embeddings.patch_embedding."),
+    (r"^visual\.positional_embedding$", "vision_model.embeddings.position_embedding.weight"),
+    (r"^visual\.ln_pre\.", "vision_model.pre_layrnorm."),
+    (r"^visual\.ln_post\.", "vision_model.post_layernorm."),
+    (r"^visual\.proj$", "visual_projection.weight"),
 )
-_ACQUIRER = re.compile(r"acquirer\.(?P<language>[^.]+)\.mlp\.(?P<part>c_fc|c_proj)")
+_TRANSPOSED = ("text_projection", "visual.proj")  # applied as x @ W
+_IN_PROJECTION = re.compile(r"(.*\.)attn\.in_proj_(weight|bias)")  # of queries, keys and values
+_ACQUIRER = re.compile(r"\.acquirer\.(?P<language>[^.]+)\.mlp\.")
+# Numbers stored with OpenAI's weights, and a layer norm of the authors' acquirers that is never called.
+_NOT_WEIGHTS = re.compile(r"input_resolution|context_length|vocab_size|.*\.acquirer\.[^.]+\.ln\.(weight|bias)")
 _OF_RESNETS = "visual.attnpool.c_proj.weight"
-_NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size")  # numbers stored with OpenAI's weights
-_UNUSED = re.compile(r"acquirer\.[^.]+\.ln$")  # the authors' acquirers have a layer norm that is never called
 
 
 def mla_from_openai(weights: dict[str, Tensor], *, sep_token_id: int = 102, **sizes: int | None) -> MlaModel:
@@ -112,36 +107,19 @@ def _all_renamed(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     named: dict[str, Tensor] = {}
     if is_resnet := _OF_RESNETS in weights:
         named["visual_projection.weight"] = torch.eye(len(weights[_OF_RESNETS]))
-    for name, value in weights.items():
-        if is_resnet and name.startswith("visual."):
-            named[name.replace("visual.", "vision_model.", 1)] = value
-        elif name not in _NOT_WEIGHTS:
-            named |= _renamed(name, value)
+    for old, value in weights.items():
+        if is_resnet and old.startswith("visual."):
+            named[old.replace("visual.", "vision_model.", 1)] = value
+        elif not _NOT_WEIGHTS.fullmatch(old):
+            name = old
+            for pattern, new in _RENAMINGS:
+                name = re.sub(pattern, new, name)
+            if joined := _IN_PROJECTION.fullmatch(name):
+                sides = zip("qkv", value.chunk(3), strict=True)
+                named |= {f"{joined[1]}self_attn.{side}_proj.{joined[2]}": share for side, share in sides}
+            else:
+                named[name] = value.T if old in _TRANSPOSED else value
     return named
-
-
-def _renamed(name: str, value: Tensor) -> dict[str, Tensor]:
-    if name in _TEXT or name in _VISION:
-        is_projection = name in ("text_projection", "visual.proj")  # applied as x @ W
-        return {(_TEXT | _VISION)[name]: value.T if is_projection else value}
-    match = _RESBLOCK.fullmatch(name)
-    if match is None:
-        raise ValueError(f"{name!r} is not a weight of CLIP or MLA")
-    part, kind = match["part"], match["kind"]
-    tower = "vision_model.encoder.layers." if match["visual"] else "text_model.encoder.layers."
-    wrapped = "" if match["visual"] else ".base_layer"
-    block = tower + match["layer"]
-    if _UNUSED.fullmatch(part):
-        return {}
-    if acquirer := _ACQUIRER.fullmatch(part):
-        side = "down" if acquirer["part"] == "c_fc" else "up"
-        return {f"{block}.mla_acquirers.{acquirer['language']}.{side}.{kind}": value}
-    if part == "attn.in_proj":
-        sides = zip("qkv", value.chunk(3), strict=True)
-        return {f"{block}{wrapped}.self_attn.{side}_proj.{kind}": share for side, share in sides}
-    if part not in _BLOCK:
-        raise ValueError(f"{name!r} is not a weight of CLIP or MLA")
-    return {f"{block}{wrapped}.{_BLOCK[part]}.{kind}": value}
 
 
 def _native_config(

@@ -68,17 +68,12 @@ class EtclModel(TwoTowerModel):
         options["label_smoothing"] = config.label_smoothing
         if translations is None:
             return self.image_text_loss(output, texts, **options)
-        fixed = config.text_text_temperature if images is None else config.triplet_text_temperature
-        temperature, margin = fixed or output.temperature, config.text_text_margin
+        temperature, margin = output.temperature, config.text_text_margin
         if images is None:
+            temperature = config.text_text_temperature or temperature
             return symmetric_contrastive_loss(texts, translations, temperature, margin=margin, **options)
         if output.logit_bias is None:
-            return triple_contrastive_loss(
-                *(images, texts, translations, output.temperature),
-                text_text_temperature=temperature,
-                margin=margin,
-                **options,
-            )
+            return triple_contrastive_loss(images, texts, translations, temperature, margin=margin, **options)
         of_texts = symmetric_contrastive_loss(texts, translations, temperature, margin=margin, **options)
         of_images = [self.image_text_loss(output, each, **options) for each in (texts, translations)]
         return (of_images[0] + of_texts + of_images[1]) / 3

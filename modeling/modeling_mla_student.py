@@ -89,12 +89,8 @@ class MlaStudentModel(MlaPreTrainedModel):
         self.text_head_input = text_head_input(
             self.pooled_width, layer_norm=config.text_layer_norm, dropout=config.text_dropout
         )
-        self.projection = text_head(
-            self.pooled_width,
-            feature_width(config.base_config),
-            hidden_size=config.text_hidden_size,
-            dropout=config.text_dropout,
-        )
+        width = feature_width(config.base_config)
+        self.projection = text_head(self.pooled_width, width, config.text_hidden_size, config.text_dropout)
         initialize_linears(self.projection)
         for layer in self.projection.modules():
             if isinstance(layer, nn.Linear):

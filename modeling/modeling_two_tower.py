@@ -48,7 +48,7 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         self.text_model = build_tower(config.text_config, pooler=config.text_pooling == POOLER)
         self.vision_model = build_tower(config.vision_config, pooler=None if config.image_pooling == POOLER else False)
         width = image_width(config.vision_config)
-        image_head = nn.Linear(width, config.projection_dim, config.head_bias) if config.image_head else nn.Identity()
+        image_head = nn.Linear(width, config.projection_dim) if config.image_head else nn.Identity()
         self.image_projection = image_head
         self.text_head_input = text_head_input(
             text_width(config.text_config, config.text_pooling),
@@ -146,8 +146,7 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         """Returns a new head from the width of the text features to the width of the shared space."""
         config = self.config
         width = text_width(config.text_config, config.text_pooling)
-        hidden, dropout = config.text_hidden_size, config.text_dropout
-        return text_head(width, config.projection_dim, hidden_size=hidden, dropout=dropout, bias=config.head_bias)
+        return text_head(width, config.projection_dim, config.text_hidden_size, config.text_dropout)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

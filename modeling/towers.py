@@ -71,13 +71,13 @@ def build_tower(config: PreTrainedConfig, *, pooler: bool | None = None) -> PreT
     return tower
 
 
-def text_head(width: int, out_width: int, *, hidden_size: int | None, dropout: float, bias: bool = True) -> nn.Module:
+def text_head(width: int, out_width: int, hidden_size: int | None, dropout: float) -> nn.Module:
     """Returns new layers from the width of pooled texts to the width of a shared space: one linear layer, or two with
     a hidden layer of `hidden_size` between them, to which dropout is applied."""
     if hidden_size is None:
-        return nn.Linear(width, out_width, bias)
-    layers = nn.Linear(width, hidden_size, bias), nn.GELU(), nn.Dropout(dropout)
-    return nn.Sequential(*layers, nn.Linear(hidden_size, out_width, bias))
+        return nn.Linear(width, out_width)
+    layers = nn.Linear(width, hidden_size), nn.GELU(), nn.Dropout(dropout), nn.Linear(hidden_size, out_width)
+    return nn.Sequential(*layers)
 
 
 def text_head_input(width: int, *, layer_norm: bool, dropout: float) -> nn.Module:
