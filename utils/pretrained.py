@@ -162,7 +162,10 @@ def refuse_kernels(settings: dict[str, Any], source: str) -> None:
         if isinstance(value, dict):
             refuse_kernels({f"{key}.{inner}": each for inner, each in value.items()}, source)
         elif isinstance(value, str) and "/" in value and any(name in key for name in _KERNELS):
-            raise _untrusted(f"{source}: {key}={value!r} is code from the Hub")
+            raise ModelFolderError(
+                f"{source}: {key}={value!r} is code from the Hub, which runs only with --trust-remote-code "
+                "(trust_remote_code=True)"
+            )
 
 
 def _where(loading: dict[str, Any]) -> dict[str, Any]:
@@ -199,7 +202,10 @@ def _is_of_a_file(error: BaseException) -> bool:
 
 def _explanation(source: str, error: BaseException, loading: Mapping[str, Any]) -> BabelensError:
     if "trust_remote_code=True" in str(error):
-        return _untrusted(f"{source} needs code that comes with it")
+        return ModelFolderError(
+            f"{source} needs code that comes with it, which runs only with --trust-remote-code "
+            "(trust_remote_code=True): read it first"
+        )
     if "Unrecognized configuration class" in str(error):
         return ModelKindError(f"{source}: {first_line(error)}")
     folder = Path(source) if Path(source).is_dir() else _cached(source, loading)
@@ -211,12 +217,6 @@ def _explanation(source: str, error: BaseException, loading: Mapping[str, Any]) 
         return ModelFolderError(f"{source} holds no model: there is none of {', '.join(_SETTINGS)} in it")
     reason = shorten(first_line(error), 400, placeholder=" …")
     return ModelFolderError(f"{source} cannot be loaded: {reason} ({type(error).__name__})")
-
-
-def _untrusted(what: str) -> ModelFolderError:
-    return ModelFolderError(
-        f"{what}, which runs only with --trust-remote-code (trust_remote_code=True): read it first"
-    )
 
 
 def _not_on_hub(source: str, error: BaseException) -> SourceUnavailableError:
