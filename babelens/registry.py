@@ -56,7 +56,7 @@ from .processing.processing_mural import MuralProcessor
 from .processing.processing_rc3 import Rc3Processor
 from .processing.processing_ridge import RidgeProcessor
 from .processing.processing_smalr import SmalrProcessor
-from .utils.hub_code import card_writers
+from .utils.hub_mixin import card_writers
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Literal
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-from ..utils.hub_code import HubCodeMixin
+from ..utils.hub_mixin import HubCodeMixin
 from ..utils.languages import normalize_languages
 from .configuration_two_tower import check_positive
 

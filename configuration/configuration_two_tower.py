@@ -14,7 +14,7 @@ from transformers import PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from ..utils.errors import ModelKindError
-from ..utils.hub_code import HubCodeMixin
+from ..utils.hub_mixin import HubCodeMixin
 
 # The training tasks, and the heads that models have for them.
 IMAGE_TEXT = "image_text"

@@ -22,7 +22,7 @@ from transformers import PreTrainedModel, initialization as init
 
 from ..configuration.configuration_consistency import CrossLingualConsistencyConfig
 from ..utils.errors import InputError
-from ..utils.hub_code import HubCodeMixin
+from ..utils.hub_mixin import HubCodeMixin
 from .losses.triplet import multimodal_triplet_loss
 from .modeling_dual_encoder import WeightsAsMade
 

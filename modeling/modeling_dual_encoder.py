@@ -21,7 +21,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import ModelOutput, TransformersKwargs
 
 from ..utils.errors import InputError
-from ..utils.hub_code import HubCodeMixin
+from ..utils.hub_mixin import HubCodeMixin
 
 
 @dataclass

@@ -20,7 +20,7 @@ from transformers.models.mbart.modeling_mbart import MBartDecoder, MBartScaledWo
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
-from ..utils.hub_code import HubCodeMixin
+from ..utils.hub_mixin import HubCodeMixin
 from .modeling_dual_encoder import WeightsAsMade, tower_keywords
 from .modeling_rc3_encoder import Rc3Encoder, Rc3EncoderOutput, visual_inputs
 

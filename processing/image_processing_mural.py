@@ -12,7 +12,7 @@ import numpy as np
 from transformers.image_processing_backends import PilBackend
 from transformers.image_utils import PILImageResampling
 
-from ..utils.hub_code import HubCodeMixin
+from ..utils.hub_mixin import HubCodeMixin
 from .images import open_image, to_rgb
 
 

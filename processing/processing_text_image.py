@@ -9,7 +9,7 @@ from transformers import AutoTokenizer, BatchFeature, PreTrainedConfig, Processo
 from transformers.processing_utils import ImagesKwargs
 
 from ..utils.errors import InputError, ModelFolderError
-from ..utils.hub_code import HubCodeMixin
+from ..utils.hub_mixin import HubCodeMixin
 from .images import as_images
 
 # Longer than any text; tokenizers accept numbers up to 2 to the power of 64.

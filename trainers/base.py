@@ -15,7 +15,7 @@ from transformers.trainer_utils import PredictionOutput, SaveStrategy, TrainOutp
 from ..data.batching.mixture import TaskBatchSampler, TaskMixture
 from ..data.batching.streams import StreamLoader, StreamMixture
 from ..utils.errors import InputError
-from ..utils.hub_code import card_writers
+from ..utils.hub_mixin import card_writers
 from .arguments import data_seed
 from .checkpoints import (
     CheckpointMarks,

@@ -1,7 +1,4 @@
-"""Exports the code of a model: every saved folder contains the modules that define its classes, next to its weights.
-
-With `trust_remote_code=True`, transformers loads such a folder where this package is not installed, and can save it
-again. Where the package is installed, its classes are used, and no flag is needed.
+"""Exports the code of models (`HubCodeMixin`): copies the modules that a class needs into its folder.
 
 A folder contains copies of the modules that a class needs, with relative imports rewritten to name the files next to
 them; `FILES` lists the modules that a file combines. Nothing from `utils` is exported: `dual_encoder.py` begins with a
@@ -15,16 +12,11 @@ import importlib
 import logging
 import os
 import re
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
-
-from transformers import ProcessorMixin
-from transformers.utils import PushToHubMixin
+from typing import Any
 
 from .errors import PublishError
-from .sentence_files import write_sentence_files
 
 # File of a folder -> the modules whose sources it contains. Each other module has its own file.
 FILES = {
@@ -91,75 +83,9 @@ _FILE_OF = {module: file for file, modules in FILES.items() for module in module
 # Modules that are not exported.
 _STAYS = ("utils.", "modeling.tower_loading", "processing.tower_processors")
 _IMPORT = re.compile(r"^( *)from (\.+)([\w.]*) import (\([^)]*\)|[^\n]*)\n", re.MULTILINE)
-_GENERATED = "This model card has been automatically generated"  # in transformers' cards, which do not know the model
-_PACKAGE = __name__.partition(".")[0]
+PACKAGE = __name__.partition(".")[0]
 
 logger = logging.getLogger(__name__)
-
-# Writes the card of a part that `push_to_hub` uploads, called as `writer(part, repo_id, folder)`.
-card_writers: list[Callable[..., str | None]] = []
-
-
-class HubCodeMixin(PushToHubMixin):
-    """Makes `save_pretrained` export the code of the class; put it first in the list of bases.
-
-    `auto_classes` names the Auto classes that load the class. A class without them is saved as its nearest base class
-    that has some.
-    """
-
-    auto_classes: ClassVar[tuple[str, ...]]
-
-    def __post_init__(self, **kwargs: object) -> None:
-        kwargs.pop("custom_pipelines", None)  # the package has registered its own
-        super().__post_init__(**kwargs)
-
-    def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> Any:
-        """Saves as transformers does and exports the code, unless `is_main_process=False`."""
-        before = vars(self).get("auto_map")
-        holder: Any = getattr(self, "config", self)
-        try:
-            if kwargs.get("is_main_process", True):
-                self.export_code(save_directory)
-            return super().save_pretrained(save_directory, *args, **kwargs)
-        finally:
-            vars(holder).pop("custom_pipelines", None)
-            # transformers does not set `auto_map` on a loaded processor, unlike configurations and image processors.
-            if isinstance(self, ProcessorMixin) and before is None:
-                vars(self).pop("auto_map", None)
-
-    def export_code(self, folder: str | os.PathLike) -> None:
-        """Writes the code of this object and of its parts, such as a processor's image processor, and the files with
-        which sentence-transformers loads a model; sets `auto_map` and `custom_pipelines` on the object (for a model,
-        its configuration) whose JSON file holds them."""
-        for part in list(vars(self).values()):
-            if hasattr(part, "auto_classes"):
-                part.export_code(folder)
-        cls = next((each for each in type(self).__mro__ if "auto_classes" in vars(each)), None)
-        if cls is None:
-            raise PublishError(f"{type(self).__name__} does not state its `auto_classes`, such as ('AutoModel',)")
-        holder: Any = getattr(self, "config", self)
-        holder.auto_map = (getattr(holder, "auto_map", None) or {}) | export_code(cls, folder)
-        if pipelines := _pipelines_of(cls):
-            holder.custom_pipelines = pipelines
-        if module := getattr(self, "sentence_module", None):
-            is_own = cls.__module__.startswith(f"{_PACKAGE}.")
-            prefix = "pipelines" if is_own else f"{_PACKAGE}.processing.sentence_modules"
-            write_sentence_files(folder, self, f"{prefix}.{module}")
-
-    def _upload_modified_files(self, working_dir: str | os.PathLike, repo_id: str, *args: Any, **kwargs: Any) -> Any:
-        # transformers has written its own card there if the repository had none; ours replaces it.
-        path = Path(working_dir, "README.md")
-        if path.is_file() and _GENERATED in path.read_text(encoding="utf-8"):
-            for write in card_writers:
-                if text := write(self, repo_id, working_dir):
-                    path.write_text(text, encoding="utf-8")
-        return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)
-
-    def _get_files_timestamps(self, working_dir: str | os.PathLike) -> dict[str, float]:
-        # `save_pretrained(push_to_hub=True)` uploads the files that changed after these times. The code, and the JSON
-        # files that name it, were written just before, and must be uploaded too.
-        timestamps = super()._get_files_timestamps(working_dir)
-        return {name: time for name, time in timestamps.items() if not name.endswith((".py", ".json"))}
 
 
 def export_code(cls: type, folder: str | os.PathLike) -> dict[str, str]:
@@ -201,7 +127,7 @@ def exported(module: str) -> tuple[dict[str, str], list[str]]:
     for name in needed:  # the loop appends to it
         package, _, own = name.partition(".")
         if (file := _file_of(name)) not in files:
-            members = FILES[file] if package == _PACKAGE and file in FILES else (own,)
+            members = FILES[file] if package == PACKAGE and file in FILES else (own,)
             needed += [f"{package}.{member}" for member in members if f"{package}.{member}" != name]
             files[file] = "\n\n".join(_rewritten(f"{package}.{member}", file, needed) for member in members)
     return files, list(dict.fromkeys(needed))
@@ -245,7 +171,7 @@ def _rewritten(name: str, file: str, needed: list[str]) -> str:
 
 def _file_of(module: str) -> str:
     package, _, own = module.partition(".")
-    return _FILE_OF.get(own, own.rpartition(".")[2]) if package == _PACKAGE else module.rpartition(".")[2]
+    return _FILE_OF.get(own, own.rpartition(".")[2]) if package == PACKAGE else module.rpartition(".")[2]
 
 
 def _classes(modules: list[str]) -> list[type]:
@@ -257,7 +183,7 @@ def _classes(modules: list[str]) -> list[type]:
     ]
 
 
-def _pipelines_of(cls: type) -> dict[str, dict[str, Any]]:
+def pipelines_of(cls: type) -> dict[str, dict[str, Any]]:
     """Returns the `custom_pipelines` entry for a model: the pipelines among its modules for an Auto class that loads
     it. A pipeline names its task and Auto class in `hub_task`."""
     if cls.__module__ == "__main__" or not hasattr(cls, "config_class"):

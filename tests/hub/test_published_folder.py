@@ -12,7 +12,8 @@ from transformers import AutoConfig, AutoImageProcessor, AutoModel, AutoProcesso
 
 import babelens
 from babelens.processing.image_processing_mural import MuralImageProcessor
-from babelens.utils.hub_code import HubCodeMixin, _file_of, export_code
+from babelens.utils.hub_code import _file_of, export_code
+from babelens.utils.hub_mixin import HubCodeMixin
 
 
 def test_with_the_package_its_own_classes_load_and_no_flag_is_needed(published):
