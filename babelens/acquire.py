@@ -52,7 +52,8 @@ from .trainers.ridge import Captions, learn, learn_unstated
 from .trainers.ridge_results import LanguageResult
 from .utils.errors import CorpusError, InputError, ModelKindError, did_you_mean, suggestion
 from .utils.identity import check_free
-from .utils.languages import counts_as, normalize_language
+from .utils.language_matching import counts_as
+from .utils.languages import normalize_language
 from .utils.pretrained import explained, load_processor, located
 
 logger = logging.getLogger(__name__)

@@ -37,7 +37,8 @@ from ..inference.zero_shot_pipeline import (
     templates_of,
 )
 from ..utils.errors import CorpusError, InputError, MissingExtraError
-from ..utils.languages import did_you_mean_language, normalize_language, normalize_languages
+from ..utils.language_matching import did_you_mean_language
+from ..utils.languages import normalize_language, normalize_languages
 from .ranking import QueryRanks, embedding_ranks
 
 logger = logging.getLogger(__name__)

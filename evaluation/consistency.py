@@ -30,7 +30,8 @@ from ..inference.similarity import finite_matrix, unit_rows
 from ..inference.translation import Translator
 from ..modeling.modeling_consistency import CrossLingualConsistency
 from ..utils.errors import CorpusError, InputError
-from ..utils.languages import learned_language, normalize_languages
+from ..utils.language_matching import learned_language
+from ..utils.languages import normalize_languages
 from .ranking import Scores, check_protocol, ranks_by
 
 # The number of scores, over all languages, that CLC processes at once; its hidden layer needs several times as many

@@ -25,7 +25,8 @@ from ..utils.errors import (
 )
 from ..utils.files import optional_file
 from ..utils.identity import model_identity
-from ..utils.languages import language_and_script, normalize_language, normalize_languages
+from ..utils.language_matching import language_and_script
+from ..utils.languages import normalize_language, normalize_languages
 
 try:
     import mteb

@@ -25,7 +25,8 @@ from ..processing.processing_text_image import LARGEST_LENGTH
 from ..processing.text_inputs import UNDETERMINED, call_tokenizer, takes_language
 from ..processing.tower_processors import longest_text
 from ..utils.errors import BabelensError, LanguageTagError
-from ..utils.languages import language_and_script, normalize_languages
+from ..utils.language_matching import language_and_script
+from ..utils.languages import normalize_languages
 
 logger = logging.getLogger(__name__)
 

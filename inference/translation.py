@@ -34,7 +34,8 @@ from ..utils.errors import (
 )
 from ..utils.files import errors_naming, wait_for_lock
 from ..utils.identity import model_identity
-from ..utils.languages import language_and_script, normalize_language
+from ..utils.language_matching import language_and_script
+from ..utils.languages import normalize_language
 from ..utils.pretrained import load_model, load_processor
 
 logger = logging.getLogger(__name__)

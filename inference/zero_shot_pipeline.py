@@ -16,7 +16,8 @@ from transformers.pipelines.zero_shot_image_classification import ZeroShotImageC
 
 from ..processing.text_inputs import UNDETERMINED, default_language, takes_language
 from ..utils.errors import InputError
-from ..utils.languages import language_and_script, language_for_each, normalize_language
+from ..utils.language_matching import language_and_script
+from ..utils.languages import language_for_each, normalize_language
 from .pipeline_inputs import fetched
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,8 @@ from transformers.tokenization_utils_base import PaddingStrategy
 
 from ..configuration.text_towers import text_positions, tower_pooling
 from ..utils.errors import InputError
-from ..utils.languages import language_id, normalize_language, normalize_languages
+from ..utils.language_matching import language_id
+from ..utils.languages import normalize_language, normalize_languages
 from .processing_per_language import PerLanguageProcessor, TextLayout
 from .text_inputs import call_tokenizer, note_cut_texts, overlong
 from .text_normalization import NORMALIZATION, checked_normalization, same_letters

@@ -6,7 +6,8 @@ from typing import Any, Literal, Self
 
 from transformers import PreTrainedConfig, ProcessorMixin
 
-from ..utils.languages import is_same_language, language_for_each, normalize_language
+from ..utils.language_matching import is_same_language
+from ..utils.languages import language_for_each, normalize_language
 from .processing_dual_encoder import DualEncoderProcessor
 from .processing_mla import MlaProcessor, NativeTextProcessor
 from .processing_per_language import PerLanguageProcessor, TextLayout, texts_and_languages

@@ -15,7 +15,8 @@ from torch import Tensor
 from transformers import BatchFeature, PreTrainedTokenizerBase
 
 from ..utils.errors import InputError, LanguageTagError
-from ..utils.languages import did_you_mean_language, language_id, normalize_languages
+from ..utils.language_matching import did_you_mean_language, language_id
+from ..utils.languages import normalize_languages
 from .image_processing_mural import MuralImageProcessor
 from .processing_per_language import PerLanguageProcessor, TextLayout, texts_and_languages
 from .processing_text_image import as_batch

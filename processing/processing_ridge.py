@@ -16,7 +16,8 @@ from transformers import BatchFeature, PreTrainedConfig, ProcessorMixin
 from transformers.utils import cached_file
 
 from ..utils.errors import LanguageTagError, ModelFolderError
-from ..utils.languages import learned_language, normalize_language, normalize_languages
+from ..utils.language_matching import learned_language
+from ..utils.languages import normalize_language, normalize_languages
 from .glossary import LONGEST_PIECE, MOST_WORDS, Glossary, first_words, is_word
 from .processing_mla import MlaProcessor, NativeTextProcessor
 from .processing_per_language import PerLanguageProcessor, TextLayout

@@ -12,7 +12,8 @@ from transformers.utils import cached_file
 
 from ..configuration.configuration_smalr import PADDING_ID, SPECIAL_IDS, UNKNOWN_ID
 from ..utils.errors import InputError
-from ..utils.languages import learned_language, normalize_language
+from ..utils.language_matching import learned_language
+from ..utils.languages import normalize_language
 from .processing_per_language import TextLayout, WordLevelProcessor
 from .word_tokenizers import split_words
 

@@ -25,7 +25,8 @@ from ..modeling.modeling_mla import MlaPreTrainedModel
 from ..modeling.peft_mla import to_mla_model
 from ..utils.errors import InputError
 from ..utils.identity import code_of, settings_of
-from ..utils.languages import learned_language, normalize_languages
+from ..utils.language_matching import learned_language
+from ..utils.languages import normalize_languages
 from .arguments import MlaTrainingArguments
 from .contrastive import ContrastiveTrainer
 from .tower_features import FrozenEncoder, FrozenTower

@@ -1,7 +1,7 @@
 """Which of a model's or a data set's languages a BCP-47 tag means.
 
-A model that learned `mi-Latn`, `ar` or `pt` also accepts `mi`, `arb-Arab` and `pt-BR` (`learned_language`). `langcodes`
-provides the distances between languages.
+A model that learned `mi-Latn`, `ar` or `pt` also accepts `mi`, `arb-Arab` and `pt-BR` (`learned_language`).
+`langcodes` provides the distances between languages.
 """
 
 import logging

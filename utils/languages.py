@@ -1,15 +1,13 @@
 """Language tags: BCP 47 (RFC 5646), the only spelling of languages in babelens.
 
 Tags are normalized (`DE` -> `de`, `zh_cn` -> `zh-CN`, `sr-latn` -> `sr-Latn`, the deprecated `iw` -> `he`) or rejected
-with an error; a language is never guessed. A model that learned `mi-Latn`, `ar` or `pt` also accepts `mi`, `arb-Arab`
-and `pt-BR` (`learned_language`). `langcodes` provides the registered subtags and the distances between languages.
-Saved folders compare tags by form (`in_folders`).
+with an error; a language is never guessed. `langcodes` provides the registered subtags. `language_matching` compares
+tags; saved folders compare them by form (`in_folders`).
 """
 
-import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence, Sized
-from functools import cache, lru_cache
+from collections.abc import Iterable, Mapping, Sized
+from functools import cache
 from typing import Any
 
 from .errors import InputError, LanguageTagError, suggestion
@@ -18,12 +16,6 @@ from .errors import InputError, LanguageTagError, suggestion
 _TAG = re.compile(
     r"[a-z]{2,3}(-[a-z]{3})?(-[a-z]{4})?(-([a-z]{2}|[0-9]{3}))?(-([a-z0-9]{5,8}|[0-9][a-z0-9]{3}))*", re.IGNORECASE
 )
-# CLDR's distances: 5 from 'pt-BR' to 'pt-PT', 1 from 'nb' to 'no', 10 from 'arz' to 'ar', 12 from 'da' to 'no', and 24
-# from 'uk' to 'ru', a useless suggestion.
-_NEAR, _SUGGESTED = 10, 14
-SAME = 5  # the same language under another name or in another country
-
-logger = logging.getLogger(__name__)
 
 
 def normalize_language(tag: str) -> str:
@@ -93,90 +85,3 @@ def language_for_each(language: Any, count: int) -> list[str]:
             f"{count} texts came with {len(language)} language tags: give one for all, or one for each text"
         )
     return [normalize_language(tag) for tag in language]
-
-
-def language_and_script(tag: str) -> tuple[str, str]:
-    """Returns the language and the script of a tag: the macrolanguage (`arb` becomes `ar`), and the likely script
-    (`zh-TW` is written in `Hant`)."""
-    import langcodes
-
-    standard = langcodes.Language.get(langcodes.standardize_tag(tag, macro=True))
-    if standard.language in (None, "und"):  # which the data would turn into English
-        return "und", standard.script or ""
-    language = standard.maximize()
-    # NLLB names only the letters of Korean's script.
-    return language.language or "", {"Hang": "Kore"}.get(language.script or "", language.script or "")
-
-
-def did_you_mean_language(language: str, known: Iterable[str]) -> str:
-    """Returns the ending for an error about an unknown language, such as `; did you mean 'zh-Hant'?` for `zh-TW`, or
-    an empty string if readers of the known languages are unlikely to read it."""
-    import langcodes
-
-    matches = (
-        langcodes.closest_match(language, list(known), max_distance=_SUGGESTED, ignore_script=ignore_script)[0]
-        for ignore_script in (False, True)
-    )
-    nearest = next((tag for tag in matches if tag != "und"), "")
-    return suggestion(nearest) if nearest else ""
-
-
-def counts_as(tag: str, asked: Sequence[str]) -> str | None:
-    """Returns the requested language that a tag matches, or None: the tag itself, the tag without its region or usual
-    script, such as `en` for `en-US` and `zh` for `zh-Hans-CN`, but not for `zh-TW`, or the same language under another
-    name, such as `ar` for `arb-Arab`."""
-    if tag in asked:
-        return tag
-    found = next((each for each in asked if tag.startswith(f"{each}-") and _same_script(tag, each)), None)
-    return found or _nearest(tag, tuple(asked), 0) or None
-
-
-@cache
-def _same_script(tag: str, other: str) -> bool:
-    return language_and_script(tag) == language_and_script(other)
-
-
-def learned_language(language: str, known: Sequence[str], farthest: int = _NEAR) -> str:
-    """Returns the learned language that a tag means: the language itself, or the nearest one with the same script by
-    CLDR's distances, up to `farthest`. A tag without a script or a region matches any script.
-
-    Examples:
-        >>> learned_language("arb-Arab", ["en", "ar", "pt"]), learned_language("pt-BR", ["en", "ar", "pt"])
-        ('ar', 'pt')
-    """
-    language = normalize_language(language)
-    found = language if language in known else _nearest(language, tuple(known), farthest)
-    if not found:
-        raise LanguageTagError(
-            f"this model has not learned {language!r}; its languages are {', '.join(known)}"
-            f"{did_you_mean_language(language, known)}"
-        )
-    return found
-
-
-def is_same_language(one: str, other: str) -> bool:
-    """Returns whether two tags mean the same language, such as `en-GB` and `en`."""
-    return one == other or bool(_nearest(one, (other,), SAME))
-
-
-@lru_cache(1 << 10)
-def _nearest(language: str, known: tuple[str, ...], farthest: int) -> str:
-    import langcodes
-
-    others = [tag for tag in known if tag != "und"]
-    if language.partition("-")[0] in ("und", "mul", "zxx"):
-        return ""
-    if "-" in language:
-        script = language_and_script(language)[1]
-        others = [tag for tag in others if language_and_script(tag)[1] == script]
-    distance, found = min(((langcodes.tag_distance(language, tag), tag) for tag in others), default=(1 << 10, ""))
-    if distance > farthest:
-        return ""
-    if distance > SAME:
-        logger.warning("this model has not learned %s: its texts are read as %s, which is near", language, found)
-    return found
-
-
-def language_id(language: str, known: list[str]) -> int:
-    """Returns the index of a language among the languages of a model (`learned_language`)."""
-    return known.index(learned_language(language, known))

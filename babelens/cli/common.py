@@ -92,7 +92,8 @@ def check_tags(languages: str | None) -> str | None:
 
 def check_columns(source: str, languages: Sequence[str]) -> None:
     """Refuses a table without a column for a language, if at least two of its columns are named after languages."""
-    from ..utils.languages import counts_as, normalize_language
+    from ..utils.language_matching import counts_as
+    from ..utils.languages import normalize_language
 
     present = []
     for name in _column_names(Path(source)):

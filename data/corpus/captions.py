@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...utils.errors import CorpusError, LanguageTagError
-from ...utils.languages import counts_as, normalize_language
+from ...utils.language_matching import counts_as
+from ...utils.languages import normalize_language
 
 Caption = dict[str, str]  # {"language": …, "text": …}
 Place = Callable[[int], str]  # index of a row -> its name in error messages

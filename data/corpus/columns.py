@@ -27,7 +27,8 @@ from typing import Any, TypeVar
 from datasets import Dataset, Features, Image, IterableDataset, List, Value, concatenate_datasets
 
 from ...utils.errors import CorpusError, LanguageTagError, did_you_mean
-from ...utils.languages import counts_as, normalize_language
+from ...utils.language_matching import counts_as
+from ...utils.languages import normalize_language
 from .captions import enumeration
 from .corpus import CAPTIONS
 from .text_files import parse_object

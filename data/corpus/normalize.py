@@ -12,7 +12,8 @@ from datasets.table import cast_array_to_feature
 from datasets.utils import tqdm
 
 from ...utils.errors import CorpusError
-from ...utils.languages import counts_as, normalize_language
+from ...utils.language_matching import counts_as
+from ...utils.languages import normalize_language
 from .captions import CaptionRules, Place, RowCount, normalize_rows
 from .columns import (
     DEFAULT_COLUMNS,

@@ -27,7 +27,8 @@ from charset_normalizer import from_bytes
 from datasets import Dataset, Features, Value
 
 from ...utils.errors import CorpusError, LanguageTagError
-from ...utils.languages import counts_as, normalize_language
+from ...utils.language_matching import counts_as
+from ...utils.languages import normalize_language
 from .captions import Place
 from .columns import CAPTION_COLUMNS, ColumnNames, tag_in
 from .corpus import DOWNLOAD, IMAGE_URL, image_id_of

@@ -20,7 +20,7 @@ import regex
 from datasets import config
 
 from ...utils.errors import CorpusError
-from ...utils.languages import language_and_script
+from ...utils.language_matching import language_and_script
 
 SAMPLE = 300  # number of cells that are examined
 

@@ -25,7 +25,8 @@ from datasets import Dataset, Features, IterableDataset, config
 
 from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.identity import file_states
-from ...utils.languages import counts_as, normalize_language, normalize_languages
+from ...utils.language_matching import counts_as
+from ...utils.languages import normalize_language, normalize_languages
 from ..corpus.captions import RowCount, enumeration
 from ..corpus.corpus import CAPTIONS
 from ..corpus.loading import load_translations

@@ -4,14 +4,8 @@ import pytest
 
 from babelens.utils import in_folders
 from babelens.utils.errors import InputError, LanguageTagError
-from babelens.utils.languages import (
-    counts_as,
-    is_same_language,
-    language_for_each,
-    language_id,
-    learned_language,
-    normalize_language,
-)
+from babelens.utils.language_matching import counts_as, is_same_language, language_id, learned_language
+from babelens.utils.languages import language_for_each, normalize_language
 
 SPELLINGS = {
     "de": "de",

@@ -5,7 +5,8 @@ from hypothesis import given
 
 from babelens.processing.images import MAX_ASPECT, check_image, open_image
 from babelens.utils.errors import ImageError, LanguageTagError
-from babelens.utils.languages import language_and_script, normalize_language
+from babelens.utils.language_matching import language_and_script
+from babelens.utils.languages import normalize_language
 from tests.fuzz.strategies import TAG, image_files
 
 # Pillow warns of files that it can read all the same.
