@@ -73,7 +73,7 @@ def _show_immich(made: "ImmichFolder") -> None:
     console.print(f"{made.folder}: {made.width} dimensions; lowest cosine with the model {cosines}", highlight=False)
     if made.language is not None:
         console.print(f"It reads every query as {made.language}.", highlight=False)
-    console.print(f"In Immich, it replaces {made.takes_the_place_of}.", highlight=False)
+    console.print(f"In Immich, it replaces {made.replaces}.", highlight=False)
 
 
 def _show_stock(made: "StockFolder") -> None:

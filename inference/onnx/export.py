@@ -39,15 +39,13 @@ from ...utils.identity import folder_identity
 from ..embedder import Embedder
 from ..loading import SentenceEncoder
 from ..texts import SAMPLE_TEXTS, language_tags, sample_languages
-from .model import GRAPH_FOLDER, JOINT, PRECISIONS, SETTINGS_FILE, TOWERS, GraphSettings, graph_file, open_graph
+from .model import GRAPH_FOLDER, PRECISIONS, SETTINGS_FILE, TOWERS, GraphSettings, graph_file, open_graph
 
 Shapes = dict[str, list[str | int]]
 LARGEST_DIFFERENCE = 1e-4  # of a value of an embedding of unit length, between a float32 graph and its model
-_LOGIT_DIFFERENCE = 1e-2  # of a logit of some tens
 # Batches on which graphs are compared: ranges of `SAMPLE_TEXTS`, and numbers of images.
 _TEXT_BATCHES = (slice(0, 1), slice(1, 3), slice(5, None))
 _IMAGE_BATCHES = (1, 2, 5)
-_OF_TOKENIZERS = ("input_ids", "attention_mask", "token_type_ids")
 # Operations that get weights of 8 bits. onnxruntime has no fast convolution of 8 bits on processors, and none in
 # browsers.
 _QUANTIZED = ("MatMul", "Gemm", "Gather")
@@ -69,7 +67,6 @@ def export_onnx(
     output: str | Path,
     *,
     precisions: Sequence[str] = ("fp32",),
-    joint: bool = False,
     **loading: Any,
 ) -> Exported:
     """Writes a dual encoder as ONNX graphs, and compares them with it.
@@ -78,7 +75,6 @@ def export_onnx(
         source: the model or an adapter: a folder, or a repository on the Hub.
         output: a new folder; or the folder of the model itself, to which graphs are added.
         precisions: of `fp32`, `fp16` and `int8`.
-        joint: whether to write both towers as one graph, too, `model.onnx`, which pipelines of transformers.js read.
         loading: what `Embedder.from_pretrained` takes, such as `trust_remote_code`. With a `truncate_dim`, the graphs
             compute only the first dimensions of the embeddings.
 
@@ -96,12 +92,10 @@ def export_onnx(
         graphs = folder / GRAPH_FOLDER
         graphs.mkdir()
         settings = _write_graphs(embedder, graphs, list(dict.fromkeys(precisions)))
-        if joint:
-            _write_joint(embedder, settings, graphs)
         settings = replace(settings, model=identity)
         _write_json(graphs / SETTINGS_FILE, asdict(settings))
         sizes = {
-            name: {tower: _size(graphs / graph_file(tower, name)) for tower in (*settings.inputs, *["both"] * joint)}
+            name: {tower: _size(graphs / graph_file(tower, name)) for tower in settings.inputs}
             for name in settings.precisions
         }
     return Exported(Path(output), settings, sizes)
@@ -132,18 +126,14 @@ def load_exportable(source: str | Path, **loading: Any) -> Embedder:
 
 class Tower(nn.Module):
     """A tower of a dual encoder, `text` or `image`, as a module: it maps inputs by name to features [N, d], which are
-    not normalized, and are cut to the `truncate_dim` of the model's configuration. The outputs of `both` are those of
-    `JOINT`."""
+    not normalized, and are cut to the `truncate_dim` of the model's configuration."""
 
     def __init__(self, model: nn.Module, tower: str) -> None:
         super().__init__()
         self.model, self.tower = model, tower
 
-    def forward(self, inputs: dict[str, Tensor]) -> Any:
+    def forward(self, inputs: dict[str, Tensor]) -> Tensor:
         """Returns the features of texts or images, [N, d]."""
-        if self.tower == "both":
-            output = self.model(**inputs)
-            return tuple(output[name] for name in JOINT)
         features = as_output(getattr(self.model, f"get_{self.tower}_features")(**inputs)).pooler_output
         width = getattr(self.model.config, "truncate_dim", None)
         return features if width is None else features[:, :width]
@@ -153,20 +143,18 @@ def free_dimensions(tower: str, inputs: Mapping[str, Tensor], *, fixed_length: b
     """The names of the dimensions of each input that may differ from batch to batch; `None` is fixed."""
     free: dict[str, list[str | None]] = {}
     for name, value in inputs.items():
-        kind = "image" if name == "pixel_values" else "text"
-        first = f"{kind}s" if tower == "both" else "batch"
-        second = "length" if tower != "image" and kind == "text" and not fixed_length else None
-        free[name] = [(first, second)[d] if d < 2 else None for d in range(value.dim())]
+        second = None if tower == "image" or fixed_length else "length"
+        free[name] = [("batch", second)[d] if d < 2 else None for d in range(value.dim())]
     return free
 
 
 def write_graph(
     model: nn.Module, tower: str, inputs: dict[str, Tensor], free: dict[str, list[str | None]], path: Path
 ) -> Shapes:
-    """Writes a tower, `text`, `image` or `both`, in float32 as an ONNX graph; returns the shapes of its inputs.
+    """Writes a tower, `text` or `image`, in float32 as an ONNX graph; returns the shapes of its inputs.
 
     Args:
-        inputs: inputs to trace it with, of at least two rows; for `both`, of other numbers of texts than of images.
+        inputs: inputs to trace it with, at least two rows.
         free: names of the free dimensions (`free_dimensions`).
     """
     try:
@@ -175,13 +163,12 @@ def write_graph(
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise MissingExtraError("exporting a model needs onnx and onnxscript: pip install onnx onnxscript") from error
-    outputs = JOINT if tower == "both" else {TOWERS[tower][1]: ("batch", None)}
     dynamic = {name: {d: Dim.DYNAMIC for d, each in enumerate(names) if each} for name, names in free.items()}
     with torch.no_grad(), _quietly():
         try:
             program = torch.export.export(Tower(model, tower), (inputs,), dynamic_shapes=(dynamic,))
             graph: Any = torch.onnx.export(
-                program, dynamo=True, verbose=False, input_names=list(inputs), output_names=list(outputs)
+                program, dynamo=True, verbose=False, input_names=list(inputs), output_names=[TOWERS[tower][1]]
             )
         except Exception as error:
             # torch.export raises classes of its private modules, of no common base, where a model computes what
@@ -197,8 +184,8 @@ def write_graph(
         names = free[value.name]
         shapes[value.name] = [name or int(size) for name, size in zip(names, inputs[value.name].shape, strict=True)]
         value.shape = onnx_ir.Shape(shapes[value.name])
-    for output, (first, second) in zip(graph.model.graph.outputs, outputs.values(), strict=True):
-        output.shape = onnx_ir.Shape([first, second or output.shape[1]])
+    for output in graph.model.graph.outputs:
+        output.shape = onnx_ir.Shape(["batch", output.shape[1]])
     for node in graph.model.graph.all_nodes():  # which hold the paths of the modules that computed them
         node.metadata_props.clear()
         for value in node.outputs:
@@ -326,29 +313,6 @@ def _move(graph: Path, folder: Path) -> None:
         file.rename(folder / file.name)
 
 
-def _write_joint(embedder: Embedder, settings: GraphSettings, graphs: Path) -> None:
-    """Writes both towers as one graph at all precisions."""
-    if set(settings.inputs["text"]) - set(_OF_TOKENIZERS) or "pixel_values" not in settings.inputs["image"]:
-        raise ModelKindError(
-            f"pipelines of transformers.js give a model tokens and pixels, and this {type(embedder.model).__name__} "
-            "needs the language of texts, or words, or features: leave out the joint graph"
-        )
-    inputs = _text_batches(embedder)[1] | _image_batches(embedder)[2]
-    free = free_dimensions("both", inputs, fixed_length=settings.text_length is not None)
-    with TemporaryDirectory(prefix=".fp32-", dir=graphs) as scratch, torch.no_grad():
-        first = Path(scratch, graph_file("both", "fp32"))
-        write_graph(embedder.model, "both", inputs, free, first)
-        (found, *_) = open_graph(first, torch.get_num_threads()).run(None, {k: v.numpy() for k, v in inputs.items()})
-        difference = float(np.abs(found - embedder.model(**inputs).logits_per_image.numpy()).max())
-        if not difference <= _LOGIT_DIFFERENCE:
-            raise InputError(f"the graph of both towers computes other logits: one differs by {difference:.1g}")
-        for name in settings.precisions:
-            if name != "fp32":
-                convert(first, graphs / graph_file("both", name), name)
-        if "fp32" in settings.precisions:
-            _move(first, graphs)
-
-
 def _text_batches(embedder: Embedder) -> list[dict[str, Tensor]]:
     """Batches of texts in all languages, as the processor makes them; words are padded to the largest length."""
     processor = embedder.processor
@@ -440,7 +404,7 @@ def _destination(output: Path, source: Path) -> Iterator[Path]:
             yield folder
             graphs = output / GRAPH_FOLDER
             graphs.mkdir(exist_ok=True)
-            names = tuple(graph_file(tower, precision) for tower in (*TOWERS, "both") for precision in PRECISIONS)
+            names = tuple(graph_file(tower, precision) for tower in TOWERS for precision in PRECISIONS)
             for path in graphs.iterdir():
                 if path.name.startswith(names):  # of an earlier export, maybe in other precisions
                     path.unlink()
@@ -462,8 +426,8 @@ def _size(graph: Path) -> int:
 def largest_difference(
     model: nn.Module, tower: str, session: Any, batches: Iterable[Mapping[str, Tensor]], called: str
 ) -> float:
-    """The largest difference of any value of the normalized embeddings of a graph, which onnxruntime opened, from
-    those of its model; `called` is its name in errors."""
+    """The largest absolute difference between the normalized embeddings of a graph, opened by onnxruntime, and of its
+    model; `called` is the graph's name in errors."""
     largest = 0.0
     module = Tower(model, tower)
     for inputs in batches:

@@ -38,7 +38,7 @@ from ..texts import SAMPLE_TEXTS
 from .export import convert, load_exportable, write_graph
 from .model import PRECISIONS, open_graph
 
-# Widths of the embeddings that the server knows, and a model of each whose place a folder can take.
+# Widths of the embeddings that the server knows, each with a model that a folder can replace.
 IMMICH_MODELS = {
     512: "ViT-B-32__openai",
     640: "RN50x4__openai",
@@ -56,14 +56,14 @@ class ImmichFolder:
     """An export.
 
     Args:
-        takes_the_place_of: the name of a model of Immich with embeddings of this width.
+        replaces: the name of a model of Immich with embeddings of this width.
         width: the width of the embeddings, with the zeros.
         language: the language of its texts, or `None` if it reads texts in any.
         cosines: the lowest cosine with the model's embedding, for texts and for images.
     """
 
     folder: Path
-    takes_the_place_of: str
+    replaces: str
     width: int
     language: str | None
     cosines: dict[str, float]
@@ -80,7 +80,7 @@ def export_immich(
         loading: what `Embedder.from_pretrained` takes, such as `trust_remote_code`.
 
     Examples:
-        >>> export_immich("runs/mural", "immich/ViT-B-32__openai").takes_the_place_of
+        >>> export_immich("runs/mural", "immich/ViT-B-32__openai").replaces
         'ViT-B-32__openai'
     """
     if precision not in PRECISIONS:
@@ -144,8 +144,8 @@ class _Server(nn.Module):
         ids = text.long()
         inputs: dict[str, Tensor] = {"input_ids": ids}
         if "attention_mask" in self.names:
-            # The last token of a text may be that of padding, as in CLIP: each place before the last other token, and
-            # one more, is of the text.
+            # The last token of a text may be the padding token, as in CLIP: all positions up to the last other token,
+            # and one more, belong to the text.
             places = torch.arange(ids.shape[1])
             last = ((ids != self.pad) * places).amax(1, keepdim=True) + int(self.ends_in_pad)
             inputs["attention_mask"] = (places <= last).long()

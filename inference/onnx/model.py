@@ -1,7 +1,6 @@
 """The graphs of an exported folder as the model of an `Embedder`, with its processor; and the layout of the folder:
 
 onnx/text_model.onnx, onnx/vision_model.onnx    the towers in float32; the names are transformers.js's
-onnx/model.onnx                                 both in one graph, if it was asked for: what pipelines read
 onnx/…_fp16.onnx, onnx/…_quantized.onnx         the same in float16, and with weights of 8 bits
 onnx/graphs.json                                what the graphs take (`GraphSettings`)
 config.json, tokenizer.json, …                  the configuration and the processor of the model
@@ -34,13 +33,6 @@ SETTINGS_FILE = "graphs.json"
 PRECISIONS = {"fp32": "", "fp16": "_fp16", "int8": "_quantized"}
 # Towers, with the names of their files and outputs, as of CLIP's towers in transformers.js.
 TOWERS = {"text": ("text_model", "text_embeds"), "image": ("vision_model", "image_embeds")}
-# Both towers in one graph, with CLIP's outputs.
-JOINT = {
-    "logits_per_image": ("images", "texts"),
-    "logits_per_text": ("texts", "images"),
-    "text_embeds": ("texts", None),
-    "image_embeds": ("images", None),
-}
 _FORMAT = 1
 
 
@@ -110,8 +102,8 @@ def not_exported(source: str) -> ModelFolderError:
 
 
 def graph_file(tower: str, precision: str) -> str:
-    """Returns the name of a tower's graph, or of the graph of `both`."""
-    return f"{'model' if tower == 'both' else TOWERS[tower][0]}{PRECISIONS[precision]}.onnx"
+    """Returns the name of a tower's graph."""
+    return f"{TOWERS[tower][0]}{PRECISIONS[precision]}.onnx"
 
 
 def open_graph(path: Path, threads: int | None = None) -> Any:

@@ -71,7 +71,7 @@ class Server:
 def test_the_server_embeds_as_the_model_does(name, language, tmp_path):
     saved(EXPORTED[name](), tmp_path / "model")
     made = export_immich(tmp_path / "model", tmp_path / "out", language=language)
-    assert (made.width, made.takes_the_place_of) == (512, "ViT-B-32__openai")
+    assert (made.width, made.replaces) == (512, "ViT-B-32__openai")
     server, embedder = Server(tmp_path / "out"), Embedder.from_pretrained(tmp_path / "model", device="cpu")
     texts = ["a red car", "Zwei Hunde spielen  im Schnee", "赤い車"]
     images = [*drawn_images(2), Image.fromarray(np.random.default_rng(0).integers(0, 255, (50, 91, 3), np.uint8))]

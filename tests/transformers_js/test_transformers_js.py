@@ -7,12 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from PIL import Image
 
 from babelens import Embedder
 from babelens.inference.onnx import export_onnx
-from babelens.utils.errors import ModelKindError
 from tests.contracts import drawn_images
 from tests.support.exported_kinds import EXPORTED
 from tests.support.tiny_native import saved
@@ -32,18 +29,14 @@ SPECIAL = {
 }
 
 
-def answered(script, folder, request):
-    """What a script prints that is given a request."""
-    command = [program("node"), Path(__file__).with_name(script)]
-    command += [Path(INSTALLED, "node_modules/@huggingface/transformers"), folder]
-    done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def encoded(folder, name, **request):
     """What transformers.js embeds, texts and images, with length one."""
-    found = answered("encode.mjs", folder, {"name": name, "dtype": "fp32", "padding": True} | request)
+    command = [program("node"), Path(__file__).with_name("encode.mjs")]
+    command += [Path(INSTALLED, "node_modules/@huggingface/transformers"), folder]
+    request = {"name": name, "dtype": "fp32", "padding": True} | request
+    done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
     return [np.array(rows) / np.linalg.norm(rows, axis=-1, keepdims=True) for rows in (found["text"], found["image"])]
 
 
@@ -67,33 +60,3 @@ def test_transformers_js_embeds_as_the_model_does(name, tmp_path):
     # onnxruntime-node is of another version than onnxruntime here; 8 bits round otherwise.
     own = Embedder.from_pretrained(tmp_path / "graphs", backend="onnx", precision="int8")
     assert np.abs(quantized - own.encode_text(TEXTS, language=languages)).max() < 0.05
-
-
-@pytest.mark.parametrize("name", ["clip", "siglip", "mural"])
-def test_its_pipelines_classify_and_embed_images(name, tmp_path):
-    source = saved(EXPORTED[name](), tmp_path / "model")
-    export_onnx(source, tmp_path / "graphs", joint=True)
-    images = [tmp_path / f"{index}.png" for index in range(3)]
-    for image, path in zip(drawn_images(3), images, strict=True):
-        side = 36 if name == "mural" else 32
-        image.resize((side, side)).save(path)
-    request = {"name": "graphs", "dtype": "fp32", "images": list(map(str, images)), "labels": TEXTS}
-    found = answered("classify.mjs", tmp_path, request)
-    embedder = Embedder.from_pretrained(source, device="cpu")
-    texts = embedder.process_texts(TEXTS, ["en"] * len(TEXTS))
-    pixels = embedder.processor(images=[Image.open(path) for path in images], return_tensors="pt")
-    with torch.no_grad():
-        logits = embedder.model(**texts, **pixels).logits_per_image
-    expected = logits.sigmoid() if name == "siglip" else logits.softmax(dim=-1)
-    scores = [[each[label] for label in TEXTS] for each in found["scores"]]
-    np.testing.assert_allclose(scores, expected.numpy(), **CLOSE)
-    rows = np.array(found["image"])
-    rows /= np.linalg.norm(rows, axis=-1, keepdims=True)
-    np.testing.assert_allclose(rows, embedder.encode_image(images), **CLOSE)
-
-
-def test_a_model_that_reads_languages_has_no_joint_graph(tmp_path):
-    source = saved(EXPORTED["mla on clip"](), tmp_path / "model")
-    with pytest.raises(ModelKindError, match="needs the language of texts"):
-        export_onnx(source, tmp_path / "graphs", joint=True)
-    assert not (tmp_path / "graphs").exists()
