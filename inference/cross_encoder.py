@@ -201,8 +201,8 @@ def _blocks(images: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 # shortlists is scored once.
 #
 # Ties count against the query, as in `evaluation.ranking`: an item is on the shortlist when it is among the best k
-# even if all that tie with it come before it. With k = 1 the ranks are therefore those of the dual encoder, with k as
-# large as the gallery those of the cross-encoder.
+# even if all items that tie with it come before it. With k = 1 the ranks are therefore the dual encoder's; with k as
+# large as the gallery they are the cross-encoder's.
 
 _ABOVE_COSINES = 2.0  # the scores of candidates on a shortlist
 

@@ -630,7 +630,9 @@ class _Source:
             reasons = (record["reason"] for file in lists for _, record in read_json_lines(file))
             raise CorpusError(f"none of {sums.read:,} images can be read. {enumeration([*islice(reasons, 3)])}")
         if files[self.count :]:
-            raise InputError(f"{job.output} has shards of files that {job.source} no longer has: embed it anew")
+            raise InputError(
+                f"{job.output} has shards of files that {job.source} no longer has: choose another folder"
+            )
         if self.skipped:
             logger.warning("%s", skipped_line(self.skipped, sums.read))
         return sums

@@ -90,7 +90,7 @@ class ImageStore:
 
 # ---- The index ----
 
-_EQUAL = 1e-5  # embeddings of one image in two batches differ by rounding
+_EQUAL = 1e-5  # scores of one image in two batches differ by rounding
 
 
 @dataclass(frozen=True)
@@ -187,31 +187,18 @@ class ImageIndex:
         """As `search`, with files of the same content as one image, and without the images in `leave_out`."""
         scores = self.embeddings @ query
         found: list[FoundImage] = []
-        rows: list[np.ndarray] = []
         for position in best_first(scores, len(scores)):
-            path, score, row = self.paths[position], float(scores[position]), self.embeddings[position]
-            if len(found) == top and (not found or score < found[-1].score - _EQUAL):
+            path, score = self.paths[position], float(scores[position])
+            near = [image for image in found if image.score - score <= _EQUAL]
+            if len(found) == top and not near:
                 break
             if path in leave_out:
                 continue
-            if same := _same_image(path, score, row, found, rows):
+            if same := next((image for image in reversed(near) if _same_content(path, image.path)), None):
                 same.copies.append(path)
             elif len(found) < top:
                 found.append(FoundImage(path, score))
-                rows.append(row)
         return found
-
-
-def _same_image(
-    path: Path, score: float, row: np.ndarray, found: list[FoundImage], rows: list[np.ndarray]
-) -> FoundImage | None:
-    """The image among those found, best first, whose file has the same content."""
-    for image, other in zip(reversed(found), reversed(rows), strict=True):
-        if image.score - score > _EQUAL:
-            return None
-        if np.abs(row - other).max() <= _EQUAL and _same_content(path, image.path):
-            return image
-    return None
 
 
 def _same_content(one: Path, other: Path) -> bool:

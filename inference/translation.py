@@ -46,7 +46,6 @@ logger = logging.getLogger(__name__)
 #
 # NLLB, M2M100, mBART-50  a token for each language (`deu_Latn`, `__de__`, `de_DE`): the tokenizer is set to the
 #                         source's, and the translation begins with the target's
-# mBART                   the same tokens; the decoder starts with the target's
 # MADLAD-400              a token of the target before the text (`<2de>`); the model finds the source out
 # Marian, many targets    the same, as `>>deu<<`
 # Marian, one pair        nothing; its tokenizer says which pair, or the user does
@@ -72,17 +71,12 @@ class Request:
 class LanguageCodes:
     """Asks a model for translations between languages, in the way of its family."""
 
-    def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, *, pair: LanguagePair | None = None, prefix: str = ""
-    ) -> None:
-        self.tokenizer, self.prefix = tokenizer, prefix
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, pair: LanguagePair | None = None) -> None:
+        self.tokenizer = tokenizer
         self._tokens = source_tokens(tokenizer)
         # The tokens of a vocabulary that precede a text and state its target.
         vocabulary = () if self._tokens else sorted(filter(_TARGET_TOKEN.fullmatch, tokenizer.get_vocab()))
         self._targets = _by_language(vocabulary)
-        # mBART of 2020 has no token that the translation begins with: the decoder starts with the language.
-        is_first = type(tokenizer).__name__.startswith("MBartTokenizer")
-        self._option = "decoder_start_token_id" if is_first else "forced_bos_token_id"
         self.pair = (normalize_language(pair[0]), normalize_language(pair[1])) if pair else None
         self._source: str | None = None
         if self.pair is None and not self._tokens:
@@ -116,9 +110,9 @@ class LanguageCodes:
             codes = [_token(self._tokens, tag) for tag in (source, target)]
             number = self.tokenizer.convert_tokens_to_ids(codes[1])
             # M2M100's token of a language is its code between underscores.
-            return Request(self.prefix, codes[0].strip("_"), {self._option: number})
+            return Request("", codes[0].strip("_"), {"forced_bos_token_id": number})
         token = _token(self._targets, target) if self._targets else ""
-        return Request(f"{token} {self.prefix}" if token else self.prefix)
+        return Request(f"{token} " if token else "")
 
 
 def _token(tokens: Mapping[Written, str], language: str) -> str:
@@ -166,15 +160,13 @@ class Translator(Protocol):
 
 
 class Seq2SeqTranslator:
-    """A translation model of transformers: Marian, M2M100, NLLB, mBART, MADLAD-400 and similar models.
+    """A translation model of transformers: Marian, M2M100, NLLB, mBART-50, MADLAD-400 and similar models.
 
     The model's own `generation_config` sets how it generates: beams, length and so on. Without a length there, a
     translation may have twice as many tokens as the longest text of its batch, and 20 more.
 
     Args:
         pair: source and target language of a model that translates one pair and does not state it.
-        prefix: precedes every text, for a model that was fine-tuned with it, such as a T5 with
-            `"translate English to Swahili: "`; known families need none.
         batch_size: number of texts that are translated at a time.
     """
 
@@ -184,12 +176,11 @@ class Seq2SeqTranslator:
         tokenizer: PreTrainedTokenizerBase,
         *,
         pair: LanguagePair | None = None,
-        prefix: str = "",
         batch_size: int = 32,
     ) -> None:
         self.model, self.tokenizer, self.batch_size = model.eval(), tokenizer, batch_size
         self._tokenizing = threading.Lock()
-        self.codes = LanguageCodes(tokenizer, pair=pair, prefix=prefix)
+        self.codes = LanguageCodes(tokenizer, pair=pair)
 
     @classmethod
     def from_pretrained(
@@ -197,7 +188,6 @@ class Seq2SeqTranslator:
         folder_or_repo: str | Path,
         *,
         pair: LanguagePair | None = None,
-        prefix: str = "",
         batch_size: int = 32,
         device: str | torch.device | None = None,
         **loading: Any,
@@ -217,7 +207,7 @@ class Seq2SeqTranslator:
         if device is None and torch.accelerator.is_available():
             device = torch.accelerator.current_accelerator()
         moved = model if device is None else model.to(device)
-        return cls(moved, tokenizer, pair=pair, prefix=prefix, batch_size=batch_size)
+        return cls(moved, tokenizer, pair=pair, batch_size=batch_size)
 
     def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
         """Translates texts, in their order. A warning counts translations that ended at the greatest length."""
@@ -253,8 +243,7 @@ class Seq2SeqTranslator:
 
     def fingerprint(self) -> str:
         """A digest of everything that a translation depends on, apart from the text and its languages."""
-        settings = self.model.generation_config.to_json_string(), self.codes.prefix
-        return model_identity(self.model, self.tokenizer, *settings)
+        return model_identity(self.model, self.tokenizer, self.model.generation_config.to_json_string())
 
     def _length(self, input_ids: Tensor) -> dict[str, int]:
         """The greatest length of translations, where the model states none: transformers would take 20 tokens."""

@@ -108,12 +108,14 @@ def check_templates(templates: Iterable[str], place: str) -> None:
     """Refuses templates without a place for the label."""
     for template in templates:
         if LABEL_ALONE not in template:
-            raise InputError(f"{place}: the template {template!r} has no {{}}, where the label of a class stands")
+            raise InputError(
+                f"{place}: the template {template!r} has no {{}}, which is replaced by the label of a class"
+            )
 
 
 def templates_of(language: str, prompts: Prompts) -> list[str]:
-    """The templates of a language, those of its own tag first, and else those of the same language and script (`pt`
-    for `pt-BR`, `zh-Hant` for `zh-TW`, but not `sr` for `sr-Latn`); an empty list for a language without any."""
+    """The templates of a language: by its tag, or else by its language and script (`pt` for `pt-BR`, `zh-Hant` for
+    `zh-TW`, but not `sr` for `sr-Latn`); an empty list for a language without any."""
     language = normalize_language(language)
     if language in prompts:
         return list(prompts[language])

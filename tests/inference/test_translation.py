@@ -87,18 +87,6 @@ def test_marian_states_its_languages(source, target, tokens, asked_for, prefix):
             codes.request("ja", asked_for[1])
 
 
-def test_the_decoder_of_mbart_starts_with_the_language():
-    class MBartTokenizer:
-        src_lang = "en_XX"
-        all_special_tokens = ("<s>", "en_XX", "ro_RO")
-
-        def convert_tokens_to_ids(self, token):
-            return self.all_special_tokens.index(token)
-
-    codes = LanguageCodes(MBartTokenizer())
-    assert codes.request("en", "ro") == Request("", "en_XX", {"decoder_start_token_id": 2})
-
-
 def test_marian_and_m2m100_as_they_are_published(tmp_path):
     """Their tokenizers' files, made by sentencepiece."""
     sentencepiece = pytest.importorskip("sentencepiece")
