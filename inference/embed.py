@@ -511,14 +511,7 @@ def embed_source(embedder: Embedder, job: EmbeddingJob, *, model: str, show_prog
         The counts of all shards in the folder, including shards of earlier runs.
     """
     worker = ShardEmbedder(embedder, job, job.metadata_schema())
-    _begin(worker, model)
-    source = _Source(job)
-    with progress_bar(0, "Embedding shards", show_progress) as bar:
-        failed = []
-        for shard in source.missing():
-            failed.append(worker.embed(shard))
-            bar.update(1)
-    return source.finish(failed)
+    return _embed_missing(worker, model, lambda shards: map(worker.embed, shards), show_progress)
 
 
 def embed_on_ray(
@@ -540,43 +533,91 @@ def embed_on_ray(
     place = job.source if "://" in job.source else str(Path(job.source).absolute())
     job = dataclasses.replace(job, source=place, output=job.output.resolve())
     metadata = job.metadata_schema()
-    _begin(ShardEmbedder(model, job, metadata, **loading | {"device": "cpu"}), model)
-    source = _Source(job)
-    items = [{"shard": pickle.dumps(shard)} for shard in source.missing()]
-    connected = ray.is_initialized()
-    if not connected:
-        try:
-            ray.init(address=address or "local", logging_level="warning", log_to_driver=False)
-        except ConnectionError as error:
-            raise CorpusError(f"no Ray cluster at {address}: {error}") from error
-    try:
-        logging.getLogger("ray.data").setLevel(logging.WARNING)
-        context = ray.data.DataContext.get_current()
-        context.enable_progress_bars, context.raise_original_map_exception = False, True
+
+    def embed(shards: Iterator[InputShard]) -> Iterator[str]:
+        items = [{"shard": pickle.dumps(shard)} for shard in shards]
+        if not items:
+            return
         resources = ray.cluster_resources()
         has_gpus = resources.get("GPU", 0) >= 1
         actors = max(1, min(int(resources["GPU" if has_gpus else "CPU"]), len(items)))
-        failed = []
-        with progress_bar(len(items), "Embedding shards", show_progress) as bar:
-            if items:
-                results = ray.data.from_items(items, override_num_blocks=min(len(items), 10_000)).map_batches(
-                    ShardEmbedder,
-                    fn_constructor_args=(model, job, metadata),
-                    fn_constructor_kwargs=loading,
-                    batch_size=1,
-                    compute=ray.data.ActorPoolStrategy(size=actors),
-                    num_cpus=1,
-                    num_gpus=int(has_gpus),
-                )
-                for row in results.iter_rows():
-                    failed.append(row["error"])
-                    bar.update(1)
+        results = ray.data.from_items(items, override_num_blocks=min(len(items), 10_000)).map_batches(
+            ShardEmbedder,
+            fn_constructor_args=(model, job, metadata),
+            fn_constructor_kwargs=loading,
+            batch_size=1,
+            compute=ray.data.ActorPoolStrategy(size=actors),
+            num_cpus=1,
+            num_gpus=int(has_gpus),
+        )
+        yield from (row["error"] for row in results.iter_rows())
+
+    worker = ShardEmbedder(model, job, metadata, **loading | {"device": "cpu"})
+    connected = ray.is_initialized()
+    try:
+        if not connected:
+            ray.init(address=address or "local", logging_level="warning", log_to_driver=False)
+        logging.getLogger("ray.data").setLevel(logging.WARNING)
+        context = ray.data.DataContext.get_current()
+        context.enable_progress_bars, context.raise_original_map_exception = False, True
+        return _embed_missing(worker, model, embed, show_progress)
+    except ConnectionError as error:
+        raise CorpusError(f"no Ray cluster at {address}: {error}") from error
     except ray.exceptions.RayTaskError as error:
         raise error.cause from error
     finally:
         if not connected:
             ray.shutdown()
-    return source.finish(failed)
+
+
+def _embed_missing(
+    worker: ShardEmbedder,
+    model: str,
+    embed: Callable[[Iterator[InputShard]], Iterator[str]],
+    show_progress: bool | None,
+) -> Counts:
+    """Embeds the shards that have no output, or that changed after it was written; then writes the counts of all, and
+    reports shards that could not be read."""
+    job, number, skipped = worker.job, 0, dict[str, str]()
+    _begin(worker, model)
+
+    def missing() -> Iterator[InputShard]:
+        nonlocal number
+        for shard in job.shards(skipped):
+            number += 1
+            file = shard_file(job.output, shard.index)
+            if file.exists():
+                if _facts_of(file)[1] == shard.state:
+                    continue
+                logger.warning("%s has another input than before: embedding it again", file)
+                file.unlink()
+            yield shard
+
+    failed = []
+    with progress_bar(0, "Embedding shards", show_progress) as bar:
+        for error in embed(missing()):
+            failed += [error] if error else []
+            bar.update(1)
+    files, sums = shard_files(job.output), Counts(shards=0)
+    for counts, _ in map(_facts_of, files):
+        for each in dataclasses.fields(Counts):
+            setattr(sums, each.name, getattr(sums, each.name) + getattr(counts, each.name))
+    with atomic_file(job.output / COUNTS) as path:
+        path.write_text(json.dumps(vars(sums), indent=2), encoding="utf-8")
+    if failed:
+        raise CorpusError(
+            f"{len(failed)} of {len(failed) + sums.shards} shards could not be read, the others are complete; "
+            f"run again when they can. {enumeration(failed, shown=3)}"
+        )
+    if sums.skipped and not sums.embedded:
+        lists = filter(Path.exists, map(skipped_file, files))
+        reasons = (record["reason"] for file in lists for _, record in read_json_lines(file))
+        raise CorpusError(f"none of {sums.read:,} images can be read. {enumeration([*islice(reasons, 3)])}")
+    if files[number:]:
+        raise InputError(f"{job.output} has shards of files that {job.source} no longer has: choose another folder")
+    if skipped:
+        logger.warning("%s", skipped_line(skipped, sums.read))
+    return sums
 
 
 def _begin(worker: ShardEmbedder, model: str) -> None:
@@ -592,50 +633,6 @@ def _begin(worker: ShardEmbedder, model: str) -> None:
     if changed := [name for name in {**there, **here} if there.get(name) != here.get(name)]:
         told = ", ".join(f"{name} {there.get(name)} instead of {here.get(name)}" for name in changed)
         raise InputError(f"{folder} was begun with other settings ({told}): choose another folder")
-
-
-class _Source:
-    """The source of a job, which is read once: the shards to embed, and what the whole of it holds."""
-
-    def __init__(self, job: EmbeddingJob) -> None:
-        self.job, self.count, self.skipped = job, 0, dict[str, str]()
-
-    def missing(self) -> Iterator[InputShard]:
-        """The input shards that have no output, or that changed after it was written."""
-        for shard in self.job.shards(self.skipped):
-            self.count += 1
-            file = shard_file(self.job.output, shard.index)
-            if not file.exists():
-                yield shard
-            elif _facts_of(file)[1] != shard.state:
-                logger.warning("%s has another input than before: embedding it again", file)
-                file.unlink()
-                yield shard
-
-    def finish(self, errors: list[str]) -> Counts:
-        """Writes the counts of all shards, and reports the shards that could not be read."""
-        job, files, sums = self.job, shard_files(self.job.output), Counts(shards=0)
-        for counts, _ in map(_facts_of, files):
-            for each in dataclasses.fields(Counts):
-                setattr(sums, each.name, getattr(sums, each.name) + getattr(counts, each.name))
-        with atomic_file(job.output / COUNTS) as path:
-            path.write_text(json.dumps(vars(sums), indent=2), encoding="utf-8")
-        if failed := [error for error in errors if error]:
-            raise CorpusError(
-                f"{len(failed)} of {len(failed) + sums.shards} shards could not be read, the others are complete; "
-                f"run again when they can. {enumeration(failed, shown=3)}"
-            )
-        if sums.skipped and not sums.embedded:
-            lists = filter(Path.exists, map(skipped_file, files))
-            reasons = (record["reason"] for file in lists for _, record in read_json_lines(file))
-            raise CorpusError(f"none of {sums.read:,} images can be read. {enumeration([*islice(reasons, 3)])}")
-        if files[self.count :]:
-            raise InputError(
-                f"{job.output} has shards of files that {job.source} no longer has: choose another folder"
-            )
-        if self.skipped:
-            logger.warning("%s", skipped_line(self.skipped, sums.read))
-        return sums
 
 
 def _facts_of(file: Path) -> tuple[Counts, str]:

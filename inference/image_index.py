@@ -178,13 +178,9 @@ class ImageIndex:
         rows = [encoded[path] if path in encoded else known[states[path]] for path in paths]
         return cls(paths, np.array(rows), {folder / name: reason for name, reason in skipped.items()})
 
-    def search(self, query: np.ndarray, top: int) -> list[tuple[Path, float]]:
-        """The `top` images that are nearest to a query embedding [d], nearest first, with their cosines."""
-        scores = self.embeddings @ query
-        return [(self.paths[best], float(scores[best])) for best in best_first(scores, top)]
-
-    def search_distinct(self, query: np.ndarray, top: int, leave_out: Collection[Path] = ()) -> list[FoundImage]:
-        """As `search`, with files of the same content as one image, and without the images in `leave_out`."""
+    def search(self, query: np.ndarray, top: int, leave_out: Collection[Path] = ()) -> list[FoundImage]:
+        """The `top` images that are nearest to a query embedding [d], nearest first, without those in `leave_out`.
+        Files of the same content are one image."""
         scores = self.embeddings @ query
         found: list[FoundImage] = []
         for position in best_first(scores, len(scores)):

@@ -84,7 +84,7 @@ def search(
         folder = ImageIndex.of_folder(embedder, images or Path(), cache=image_cache())
         queries = [embedder.encode_text(texts, language=tag)] if texts else []
         queries += [embedder.encode_image(image)] if image else []
-        found = folder.search_distinct(np.concatenate(queries).mean(axis=0), top)
+        found = folder.search(np.concatenate(queries).mean(axis=0), top)
         facts["results"] = [
             {"file": str(each.path), "score": each.score, "copies": [*map(str, each.copies)]} for each in found
         ]

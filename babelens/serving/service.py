@@ -134,7 +134,7 @@ class ImageService:
     def _nearest(self, embedding: np.ndarray, top: int, leave_out: Path | None = None) -> list[FoundImage]:
         wanted = top
         while True:
-            best = self.index.search_distinct(embedding, wanted, self._out)
+            best = self.index.search(embedding, wanted, self._out)
             found = [*self._named(best, leave_out)]
             if len(found) >= top or len(best) < wanted:
                 return found[:top]

@@ -56,7 +56,8 @@ def test_an_index_and_a_server_take_it(folder, tmp_path, monkeypatch):
     assert asked.exit_code == 0, asked.output
     embedder = Embedder.from_pretrained(folder)
     expected = [
-        path.name for path, _ in ImageIndex.of_folder(embedder, shapes).search(embedder.encode_text("a red dot")[0], 3)
+        each.path.name
+        for each in ImageIndex.of_folder(embedder, shapes).search(embedder.encode_text("a red dot")[0], 3)
     ]
     assert [each["id"] for each in json.loads(asked.stdout)["results"]] == expected
     with serving(ImageService.of_folder(embedder, shapes, model=str(folder))) as server:

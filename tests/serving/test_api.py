@@ -29,9 +29,11 @@ def test_a_text_finds_what_the_index_finds(server, service, embedder):
     assert answer.status == 200 and answer.json["language"] == "de" and answer.json["query"] == "ein rotes Quadrat"
     best = service.index.search(embedder.encode_text("ein rotes Quadrat", language="de")[0], 5)
     assert [each["file"] for each in answer.json["results"]] == [
-        path.relative_to(service.folder).as_posix() for path, _ in best
+        each.path.relative_to(service.folder).as_posix() for each in best
     ]
-    np.testing.assert_allclose([each["score"] for each in answer.json["results"]], [s for _, s in best], atol=1e-6)
+    np.testing.assert_allclose(
+        [each["score"] for each in answer.json["results"]], [each.score for each in best], atol=1e-6
+    )
 
 
 def test_an_image_of_the_folder_finds_itself_first_and_similar_leaves_it_out(server, service):
