@@ -3,25 +3,22 @@ width 2048 (Zhou et al. 2023, section 3.2).
 
     *.h5        a group for each image: `features` float32 [36, 2048], `boxes` [36, 4], `obj_id`, `img_w`, ...
     *.lmdb      tensorpack's file for pre-training, such as `training_feat_all.lmdb` of Conceptual Captions: records
-                under `00000000`, `00000001`, …, each a list [features, …, image id, caption] of thirteen or a dict
-                with `features` and `img_id`, as msgpack or as a pickle
+                under `00000000`, `00000001`, …, as msgpack, each a list [features, …, image id, caption] of thirteen
+                or a dict with `features` and `img_id`
     a folder    `<image id>.npy` with features only (`_info.npy` next to it is pickled, and is not opened), or
                 `<image id>.npz` with `features`, or `x`, the name that extractors of bottom-up attention use
 
 An image is read on access, from files that each process opens for itself. Its id is looked up unchanged, then with or
 without the ending of an image file: `1000092795` and `1000092795.jpg` are the same image in IGLUE's files.
 
-A pickle can run any program, so a restricted unpickler reads those in LMDB files: it accepts only numpy's arrays and
-scalars.
+A pickle can run any program, and is never opened.
 """
 
 import os
-import pickle
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
-from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -257,16 +254,13 @@ class _Tensorpack(Mapping[str, Any]):
     def _part(self, value: Any, key: bytes, name: str, position: int) -> Any:
         """Returns a part of a record by its name or position."""
         try:
-            if bytes(value[:1]) == pickle.PROTO and value[1] < 6:
-                record = _ArrayUnpickler(BytesIO(bytes(value))).load()
-            else:
-                options = {"object_hook": _named_or_array, "raw": False, "strict_map_key": False}
-                record = _library("msgpack", self.path).unpackb(value, **options)
+            options = {"object_hook": _named_or_array, "raw": False, "strict_map_key": False}
+            record = _library("msgpack", self.path).unpackb(value, **options)
             return record[name] if isinstance(record, dict) else record[position]
         except Exception as error:
             raise InputError(
-                f"{self.path}, record {key.decode()}: {name} cannot be read ({error}); records are read as msgpack or "
-                "pickles, with which tensorpack writes them unless TENSORPACK_SERIALIZE=pyarrow"
+                f"{self.path}, record {key.decode()}: {name} cannot be read ({error}); records are read as msgpack, "
+                "which tensorpack writes with TENSORPACK_SERIALIZE=msgpack"
             ) from error
 
     def __getitem__(self, key: str) -> Any:
@@ -314,28 +308,6 @@ def _named_or_array(stored: dict[Any, Any]) -> Any:
         return named
     flat = np.frombuffer(named["data"], np.dtype(named["type"]))
     return flat.reshape(named["shape"]) if named["nd"] else flat[0]
-
-
-class _ArrayUnpickler(pickle.Unpickler):
-    """Accepts only the names by which numpy's arrays and scalars are pickled."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        # numpy 1 wrote numpy.core, numpy 2 writes numpy._core.
-        if (found := _PICKLED_BY.get((module.replace("numpy._core", "numpy.core"), name))) is None:
-            raise pickle.UnpicklingError(f"a pickle that would run {module}.{name}")
-        return found
-
-
-_PICKLED_BY: dict[tuple[str, str], Any] = {
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-    ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
-    ("numpy.core.multiarray", "scalar"): lambda dtype, data: np.frombuffer(data, dtype, count=1)[0],
-    ("numpy.core.numeric", "_frombuffer"): lambda data, dtype, shape, order: np.frombuffer(data, dtype).reshape(
-        shape, order=order
-    ),
-    ("_codecs", "encode"): lambda text, encoding: text.encode(encoding),  # protocol 2 writes bytes so
-}
 
 
 def _library(name: str, path: Path) -> Any:
