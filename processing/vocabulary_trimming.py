@@ -7,29 +7,25 @@ languages (Zhou et al. 2023, section 3.2). Trimming keeps
     the characters of the texts, each as a piece, and all byte pieces, so every text can still be spelled;
     the pieces of the texts, most frequent first, until they cover the requested share of all occurrences.
 
-Pieces keep their order, scores and merges. A text whose pieces are all kept is therefore segmented as before:
-Unigram's best path still exists and no new path competes, WordPiece's longest match is still the longest, and BPE
-makes its merges in the same order, because a piece is kept together with all pieces that it is merged from.
+Pieces keep their order and scores. A text whose pieces are all kept is therefore segmented as before: Unigram's best
+path still exists and no new path competes, and WordPiece's longest match is still the longest.
 `modeling.embedding_trimming` trims the model.
 """
 
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from tokenizers import pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ..utils.errors import InputError
 from ..utils.files import disk_errors
 
-KINDS = ("BPE", "Unigram", "WordPiece")
+KINDS = ("Unigram", "WordPiece")
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 _TEXTS_AT_ONCE = 1000
 
@@ -73,7 +69,7 @@ def choose_pieces(
         if piece not in kept:
             kept.add(piece)
             covered += counts[piece]
-    return sorted(_with_parts(specification, vocabulary, kept))
+    return sorted(kept)
 
 
 def trim_tokenizer(tokenizer: PreTrainedTokenizerBase, kept: Sequence[int]) -> PreTrainedTokenizerBase:
@@ -93,26 +89,6 @@ def trim_tokenizer(tokenizer: PreTrainedTokenizerBase, kept: Sequence[int]) -> P
             f"one of {len(differences)} differences"
         )
     return trimmed
-
-
-@dataclass(frozen=True)
-class ChangedText:
-    """A text with its pieces `before` and `after` trimming, which differ."""
-
-    text: str
-    before: list[str]
-    after: list[str]
-
-
-def changed_texts(
-    tokenizer: PreTrainedTokenizerBase, trimmed: PreTrainedTokenizerBase, texts: Sequence[str]
-) -> Iterator[ChangedText]:
-    """Yields the texts that a trimmed tokenizer segments differently from the original."""
-    both = (chain.from_iterable(_encoded(each, texts)) for each in (tokenizer, trimmed))
-    for text, old, new in zip(texts, *both, strict=True):
-        before, after = tokenizer.convert_ids_to_tokens(old), trimmed.convert_ids_to_tokens(new)
-        if before != after:
-            yield ChangedText(text, before, after)
 
 
 # ---- What to keep ----
@@ -143,41 +119,13 @@ def _special_ids(tokenizer: PreTrainedTokenizerBase, specification: dict[str, An
 def _spelling_ids(specification: dict[str, Any], vocabulary: dict[str, int], counts: np.ndarray) -> set[int]:
     """Returns the ids of byte pieces and of pieces that are a single character of the texts, which can spell any
     text."""
-    model = specification["model"]
-    characters = {
-        character for piece, token_id in vocabulary.items() if counts[token_id] for character in _letters(model, piece)
-    }
-    if "ByteLevel" in json.dumps(specification["pre_tokenizer"]):
-        characters.update(pre_tokenizers.ByteLevel.alphabet())
+    prefix = specification["model"].get("continuing_subword_prefix") or ""  # WordPiece's ##
+    characters = set().union(*(piece.removeprefix(prefix) for piece, number in vocabulary.items() if counts[number]))
     return {
-        token_id
-        for piece, token_id in vocabulary.items()
-        if _letters(model, piece) in characters or (model.get("byte_fallback") and _BYTE.fullmatch(piece))
+        number
+        for piece, number in vocabulary.items()
+        if piece.removeprefix(prefix) in characters or _BYTE.fullmatch(piece)
     }
-
-
-def _letters(model: dict[str, Any], piece: str) -> str:
-    """Returns a piece without the marks of its position in a word, such as WordPiece's `##`."""
-    prefix, suffix = model.get("continuing_subword_prefix"), model.get("end_of_word_suffix")
-    return piece.removeprefix(prefix or "").removesuffix(suffix or "")
-
-
-def _with_parts(specification: dict[str, Any], vocabulary: dict[str, int], kept: set[int]) -> set[int]:
-    """Returns `kept` with all pieces that BPE merges into one of them."""
-    parts: dict[str, set[str]] = {}
-    for left, right in specification["model"].get("merges", ()):
-        parts.setdefault(_merged(specification["model"], left, right), set()).update((left, right))
-    queue = [piece for piece, token_id in vocabulary.items() if token_id in kept]
-    closed = set(queue)
-    for piece in queue:  # the loop extends it
-        new = parts.get(piece, set()) - closed
-        closed |= new
-        queue += new
-    return {vocabulary[piece] for piece in closed}
-
-
-def _merged(model: dict[str, Any], left: str, right: str) -> str:
-    return left + right.removeprefix(model.get("continuing_subword_prefix") or "")
 
 
 # ---- The smaller file ----
@@ -191,12 +139,6 @@ def _trimmed(specification: dict[str, Any], new_ids: dict[int, int]) -> dict[str
         model["unk_id"] = new_ids[model["unk_id"]]
     else:
         model["vocab"] = {piece: new_ids[old] for piece, old in model["vocab"].items() if old in new_ids}
-    if model["type"] == "BPE":
-        model["merges"] = [
-            [left, right]
-            for left, right in model["merges"]
-            if {left, right, _merged(model, left, right)} <= model["vocab"].keys()
-        ]
     for token in specification["added_tokens"]:
         token["id"] = new_ids[token["id"]]
     if specification["padding"]:

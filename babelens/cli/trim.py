@@ -38,8 +38,8 @@ def trim(
     `babelens trim facebook/mbart-large-50 --texts en-de.txt --output mbart-en-de`
 
     The model may be mBART, XLM-R, M-BERT, a model of babelens with word pieces, or any other model that transformers
-    loads with a fast tokenizer. Special tokens, language codes and every character of the texts are kept. The rarest
-    pieces beyond the coverage are split into shorter pieces; the command counts the affected texts and shows some.
+    loads with a fast tokenizer of the kinds Unigram and WordPiece. Special tokens, language codes and every character
+    of the texts are kept. The rarest pieces beyond the coverage are split into shorter pieces.
     """
     if not (texts or recipe):
         raise typer.BadParameter("name the texts that the model must read: --texts or --recipe")
@@ -62,10 +62,4 @@ def _show(report: "TrimmingReport", output: Path) -> None:
         table.add_row(name, format(before, form), format(after, form), f"{after / before:.1%}")
     table.add_row("unknown pieces in the texts", *(f"{count:,}" for count in report.unknown))
     console.print(table)
-    console.print(
-        f"{report.coverage:.4%} of the pieces in {report.texts:,} texts are kept; "
-        f"{report.changed:,} texts are split differently" + (", such as" if report.samples else ".")
-    )
-    for sample in report.samples:
-        pieces = f"{' '.join(sample.before)} → {' '.join(sample.after)}"
-        console.print(f"- {sample.text}: {pieces}", highlight=False)
+    console.print(f"{report.coverage:.4%} of the pieces in {report.texts:,} texts are kept.")

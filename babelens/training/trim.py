@@ -1,13 +1,12 @@
 """Trims the vocabulary of a checkpoint to a set of texts: the smaller model reads those texts in the same way.
 
-Works with any transformers checkpoint that has a fast tokenizer (mBART, XLM-R, M-BERT, …), and with babelens models
-that read word pieces. For MLA, it trims the multilingual vocabulary.
+Works with any transformers checkpoint that has a fast Unigram or WordPiece tokenizer (mBART, XLM-R, M-BERT, …), and
+with babelens models that read word pieces. For MLA, it trims the multilingual vocabulary.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from transformers import AutoModel, AutoProcessor, PreTrainedModel, PreTrainedTo
 from ..data.corpus.text_files import read_lines
 from ..modeling.embedding_trimming import named_token_ids, trim_embeddings, vocabulary_size
 from ..modeling.tower_loading import without_pooler
-from ..processing.vocabulary_trimming import ChangedText, changed_texts, choose_pieces, count_pieces, trim_tokenizer
+from ..processing.vocabulary_trimming import choose_pieces, count_pieces, trim_tokenizer
 from ..trainers.checkpoints import atomic_directory, prepare_saving
 from ..utils.errors import InputError
 from ..utils.files import locked
@@ -28,7 +27,6 @@ from .data import recipe_data
 
 # For a processor with two tokenizers, the one to trim comes first.
 _TOKENIZERS = ("multilingual_tokenizer", "tokenizer")
-_SAMPLES = 5
 
 
 @dataclass(frozen=True)
@@ -41,8 +39,6 @@ class TrimmingReport:
         coverage: share of the texts' running pieces that were kept.
         unknown: number of running pieces that are the unknown token.
         texts: number of texts.
-        changed: number of texts that are split into other pieces than before.
-        samples: some of those texts.
     """
 
     pieces: tuple[int, int]
@@ -51,8 +47,6 @@ class TrimmingReport:
     coverage: float
     unknown: tuple[int, int]
     texts: int
-    changed: int
-    samples: list[ChangedText]
 
 
 def trim(
@@ -89,8 +83,6 @@ def _trim(source: str, texts: Sequence[str], output: Path, coverage: float, code
     named = named_token_ids(model.config, model.generation_config if model.can_generate() else None)
     kept = choose_pieces(tokenizer, counts, coverage=coverage, always=named)
     trimmed, smaller = trim_tokenizer(tokenizer, kept), trim_embeddings(model, kept)
-    changed = changed_texts(tokenizer, trimmed, texts)
-    samples = list(islice(changed, _SAMPLES))
     report = TrimmingReport(
         pieces=(len(tokenizer), len(trimmed)),
         parameters=(model.num_parameters(), smaller.num_parameters()),
@@ -98,8 +90,6 @@ def _trim(source: str, texts: Sequence[str], output: Path, coverage: float, code
         coverage=float(counts[kept].sum() / counts.sum()),
         unknown=(_unknown(tokenizer, counts), _unknown(trimmed, count_pieces(trimmed, texts))),
         texts=len(texts),
-        changed=len(samples) + sum(1 for _ in changed),
-        samples=samples,
     )
     if name:
         setattr(processor, name, trimmed)

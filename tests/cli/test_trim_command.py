@@ -11,7 +11,7 @@ from babelens import Embedder, Rc3ForConditionalGeneration
 from babelens.cli.main import main
 from babelens.processing.processing_rc3 import Rc3Processor
 from babelens.training.trim import gather_texts, trim
-from tests.support.tiny_checkpoints import CHECKPOINTS, KEPT_TEXTS, RUSSIAN, TEXTS, tiny_mbart
+from tests.support.tiny_checkpoints import CHECKPOINTS, KEPT_TEXTS, TEXTS, tiny_mbart
 from tests.support.tiny_native import saved
 from tests.support.tiny_training import write_shapes
 
@@ -62,7 +62,7 @@ def test_mbart_trimmed_generates_the_same_without_the_package(run_without_babele
     source = str(saved((model, tokenizer), tmp_path / "mbart"))
     output = tmp_path / "trimmed"
     report = trim(source, KEPT_TEXTS, output, coverage=1)
-    assert report.coverage == 1 and report.changed == 0 and report.samples == []
+    assert report.coverage == 1
     assert report.texts == len(KEPT_TEXTS)
     assert report.pieces == (len(tokenizer), len(AutoTokenizer.from_pretrained(output)))
     dropped = report.pieces[0] - report.pieces[1]
@@ -88,21 +88,6 @@ def test_encoders_keep_their_heads(run, tmp_path, name):
         before = model(**tokenizer(KEPT_TEXTS, padding=True, return_tensors="pt")).logits
         after = trimmed(**smaller(KEPT_TEXTS, padding=True, return_tensors="pt")).logits
     torch.testing.assert_close(after, before[..., kept], rtol=0, atol=1e-5)
-
-
-def test_changed_texts_are_counted_and_shown(run, tmp_path):
-    source = saved(CHECKPOINTS["mbert"](), tmp_path / "source")
-    texts = KEPT_TEXTS * 50 + [RUSSIAN[0]]
-    (tmp_path / "texts.txt").write_text("\n".join(texts), "utf-8")
-    arguments = ("trim", source, "--texts", tmp_path / "texts.txt", "--coverage", 0.99)
-    status, printed = run(*arguments, "--output", tmp_path / "table")
-    assert status == 0
-    assert "1 texts are split differently, such as" in printed
-    assert f"- {RUSSIAN[0]}: " in printed
-    report = trim(str(source), texts, tmp_path / "report", coverage=0.99)
-    assert 0.99 <= report.coverage < 1 and report.changed == 1 and report.unknown == (0, 0)
-    (sample,) = report.samples
-    assert sample.text == RUSSIAN[0] and len(sample.after) > len(sample.before)
 
 
 def test_models_of_babelens(run, make_mla, texts_file, tmp_path):
@@ -153,7 +138,7 @@ def test_texts_of_a_recipe(shapes, tmp_path):
 
 
 def test_what_goes_wrong_is_one_sentence_and_nothing_is_written(run, make_smalr, texts_file, tmp_path):
-    source = saved(CHECKPOINTS["gpt2"](), tmp_path / "gpt2")
+    source = saved(CHECKPOINTS["mbert"](), tmp_path / "mbert")
     words = saved(make_smalr(), tmp_path / "smalr")
     output = tmp_path / "out"
     (tmp_path / "empty.txt").write_text("\n")
@@ -173,7 +158,7 @@ def test_what_goes_wrong_is_one_sentence_and_nothing_is_written(run, make_smalr,
 
 
 def test_no_model_is_overwritten(run, texts_file, tmp_path):
-    source = saved(CHECKPOINTS["gpt2"](), tmp_path / "gpt2")
+    source = saved(CHECKPOINTS["mbert"](), tmp_path / "mbert")
     before = {file.name: file.read_bytes() for file in source.iterdir()}
     status, printed = run("trim", source, "--texts", texts_file, "--output", source)
     assert status == 1 and "holds a model already" in printed.replace("\n", " ")
@@ -181,8 +166,8 @@ def test_no_model_is_overwritten(run, texts_file, tmp_path):
 
 
 def test_a_tokenizer_beyond_its_model(run, texts_file, tmp_path):
-    _, tokenizer = CHECKPOINTS["gpt2"]()
-    source = saved((CHECKPOINTS["mbert"]()[0], tokenizer), tmp_path / "mixed")
+    _, tokenizer = CHECKPOINTS["mbert"]()
+    source = saved((CHECKPOINTS["xlm_roberta"]()[0], tokenizer), tmp_path / "mixed")
     status, printed = run("trim", source, "--texts", texts_file, "--output", tmp_path / "out")
     assert status == 1 and "pieces, and the model" in printed.replace("\n", " ")
     assert not (tmp_path / "out").exists()

@@ -1,23 +1,20 @@
 """Text checkpoints as the Hub has them, tiny and untrained, for English, German, French and Russian: mBART-50 and
-XLM-R (Unigram), M-BERT (WordPiece), and a GPT-2 (byte-level BPE)."""
+XLM-R (Unigram), and M-BERT (WordPiece)."""
 
 from collections.abc import Callable
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import (
     BertConfig,
     BertForMaskedLM,
     BertTokenizer,
     GenerationConfig,
-    GPT2Config,
-    GPT2LMHeadModel,
     MBart50Tokenizer,
     MBartConfig,
     MBartForConditionalGeneration,
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
     XLMRobertaConfig,
     XLMRobertaForMaskedLM,
     XLMRobertaTokenizer,
@@ -105,28 +102,6 @@ def tiny_mbert() -> Checkpoint:
     return _with_random_bias(BertForMaskedLM(config)), tokenizer
 
 
-def tiny_gpt2() -> Checkpoint:
-    """A decoder with byte-level BPE and a token added to its vocabulary."""
-    backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=True), decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=400,
-        special_tokens=["<|endoftext|>"],
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
-    backend.train_from_iterator(ALL_TEXTS, trainer)
-    backend.post_processor = processors.RobertaProcessing(("<|endoftext|>", 0), ("<|endoftext|>", 0))
-    ends = {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>"}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", **ends)
-    torch.manual_seed(0)
-    ids = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": tokenizer.pad_token_id}
-    config = GPT2Config(
-        vocab_size=len(tokenizer), n_embd=16, n_layer=1, n_head=2, n_positions=64, initializer_range=0.3, **ids
-    )
-    return GPT2LMHeadModel(config).eval(), tokenizer
-
-
 def _with_random_bias(model: PreTrainedModel) -> PreTrainedModel:
     with torch.no_grad():
         model.get_output_embeddings().bias.normal_(std=0.5)
@@ -137,5 +112,4 @@ CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     "mbart": tiny_mbart,
     "xlm_roberta": tiny_xlm_roberta,
     "mbert": tiny_mbert,
-    "gpt2": tiny_gpt2,
 }
