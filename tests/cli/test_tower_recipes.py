@@ -9,7 +9,7 @@ import torch
 import yaml
 from PIL import Image
 from safetensors.torch import load_file
-from transformers import AutoModel, AutoProcessor, GPT2Config, GPT2Model, PreTrainedModel, ViTImageProcessorPil
+from transformers import AutoModel, AutoProcessor, GPT2Config, GPT2Model, PreTrainedModel
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
@@ -19,7 +19,7 @@ from babelens.trainers.tower_features import TowerFeatures
 from babelens.training.data import RecipeData
 from babelens.training.run import RecipeRun
 from babelens.training.schema import load_recipe
-from babelens.utils.errors import BabelensError, InputError, ModelFolderError, ModelKindError, RecipeError
+from babelens.utils.errors import BabelensError, ModelFolderError, ModelKindError, RecipeError
 from tests.support.results import numbers_of
 from tests.support.tiny_backbones import saved_backbone
 from tests.support.tiny_native import saved, tiny_dual_encoder
@@ -208,10 +208,8 @@ def wrong(folder: Path) -> Path:
     saved_encoder("bert", folder / "bare-bert")
     for file in (folder / "bare-bert").glob("tokenizer*"):
         file.unlink()
-    for name in ("bare-vit", "large-vit"):
-        saved_backbone("vit", folder / name)
+    saved_backbone("vit", folder / "bare-vit")
     (folder / "bare-vit" / "preprocessor_config.json").unlink()
-    ViTImageProcessorPil(size={"height": 48, "width": 48}).save_pretrained(folder / "large-vit")
     (folder / "empty").mkdir()
     saved_encoder("bert", folder / "odd-bert", "max_tokens")
     saved(tiny_dual_encoder(), folder / "clip")  # for the recipes of other methods
@@ -241,7 +239,6 @@ SOURCES = [
     ({"image": "nowhere"}, ModelFolderError, "(?i)no folder '.*nowhere'"),
     ({"image": "bare-vit"}, ModelFolderError, "bare-vit cannot be loaded: .*preprocessor_config.json"),
     ({"text": "bare-bert"}, ModelFolderError, "bare-bert has no vocabulary"),
-    ({"image": "large-vit"}, InputError, r"images of \[48\] pixels a side, but the backbone reads \[32\]"),
 ]
 
 

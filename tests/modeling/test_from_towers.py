@@ -15,13 +15,12 @@ from transformers import (
     GPT2Model,
     MBartConfig,
     MBartModel,
-    ViTImageProcessorPil,
 )
 
 from babelens import EtclModel, EtclProcessor, MuralConfig, MuralModel, MuralProcessor
 from babelens.modeling.tower_loading import config_of_towers
 from babelens.trainers.tower_features import TowerFeatures
-from babelens.utils.errors import InputError, ModelFolderError, ModelKindError
+from babelens.utils.errors import ModelFolderError, ModelKindError
 from tests.contracts import drawn_images
 from tests.support.tiny_backbones import saved_backbone
 from tests.support.tiny_text_encoders import TEXTS, saved_encoder
@@ -210,12 +209,6 @@ def test_weights_that_the_files_lack_are_refused(vit: Path, tmp_path: Path) -> N
     encoder.config.save_pretrained(tmp_path)
     with pytest.raises(ModelFolderError, match="lacks the weights"):
         MuralModel.from_towers(vit, tmp_path)
-
-
-def test_images_of_another_size_are_refused(vit: Path, bert: Path) -> None:
-    model = MuralModel.from_towers(vit, bert)
-    with pytest.raises(InputError, match="32"):
-        MuralProcessor.from_towers(ViTImageProcessorPil(size={"height": 48, "width": 48}), bert, model.config)
 
 
 def test_the_configuration_is_known_without_weights(vit: Path, bert: Path) -> None:
