@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from babelens.inference.embed import EmbeddingJob, ShardEmbedder, embed_on_ray, embed_source, parse_columns
-from babelens.inference.embedder import Embedder, prefetch
+from babelens.inference.embedder import Embedder
 from babelens.inference.embedding_shards import read_embeddings, read_info, shard_files
 from babelens.utils.errors import CorpusError, InputError
 from babelens.utils.identity import image_identity
@@ -218,18 +218,13 @@ def test_another_model_source_or_setting_is_refused(embedder, tmp_path):
         run(embedder, tars, tmp_path / "out", ["width:int"])
 
 
-@pytest.mark.parametrize("kind", ["folder", "lines"])
-def test_an_image_that_was_replaced_is_embedded_again(embedder, tmp_path, kind, caplog):
+def test_an_image_that_was_replaced_is_embedded_again(embedder, tmp_path, caplog):
     """With the same name and in the same number of bytes; and no other shard than its own."""
     source = write_images(tmp_path / "images", range(0, 8, 2))
-    if kind == "lines":
-        names = [{"file_name": f"{number:04}.png"} for number in range(0, 8, 2)]
-        (source / "images.jsonl").write_text("\n".join(map(json.dumps, names)))
-    given = source / "images.jsonl" if kind == "lines" else source
-    run(embedder, given, tmp_path / "out", shard_size=2)
+    run(embedder, source, tmp_path / "out", shard_size=2)
     before = contents(tmp_path / "out")
     (source / "0004.png").write_bytes((source / "0000.png").read_bytes())
-    _, ids, found = run(embedder, given, tmp_path / "out", shard_size=2)
+    _, ids, found = run(embedder, source, tmp_path / "out", shard_size=2)
     assert ids == ["0000.png", "0002.png", "0004.png", "0006.png"]
     np.testing.assert_allclose(found, expected(embedder, [0, 2, 0, 6]), atol=1e-3)
     after = contents(tmp_path / "out")
@@ -278,29 +273,6 @@ def test_killed_and_resumed(embedder, tmp_path):
 def contents_of_files(folder):
     """Without the hidden folders that a killed process leaves."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-
-
-def test_results_ahead_come_in_order_and_few_are_begun():
-    begun = []
-
-    def jobs():
-        for number in range(50):
-            begun.append(number)
-            yield lambda number=number: number
-
-    for threads in (0, 3):
-        begun.clear()
-        results = prefetch(jobs(), threads)
-        assert next(results) == 0 and len(begun) <= threads + 1
-        assert [*results] == list(range(1, 50))
-
-    def bad():
-        raise ValueError("bad")
-
-    results = prefetch(iter([lambda: 1, bad, lambda: 3]), 2)
-    assert next(results) == 1
-    with pytest.raises(ValueError, match="bad"):
-        next(results)
 
 
 @pytest.mark.slow

@@ -7,16 +7,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from transformers import (
-    AlignConfig,
-    AlignModel,
-    AlignProcessor,
-    EfficientNetImageProcessorPil,
-    SiglipConfig,
-    SiglipImageProcessorPil,
-    SiglipModel,
-    SiglipProcessor,
-)
 
 from babelens.inference import embedder as embedder_module
 from babelens.inference.embedder import Embedder
@@ -147,37 +137,27 @@ def test_large_jpegs_are_decoded_as_drafts(clip_parts, tmp_path):
     assert Embedder(clip_parts[0], processor, draft_jpegs=True).draft is None  # the size of its images is not fixed
 
 
-def test_wrong_input_is_refused(clip_parts, tmp_path):
-    embedder = Embedder(*clip_parts)
-    with pytest.raises(LanguageTagError, match="klingonish"):
-        embedder.encode_text(TEXTS, language="klingonish")
-    with pytest.raises(ValueError, match="5 texts came with 2 language tags"):
-        embedder.encode_text(TEXTS, language=["de", "en"])
-    (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n")
-    with pytest.raises(ImageError, match=r"broken\.png"):
-        embedder.encode_image([image(0), tmp_path / "broken.png"])
-    with pytest.raises(ValueError, match="batch_size"):
-        Embedder(*clip_parts, batch_size=0)
-    with pytest.raises(TypeError, match="CLIPTextModel is not a dual encoder"):
-        Embedder(clip_parts[0].text_model, clip_parts[1])
-
-
 @pytest.mark.parametrize(
     ("image", "complaint"),
     [
-        (5, "int is neither an image"),
-        (None, "NoneType is neither an image"),
-        ({"a": 1}, "dict is neither an image"),
-        ([5], r"images\[0\]: 5 is not an image"),
-        ("http://127.0.0.1:9/cat.png", "no such file; a string is a path"),
-        (np.zeros((9, 9, 3)), r"images\[0\]: an array of float64"),
-        (Image.new("RGB", (0, 5)), "an image of 0 x 5 pixels is empty"),
-        (Image.new("RGB", (1, 10_000)), "more than 100 times as long"),
+        (None, "NoneType"),
+        ([5], r"images\[0\]"),
+        ("http://127.0.0.1:9/cat.png", "no such file"),
+        (np.zeros((9, 9, 3)), "float64"),
     ],
 )
 def test_what_is_no_image_is_refused(clip_parts, image, complaint):
     with pytest.raises(ImageError, match=complaint):
         Embedder(*clip_parts).encode_image(image)
+
+
+def test_what_cannot_be_embedded_is_refused(clip_parts):
+    with pytest.raises(LanguageTagError, match="klingonish"):
+        Embedder(*clip_parts).encode_text(TEXTS, language="klingonish")
+    with pytest.raises(ValueError, match="5 texts came with 2"):
+        Embedder(*clip_parts).encode_text(TEXTS, language=["de", "en"])
+    with pytest.raises(TypeError, match="CLIPTextModel"):
+        Embedder(clip_parts[0].text_model, clip_parts[1])
 
 
 def test_texts_that_are_cut_are_counted(make_mla, clip_parts, caplog, capfd):
@@ -194,9 +174,7 @@ def test_texts_that_are_cut_are_counted(make_mla, clip_parts, caplog, capfd):
     assert "longer than the specified maximum" not in capfd.readouterr().err  # transformers' own, of a count
 
 
-@pytest.mark.parametrize(
-    ("kind", "limit"), [("clip", 40), ("align", 64), ("altclip", 40), ("chinese_clip", 40), ("siglip2", 64)]
-)
+@pytest.mark.parametrize(("kind", "limit"), [("clip", 40), ("align", 64), ("altclip", 40), ("siglip2", 64)])
 @pytest.mark.parametrize("stated", [512, int(1e30)])
 def test_texts_are_cut_where_the_tower_ends_or_the_processor_says(kind, limit, stated, caplog):
     """Also with a tokenizer that states more, or nothing."""
@@ -254,46 +232,6 @@ def test_from_pretrained_and_half_precision(clip_parts, clip_folder):
     rough = half.encode_image([image(0)])
     assert rough.dtype == np.float32
     np.testing.assert_allclose(rough, loaded.encode_image([image(0)]), atol=0.03)
-
-
-def test_siglip_texts_are_padded_as_in_training(build_tokenizer, tower):
-    tokenizer = build_tokenizer()
-    text = tower(vocab_size=len(tokenizer), max_position_embeddings=16, projection_size=16)
-    config = SiglipConfig(text_config=text, vision_config=tower(image_size=16, patch_size=8))
-    model = SiglipModel(config).eval()
-    processor = SiglipProcessor(SiglipImageProcessorPil(size={"height": 16, "width": 16}), tokenizer)
-    embeddings = Embedder(model, processor).encode_text(TEXTS, language="de")
-    tokens = tokenizer(TEXTS, padding="max_length", max_length=16, truncation=True, return_tensors="pt")
-    features = model.get_text_features(
-        input_ids=tokens.input_ids, attention_mask=tokens.attention_mask
-    ).pooler_output.detach()
-    np.testing.assert_allclose(embeddings, torch.nn.functional.normalize(features).numpy(), atol=1e-6)
-    assert Embedder(model, processor).encode_image([image(0)]).shape == (1, 16)
-
-
-def test_align(build_tokenizer, tower):
-    tokenizer = build_tokenizer(model_max_length=64)
-    vision = {
-        "image_size": 32, "depth_divisor": 8, "hidden_dim": 32, "width_coefficient": 0.25, "depth_coefficient": 0.1,
-        "kernel_sizes": [3], "in_channels": [8], "out_channels": [16], "strides": [2], "num_block_repeats": [1],
-        "expand_ratios": [1], "squeeze_expansion_ratio": 0.25, "depthwise_padding": [],
-    }  # fmt: skip
-    text = {
-        "vocab_size": len(tokenizer),
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-    }
-    model = AlignModel(AlignConfig(text_config=text, vision_config=vision, projection_dim=16)).eval()
-    size = {"height": 32, "width": 32}
-    processor = AlignProcessor(EfficientNetImageProcessorPil(size=size, crop_size=size), tokenizer)
-    embedder = Embedder(model, processor, batch_size=2)
-    features = model.get_text_features(**tokenizer(TEXTS, padding=True, return_tensors="pt")).pooler_output.detach()
-    np.testing.assert_allclose(
-        embedder.encode_text(TEXTS, language="de"), torch.nn.functional.normalize(features).numpy(), atol=1e-5
-    )
-    assert np.linalg.norm(embedder.encode_image([image(0)])) == pytest.approx(1)
 
 
 def test_what_is_not_finite_is_named(clip_parts, tmp_path):

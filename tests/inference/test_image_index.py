@@ -105,23 +105,18 @@ def test_bad_images_are_skipped_and_named_in_one_line(clip_parts, folder, tmp_pa
         assert "3 of 6 files" in line and all(path.name in line for path in index.skipped) and "._a" not in line
 
 
-@pytest.mark.parametrize("damage", ["truncated", "empty", "nan", "flat", "text", "pickle"])
+@pytest.mark.parametrize("damage", ["truncated", "nan", "pickle"])
 def test_a_damaged_cache_is_named_and_written_anew(clip_parts, folder, tmp_path, caplog, damage):
     embedder = CountingEmbedder(*clip_parts)
     sound = ImageIndex.of_folder(embedder, folder, cache=tmp_path / "cache")
     (store,) = (tmp_path / "cache").iterdir()
     with np.load(store) as arrays:
         states, embeddings = arrays["states"], arrays["embeddings"]
-    if damage in ("truncated", "empty"):
-        store.write_bytes(store.read_bytes()[: 0 if damage == "empty" else -30])
+    if damage == "truncated":
+        store.write_bytes(store.read_bytes()[:-30])
     else:
-        spoiled = {
-            "nan": embeddings * np.float32("nan"),
-            "flat": embeddings.reshape(-1),
-            "text": np.array(["a", "b", "c"]),
-            "pickle": np.array([{}, {}, {}]),
-        }
-        np.savez(store, states=states, embeddings=spoiled[damage])
+        spoiled = embeddings * np.float32("nan") if damage == "nan" else np.array([{}, {}, {}])
+        np.savez(store, states=states, embeddings=spoiled)
     again = ImageIndex.of_folder(embedder, folder, cache=tmp_path / "cache")
     np.testing.assert_array_equal(sound.embeddings, again.embeddings)
     assert f"{store} is damaged" in caplog.text and "encoded again" in caplog.text

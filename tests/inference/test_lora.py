@@ -7,14 +7,11 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModel
-from typer.testing import CliRunner
 
 from babelens import Embedder
-from babelens.cli.main import app
-from babelens.utils.errors import InputError, ModelFolderError
+from babelens.utils.errors import InputError, ModelFolderError, ModelKindError
 from tests.contracts import TEXTS, drawn_images
 from tests.support.tiny_native import saved, tiny_clip
-from tests.support.tiny_training import write_shapes
 
 OPTIONS = {
     "attention": {"target_modules": ["q_proj", "v_proj"]},
@@ -55,22 +52,6 @@ def test_the_embedder_reads_what_peft_saved(kind, clip, tmp_path):
     assert np.abs(embedder.encode_text(texts) - plain.encode_text(texts)).max() > 1e-3
 
 
-def test_commands_take_a_lora(clip, tmp_path):
-    adapted(clip, tmp_path / "lora", **OPTIONS["attention"])
-    (tmp_path / "shapes").mkdir()
-    write_shapes(tmp_path / "shapes")
-
-    def run(*words):
-        done = CliRunner().invoke(app, [*map(str, words)], catch_exceptions=False)
-        assert done.exit_code == 0, done.output
-        return done.output
-
-    given = ("--data", tmp_path / "shapes", "--languages", "en", "--output", tmp_path / "results.json")
-    run("evaluate", "captions", tmp_path / "lora", *given)
-    assert "t2i_r10" in (tmp_path / "results.json").read_text()
-    assert ".png" in run("search", tmp_path / "lora", "a red dot", "--images", tmp_path / "shapes", "--language", "en")
-
-
 def test_what_does_not_fit_is_refused(clip, tmp_path):
     adapted(clip, tmp_path / "lora", **OPTIONS["attention"])
     settings = json.loads((tmp_path / "lora/adapter_config.json").read_text())
@@ -79,6 +60,7 @@ def test_what_does_not_fit_is_refused(clip, tmp_path):
         ({"target_modules": ["nothing"]}, InputError),
         ({"target_modules": ["q_proj"]}, InputError),
         ({"base_model_name_or_path": None}, ModelFolderError),
+        ({"peft_type": "TOY"}, ModelKindError),
     ):
         (tmp_path / "lora/adapter_config.json").write_text(json.dumps(settings | changed))
         with pytest.raises(error, match="lora"):

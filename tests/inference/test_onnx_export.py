@@ -10,7 +10,7 @@ from babelens import Embedder
 from babelens.inference.onnx import export_onnx
 from babelens.inference.texts import SAMPLE_TEXTS as SAMPLES
 from babelens.modeling.peft_mla.conversion import save_adapter
-from babelens.utils.errors import InputError, LanguageTagError, ModelFolderError
+from babelens.utils.errors import InputError, ModelFolderError
 from tests.contracts import LANGUAGES, TEXTS, drawn_images
 from tests.support.exported_kinds import EXPORTED, LEARNED, MLA_KINDS
 from tests.support.tiny_native import saved, tiny_clip
@@ -72,23 +72,6 @@ def test_models_that_read_words(name, exported, request):
     )
     stated = json.loads((folder / "onnx/graphs.json").read_text())
     assert stated["text_length"] == 40
-
-
-def test_queries_are_checked_as_the_embedder_checks_them(exported, caplog):
-    _, folder = exported("mla on clip")
-    encode = Embedder.from_pretrained(folder, backend="onnx").encode_text
-    with pytest.raises(LanguageTagError, match="'ja'"):
-        encode("赤い車", language="ja")
-    with pytest.raises(LanguageTagError, match="not-a-tag"):
-        encode("x", language="not-a-tag")
-    with pytest.raises(InputError, match="2 texts came with 1"):
-        encode(["a", "b"], language=["en"])
-    with pytest.raises(InputError, match="is not a text"):
-        encode([1], language="en")
-    assert encode([], language="en").shape == (0, 0)
-    caplog.clear()
-    encode(["a", "long " * 99], language="de")
-    assert "1 of 2 texts are longer than the 40 tokens" in caplog.text
 
 
 def test_precisions_in_the_folder_of_the_model(tmp_path):

@@ -20,7 +20,6 @@ from transformers import (
 from babelens.inference.backbones import RegionExtractor
 from babelens.processing.image_augmentation import ImageAugmentation
 from babelens.processing.processing_rc3 import square_image_processor
-from babelens.trainers.frozen_features import frozen_features
 from tests.contracts import drawn_images
 
 IMAGE_PROCESSOR = square_image_processor(64)
@@ -122,16 +121,6 @@ def test_regions_are_the_surest_queries_states(build):
         np.testing.assert_array_equal(found[row], states[order].numpy())
 
 
-@pytest.mark.parametrize("build", [detr, yolos, rt_detr])
-def test_images_one_by_one_have_the_same_regions(build):
-    model = made(build)
-    together, alone = (
-        RegionExtractor.from_detector(model, IMAGE_PROCESSOR, batch_size=size)(drawn_images(3)) for size in (2, 1)
-    )
-    assert together.shape == (3, 12, 16)  # as many as there are queries
-    np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-5)
-
-
 # ---- Encoders ----
 
 
@@ -172,25 +161,3 @@ def test_versions_are_the_image_and_changed_ones_always_the_same():
     )
     alone = extractor(drawn_images(3)[2:], [5], augmentation)  # an image is changed by its own seed
     np.testing.assert_allclose(alone[0], found[2, 2], atol=1e-6)
-
-
-def test_regions_are_computed_once_and_again_when_they_would_differ(tmp_path):
-    model, computed = made(resnet), []
-
-    def cached(grid: int) -> np.ndarray:
-        extractor = RegionExtractor.from_encoder(model, IMAGE_PROCESSOR, grid=grid)
-
-        def compute() -> np.ndarray:
-            computed.append(grid)
-            return extractor(drawn_images(2))
-
-        items = [image.tobytes() for image in drawn_images(2)]
-        own = {"weights": extractor.weights, "settings": extractor.settings}
-        return frozen_features(compute, **own, items=items, cache_dir=tmp_path)
-
-    first = cached(2)
-    np.testing.assert_array_equal(cached(2), first)
-    assert first.shape == (2, 4, 16) and computed == [2]
-    assert cached(3).shape == (2, 9, 16) and computed == [2, 3]
-    torch.nn.init.ones_(model.embedder.embedder.convolution.weight)
-    assert not np.array_equal(cached(2), first) and computed == [2, 3, 2]

@@ -1,7 +1,6 @@
 """Embeddings cut to their first dimensions: by the embedder, by what a folder states, in graphs, in indexes."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -54,15 +53,6 @@ def test_an_embedder_keeps_the_first_dimensions(folder, stating, whole):
         Embedder.from_pretrained(folder, truncate_dim=999).encode_text(TEXTS, language="de")
     with pytest.raises(InputError, match="truncate_dim=0 must be at least 1"):
         Embedder.from_pretrained(folder, truncate_dim=0)
-
-
-def test_the_settings_of_sentence_transformers_are_read(folder, whole, tmp_path):
-    copy = shutil.copytree(folder, tmp_path / "copy")
-    path = copy / "config_sentence_transformers.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"truncate_dim": 5}))
-    np.testing.assert_allclose(
-        Embedder.from_pretrained(copy).encode_text(TEXTS, language="de"), first(whole, 5), atol=1e-6
-    )
 
 
 def test_graphs_compute_them_alone(folder, whole, tmp_path):

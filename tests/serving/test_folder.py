@@ -72,30 +72,6 @@ def test_an_image_that_is_deleted_is_not_found_any_more(clip, images):
         assert similar["file"] == "d.png"
 
 
-def test_files_of_one_content_are_one_image(clip, images):
-    for name in ("copy.png", "another/copy.png"):
-        (images / name).parent.mkdir(exist_ok=True)
-        (images / name).write_bytes((images / "a.png").read_bytes())
-    service = ImageService.of_folder(clip, images, model="m")
-    position = [path.name for path in service.index.paths].index("a.png")
-    with serving(service) as server:
-        found = server.ask("/api/search?q=a&language=en&top=9").json["results"]
-        assert len(found) == len(service) - 2
-        counts = {image["file"]: image["copies"] for image in found}
-        assert sorted(counts.values()) == [0] * (len(counts) - 1) + [2]
-        (shown,) = service.by_image(service.index.paths[position].read_bytes(), 1)
-        assert shown.copies == 2
-        similar = server.ask(f"/api/similar/{shown.id}?top=9").json["results"]
-        assert len(similar) == len(found) - 1 and not any(image["copies"] for image in similar)
-
-
-def test_bad_images_are_counted(clip, images):
-    (images / "bad.png").write_bytes(b"no image")
-    service = ImageService.of_folder(clip, images, model="m")
-    with serving(service) as server:
-        assert server.ask("/api/info").json["skipped"] == 1
-
-
 def test_an_empty_folder(clip, tmp_path):
     with pytest.raises(CorpusError, match="no images"):
         ImageService.of_folder(clip, tmp_path, model="m")

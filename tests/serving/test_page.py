@@ -300,16 +300,6 @@ def test_it_fits_and_colors_can_be_told_apart(page, server, scheme, width):
     assert page.problems == []
 
 
-def test_tab_reaches_everything_in_the_order_of_the_page(shown):
-    shown.wait_for("!document.getElementById('more').hidden")
-    shown.run("document.querySelector('a').focus()")
-    reached = [shown.run("document.activeElement.textContent")]
-    for _ in range(5):
-        shown.press("Tab")
-        reached.append(shown.run("(e => e.id || e.className || e.textContent)(document.activeElement)"))
-    assert reached == ["Skip to the results", "query", "language", "file", "picture", "more"]
-
-
 def test_a_page_of_another_site_reaches_nothing(page, server, tmp_path):
     """A file is another site: it cannot read the answer, nor does it keep the server at work."""
     asked = []

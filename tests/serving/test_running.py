@@ -10,9 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
-from babelens.cli.main import app
 from babelens.serving.binding import bound_socket, check_token
 from babelens.utils.errors import BabelensError
 from tests.support.served import TOKEN
@@ -87,21 +85,3 @@ def test_a_token_is_needed_where_others_can_reach_the_server():
     for odd in (f"{TOKEN}\n", f" {TOKEN}", f"{TOKEN}\t", f"{TOKEN}\x00{TOKEN}", f"{TOKEN}\udcff"):
         with pytest.raises(BabelensError, match="nobody could give it"):
             check_token("127.0.0.1", odd)
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (["MODEL", "--images", "IMAGES", "--host", "0.0.0.0"], "others can reach 0.0.0.0"),
-        (["no/model", "--images", "IMAGES", "--port", "0"], "no/model"),
-        (["MODEL", "--images", "EMPTY", "--port", "0"], "no images"),
-    ],
-)
-def test_mistakes_are_one_sentence(options, sentence, model, images, tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "empty").mkdir()
-    named = {"MODEL": str(model), "IMAGES": str(images), "EMPTY": str(tmp_path / "empty")}
-    words = ["serve", *(named.get(each, each) for each in options)]
-    result = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
-    assert sentence in f"{result.output} {result.exception}"
-    assert isinstance(result.exception, SystemExit | BabelensError)
