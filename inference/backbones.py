@@ -4,8 +4,7 @@ place of pixels, or of regions, which RC3 reads."""
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,7 +27,6 @@ from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from ..processing.images import as_images, check_size
 from ..utils.defaults import CROP, RESIZE
 from ..utils.errors import (
-    BabelensError,
     InputError,
     ModelFolderError,
     ModelKindError,
@@ -65,22 +63,18 @@ def load_image_processor(folder_or_repo: str | Path, **loading: Any) -> BaseImag
 def check_backbone(backbone: PreTrainedModel, image_processor: BaseImageProcessor, called: str | Path) -> None:
     """Checks, by a black image, that a backbone in evaluation mode takes the images that an image processor prepares.
     `called` is its name in errors."""
-    with _fitting(image_processor, called) as pixels, torch.inference_mode():
-        width = pool_image(backbone(pixel_values=pixels.to(backbone.device, backbone.dtype))).shape[1]
+    width = pool_image(_read_black_image(backbone, image_processor, called)).shape[1]
     stated = image_width(backbone.config)
     if width != stated:
         raise InputError(f"{called}: its features have the width {width}, its configuration states {stated}")
 
 
-@contextmanager
-def _fitting(image_processor: BaseImageProcessor, called: str | Path) -> Iterator[Tensor]:
-    """Prepares a black square [1, 3, H, W], and turns an error of the model that reads it into an `InputError`
-    that names its size."""
+def _read_black_image(model: PreTrainedModel, image_processor: BaseImageProcessor, called: str | Path) -> Any:
+    """The output for a black square; an `InputError` that names its size where a model does not take it."""
     pixels = image_processor(Image.new("RGB", (64, 64)), return_tensors="pt")["pixel_values"]
     try:
-        yield pixels
-    except BabelensError:
-        raise
+        with torch.inference_mode():
+            return model(pixel_values=pixels.to(model.device, model.dtype))
     except (TypeError, ValueError, RuntimeError) as error:
         size = " x ".join(str(side) for side in pixels.shape[-2:])
         raise InputError(
@@ -323,11 +317,10 @@ class RegionExtractor:
         """Loads a detector or, with `grid`, an image encoder (of a dual encoder, too) from a folder or the
         Hub."""
         if grid is not None:
-            backbone = load_backbone(folder_or_repo, **loading)
-            extractor = cls.from_encoder(backbone, load_image_processor(folder_or_repo, **loading), grid=grid)
-            with _fitting(extractor.image_processor, folder_or_repo):
-                extractor.shape()
-            return extractor
+            backbone = load_backbone(folder_or_repo, **loading).eval()
+            images = load_image_processor(folder_or_repo, **loading)
+            _read_black_image(backbone, images, folder_or_repo)
+            return cls.from_encoder(backbone, images, grid=grid)
         images = load_processor(AutoImageProcessor, folder_or_repo, **loading)
         try:
             detector = load_model(AutoModelForObjectDetection, folder_or_repo, **loading)

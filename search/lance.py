@@ -250,15 +250,9 @@ class VectorIndex:
     def __len__(self) -> int:
         return self.table.count_rows()
 
-    def search(
-        self, queries: np.ndarray, top: int = 10, *, where: str | None = None, exact: bool = False
-    ) -> list[list[Hit]]:
-        """The nearest vectors for each query, nearest first; fewer than `top` if fewer match the filter.
-
-        Args:
-            where: a filter on the metadata, in LanceDB's SQL.
-            exact: whether to scan all vectors of an approximate index.
-        """
+    def search(self, queries: np.ndarray, top: int = 10, *, where: str | None = None) -> list[list[Hit]]:
+        """The nearest vectors for each query, nearest first; fewer than `top` if fewer match the filter `where`, which
+        is LanceDB's SQL on the metadata."""
         queries = np.asarray(queries, dtype=np.float32)
         if queries.ndim != 2 or queries.shape[1] != self.info.dimension:
             raise InputError(f"queries for this index must be [n, {self.info.dimension}], not {list(queries.shape)}")
@@ -271,7 +265,7 @@ class VectorIndex:
                 reason = str(error).partition(", /")[0]  # without positions in LanceDB's source
                 raise InputError(f"{where!r} is not an SQL filter, such as `width > 500`: {reason}") from error
         with _lance_errors(self.address):
-            return [self._nearest(query, top, where, self.is_approximate and not exact) for query in queries]
+            return [self._nearest(query, top, where, self.is_approximate) for query in queries]
 
     def _nearest(self, query: np.ndarray, top: int, where: str | None, approximate: bool) -> list[Hit]:
         rows = len(self)
@@ -299,7 +293,6 @@ def search_index(
     images: "Sequence[ImageLike]" = (),
     top: int = 10,
     where: str | None = None,
-    exact: bool = False,
 ) -> list[Hit]:
     """The vectors with the highest mean cosine to texts and images that describe one thing, such as a German text and
     its French translation, best first, by the model that computed the index."""
@@ -317,7 +310,7 @@ def search_index(
     vectors = np.concatenate(queries)
     if vectors.shape[1] > stored.dimension:  # the embeddings in the index were truncated (`truncate_dim`)
         vectors = first_dimensions(vectors, stored.dimension)
-    return index.search(vectors.mean(axis=0, keepdims=True), top, where=where, exact=exact)[0]
+    return index.search(vectors.mean(axis=0, keepdims=True), top, where=where)[0]
 
 
 def _is_remote(address: str | Path) -> bool:
