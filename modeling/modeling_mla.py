@@ -315,19 +315,17 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
 
     def _temperature(self) -> Tensor:
         """Returns the native model's divisor of cosines."""
-        native = self.native_model
-        if not hasattr(native, "logit_scale"):
-            return at_least(native.temperature, MIN_TEMPERATURE)
-        temperature = (-native.logit_scale).exp()
-        # A frozen temperature is not bounded: SigLIP's is lower.
-        return at_least(temperature, MIN_TEMPERATURE) if self.trains_temperature else temperature
+        weight, is_scale = self.temperature_parameter, hasattr(self.native_model, "logit_scale")
+        temperature = (-weight).exp() if is_scale else weight
+        # A frozen scale is not bounded: SigLIP's temperature is lower.
+        return temperature if is_scale and not self.trains_temperature else at_least(temperature, MIN_TEMPERATURE)
 
     @torch.no_grad()
     def bound_temperature(self) -> None:
-        if self.trains_temperature and hasattr(self.native_model, "logit_scale"):
-            self.native_model.logit_scale.clamp_(max=-math.log(MIN_TEMPERATURE))
-        elif self.trains_temperature:
-            self.native_model.temperature.clamp_(min=MIN_TEMPERATURE)
+        if self.trains_temperature:
+            is_scale = hasattr(self.native_model, "logit_scale")
+            bound = {"max": -math.log(MIN_TEMPERATURE)} if is_scale else {"min": MIN_TEMPERATURE}
+            self.temperature_parameter.clamp_(**bound)
 
     def check_objectives(self) -> None:
         """Checks that the native model supports the objectives in the configuration."""

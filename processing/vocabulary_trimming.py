@@ -23,7 +23,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ..utils.errors import InputError
-from ..utils.files import disk_errors
+from ..utils.files import errors_naming
 
 KINDS = ("Unigram", "WordPiece")
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
@@ -76,7 +76,7 @@ def trim_tokenizer(tokenizer: PreTrainedTokenizerBase, kept: Sequence[int]) -> P
     """Returns the same tokenizer with only the pieces `kept` (from `choose_pieces`)."""
     new_ids = {old: new for new, old in enumerate(kept)}
     with TemporaryDirectory() as folder:
-        with disk_errors():
+        with errors_naming(folder):
             tokenizer.save_pretrained(folder)
         file = Path(folder, "tokenizer.json")
         file.write_text(json.dumps(_trimmed(_specification(tokenizer), new_ids), ensure_ascii=False), "utf-8")

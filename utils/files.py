@@ -104,7 +104,8 @@ def errors_naming(path: str | Path, left: str = "nothing was left there") -> Ite
     except BabelensError:
         raise
     except Exception as error:
-        number = error.errno if isinstance(error, OSError) else system_error_number(error)
+        found = _SYSTEM_ERROR.search(str(error))
+        number = getattr(error, "errno", None) or (int(found[1]) if found else None)
         is_of_library = type(error).__name__ == "SafetensorError" or "inline_container" in str(error)  # torch's
         if not isinstance(error, OSError) and number is None and not is_of_library:
             raise
@@ -125,24 +126,6 @@ def apply_umask(*paths: Path) -> None:
         permissions = stat.S_IMODE(probe.stat().st_mode)
     for file in files:
         file.chmod(permissions)
-
-
-def system_error_number(error: Exception) -> int | None:
-    """Returns the system error number at the end of a Rust library's message, or None."""
-    found = _SYSTEM_ERROR.search(str(error))
-    return int(found[1]) if found else None
-
-
-@contextmanager
-def disk_errors() -> Iterator[None]:
-    """Converts the bare `Exception` that tokenizers raises on a failed write to an `OSError`."""
-    try:
-        yield
-    except Exception as error:
-        number = system_error_number(error)
-        if type(error) is not Exception or number is None:
-            raise
-        raise OSError(number, str(error)) from error
 
 
 # ---- Locks: one process at a time writes to an output folder or a cache ----
