@@ -118,7 +118,7 @@ _LOOSE: Mapping[str, Mapping[str, str]] = {
 _WITH_HAMZA = "ckb ku kmr sdh ug kk kaz ky ps pbt pbu pst ks"  # where hamza distinguishes letters
 _DOTLESS = "tr az azj crh gag"  # where I is the capital of ı
 
-_UNSEEN = re.compile(
+UNSEEN = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f"
     "\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]"
 )
@@ -129,7 +129,7 @@ _MARKS = re.compile(
     "|[\u102b-\u1038\u103a-\u103e]{2,}|[\u17b6-\u17d1]{2,}"
 )
 _FIRST_MARKS = "\u103b\u103c\u103d\u103e\u1031\u102d\u102e\u1032\u102f\u1030\u102b\u102c\u1036\u1037\u103a\u17c9\u17ca"
-_SEQUENCES = {
+SEQUENCES = {
     **{f"{letter}\u0d4d\u200d": chillu for letter, chillu in zip("ണനരലളക", "ൺൻർൽൾൿ", strict=True)},
     "ൻ\u0d4dറ": "ന\u0d4dറ",
     "ൻറ": "ന\u0d4dറ",
@@ -158,16 +158,16 @@ _SEQUENCES = {
         for sign, vowel in ((0x3E, 0x06), (0x4B, 0x13), (0x4C, 0x14))
     },
 }
-_SEQUENCE = re.compile("|".join(sorted(_SEQUENCES, key=len, reverse=True)))
+_SEQUENCE = re.compile("|".join(sorted(SEQUENCES, key=len, reverse=True)))
 # Removed from decomposed texts: vowel signs of Arabic and Hebrew, joiners, accents of Greek, stress in Cyrillic, the
 # dot of a small i under an accent, and nuktas that few writers of Hindi set.
-_OPTIONAL = (
+OPTIONAL = (
     "[\u0610-\u061a\u064b-\u0652\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
     "\u200c\u200d]|(?<=[α-ω])[\u0300\u0301\u0304\u0306\u0308\u0313\u0314\u0342\u0345]+|(?<=[аеиоуыэюяіє])\u0301"
     "|(?<=[еі]\u0308)\u0301|(?<=[ij])\u0307|(?<=[ij]\u0328)\u0307|(?<=[कखगजफ])\u093c"
 )
 _HAMZA = "|[\u0653-\u065f]"
-_NASAL = re.compile("[ङञणनम]\u094d(?=[क-घच-झट-ढत-धप-भ])")  # हिन्दी, हिंदी
+NASAL = re.compile("[ङञणनम]\u094d(?=[क-घच-झट-ढत-धप-भ])")  # हिन्दी, हिंदी
 
 
 class _Rules(NamedTuple):
@@ -202,7 +202,7 @@ def _rules(language: str) -> _Rules:
 
     given, place = of(_LETTERS) or {}, of(_PLACES)
     letters = {**_SAME, **given, **{letter: letter for letter in given.values() if len(letter) == 1}}
-    optional = _OPTIONAL if own in _WITH_HAMZA.split() else _OPTIONAL + _HAMZA
+    optional = OPTIONAL if own in _WITH_HAMZA.split() else OPTIONAL + _HAMZA
     return _Rules(
         str.maketrans(letters),
         place and (re.compile(place[0], re.IGNORECASE), place[1]),
@@ -226,7 +226,7 @@ def same_letters(text: str, language: str) -> str:
     rules = _rules(language)
     if text.isascii() and text.isprintable() and rules.place is None:
         return text.translate(rules.letters)
-    text = unicodedata.normalize("NFKC", _UNSEEN.sub("", text.replace("´", "'")))
+    text = unicodedata.normalize("NFKC", UNSEEN.sub("", text.replace("´", "'")))
     text = unicodedata.normalize("NFC", _DIGIT.sub(_ascii_digit, text.translate(rules.letters)))
     text = _SEQUENCE.sub(_written_whole, _MARKS.sub(_sorted_marks, text))
     if rules.place is not None:
@@ -254,7 +254,7 @@ def folded(text: str, language: str) -> str:
         return text.lower()
     text = rules.optional.sub("", unicodedata.normalize("NFD", text)).casefold()
     text = unicodedata.normalize("NFC", text).translate(rules.loose)
-    return unicodedata.normalize("NFC", _NASAL.sub("ं", text).replace("եւ", "եվ"))
+    return unicodedata.normalize("NFC", NASAL.sub("ं", text).replace("եւ", "եվ"))
 
 
 def _ascii_digit(found: re.Match[str]) -> str:
@@ -262,7 +262,7 @@ def _ascii_digit(found: re.Match[str]) -> str:
 
 
 def _written_whole(found: re.Match[str]) -> str:
-    return _SEQUENCES[found[0]]
+    return SEQUENCES[found[0]]
 
 
 def _sorted_marks(found: re.Match[str]) -> str:

@@ -33,7 +33,9 @@ def export(
         list[Precision] | None,
         typer.Option(help="Of graphs: float32, the default; float16; or weights of 8 bits. Repeatable."),
     ] = None,
-    language: Annotated[str | None, typer.Option(help="With --format immich: the language of all queries.")] = None,
+    language: Annotated[
+        str | None, typer.Option(help="With --format immich: the language of queries without a known one.")
+    ] = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Write a dual encoder for other programs: as ONNX graphs or a stock model of transformers.
@@ -71,7 +73,13 @@ def _show_immich(made: "ImmichFolder") -> None:
     console = plain_console()
     cosines = " and ".join(f"{value:.5f} ({name})" for name, value in made.cosines.items())
     console.print(f"{made.folder}: {made.width} dimensions; lowest cosine with the model {cosines}", highlight=False)
-    if made.language is not None:
+    if made.routed:
+        console.print(
+            f"Queries from interfaces in {', '.join(made.routed)} are read in these languages, others as "
+            f"{made.language}. Immich reads no glossary.",
+            highlight=False,
+        )
+    elif made.language is not None:
         console.print(f"It reads every query as {made.language}.", highlight=False)
     console.print(f"In Immich, it replaces {made.replaces}.", highlight=False)
 

@@ -7,8 +7,12 @@
     visual/preprocess_cfg.json                      size, interpolation, mean, std, and how images are resized
 
 The server knows models, and the width of their embeddings, by their names: a folder replaces one of its models.
-Embeddings of another width are filled up with zeros, which changes no cosine. The server does not pass the language of
-a query, so a model that reads each language in its own way is exported for one.
+Embeddings of another width are filled up with zeros, which changes no cosine.
+
+Only models whose names begin with `nllb` learn the language of a query: the server puts the Flores code of the
+interface's language before the text, as in `ukr_Cyrlкіт`. A ridge model takes the place of one of these, and reads a
+query by the map of that language (`immich_characters`). Other models that read each language in its own way are
+exported for one language.
 """
 
 import copy
@@ -29,6 +33,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from ...modeling.modeling_dual_encoder import as_output, normalize
 from ...processing.processing_mla import MlaProcessor
 from ...processing.processing_mla_student import MlaStudentProcessor
+from ...processing.processing_ridge import RidgeProcessor
 from ...processing.text_inputs import counting_cut_texts, default_language
 from ...processing.text_normalization import same_letters
 from ...utils.errors import InputError, ModelKindError
@@ -36,6 +41,7 @@ from ...utils.files import check_new, new_folder
 from ..embedder import Embedder
 from ..texts import SAMPLE_TEXTS
 from .export import convert, load_exportable, write_graph
+from .immich_characters import CharacterTexts
 from .model import PRECISIONS, open_graph
 
 # Widths of the embeddings that the server knows, each with a model that a folder can replace.
@@ -47,6 +53,8 @@ IMMICH_MODELS = {
     1152: "ViT-SO400M-14-SigLIP-384__webli",
     1536: "ViT-gopt-16-SigLIP2-256__webli",
 }
+# The same for models that learn the language of a query.
+NLLB_MODELS = {768: "nllb-clip-base-siglip__v1", 1152: "nllb-clip-large-siglip__v1"}
 LEAST_COSINE = 0.9999
 _IMAGES = ((40, 120), (97, 64), (224, 301))  # heights and widths of drawn images
 
@@ -58,8 +66,10 @@ class ImmichFolder:
     Args:
         replaces: the name of a model of Immich with embeddings of this width.
         width: the width of the embeddings, with the zeros.
-        language: the language of its texts, or `None` if it reads texts in any.
+        language: the language of its texts, or `None` if it reads texts in any; of a ridge model, the language of
+            queries without a learned language, or `und`.
         cosines: the lowest cosine with the model's embedding, for texts and for images.
+        routed: of a ridge model, the learned languages that the server can name.
     """
 
     folder: Path
@@ -67,6 +77,7 @@ class ImmichFolder:
     width: int
     language: str | None
     cosines: dict[str, float]
+    routed: tuple[str, ...] = ()
 
 
 def export_immich(
@@ -75,7 +86,9 @@ def export_immich(
     """Writes a dual encoder as a folder that Immich's machine-learning server loads as a CLIP model.
 
     Args:
-        language: the language of all texts, for a model that reads each in its own way.
+        language: the language of all texts, for a model that reads each in its own way. For a ridge model, the
+            learned language of queries in languages that it has not learned, such as English; by default they are
+            read by the map that all its languages share.
         precision: `fp32`, `fp16` or `int8`.
         loading: what `Embedder.from_pretrained` takes, such as `trust_remote_code`.
 
@@ -87,16 +100,14 @@ def export_immich(
         raise InputError(f"precision={precision!r}: choose one of {', '.join(PRECISIONS)}")
     check_new(output)
     embedder = load_exportable(source, **loading)
-    tag = language or default_language(embedder.processor)
-    texts, images = _Texts(embedder, tag), _Images(embedder)
-    with torch.no_grad():
-        own = as_output(embedder.model.get_text_features(**texts.inputs("x"))).pooler_output.shape[-1]
+    is_ridge = isinstance(embedder.processor, RidgeProcessor)
+    texts = CharacterTexts(embedder, language) if is_ridge else _Texts(embedder, language)
+    images, models = _Images(embedder), NLLB_MODELS if is_ridge else IMMICH_MODELS
+    own = texts.width(embedder.model)
     own = min(own, getattr(embedder.model.config, "truncate_dim", None) or own)
-    width = next((each for each in IMMICH_MODELS if each >= own), None)
+    width = next((each for each in models if each >= own), None)
     if width is None:
-        raise ModelKindError(
-            f"the embeddings have {own} values, and Immich has none of more than {max(IMMICH_MODELS)}"
-        )
+        raise ModelKindError(f"the embeddings have {own} values, and Immich has none of more than {max(models)}")
     model = _Server(embedder.model, texts, images, width)
     with new_folder(output) as folder:
         for name in ("textual", "visual"):
@@ -115,14 +126,13 @@ def export_immich(
                 convert(first, folder / room / "model.onnx", precision)
                 for file in first.parent.glob("fp32.onnx*"):
                     file.unlink()
-        cosines = _compared(ImmichReader(folder), embedder, texts.samples, tag, own)
+        cosines = _compared(ImmichReader(folder), embedder, texts.samples, own)
         if precision == "fp32" and min(cosines.values()) < LEAST_COSINE:
             raise InputError(
                 f"read as Immich reads it, the folder gives other embeddings than the model: cosines {cosines}; "
                 "nothing was exported"
             )
-    needs = not getattr(embedder.processor, "one_tokenizer", True)
-    return ImmichFolder(Path(output), IMMICH_MODELS[width], width, tag if language or needs else None, cosines)
+    return ImmichFolder(Path(output), models[width], width, texts.stated, cosines, texts.routed)
 
 
 def _write_json(path: Path, settings: Mapping[str, Any]) -> None:
@@ -132,28 +142,14 @@ def _write_json(path: Path, settings: Mapping[str, Any]) -> None:
 class _Server(nn.Module):
     """A dual encoder that takes what the server gives: only padded token ids, and images of one size."""
 
-    def __init__(self, model: nn.Module, texts: "_Texts", images: "_Images", width: int) -> None:
+    def __init__(self, model: nn.Module, texts: "_Texts | CharacterTexts", images: "_Images", width: int) -> None:
         super().__init__()
         self.config = None  # its `truncate_dim` would cut off the zeros
         self.kept = getattr(model.config, "truncate_dim", None)
-        self.model, self.width, self.margin, self.side = model, width, images.margin, images.crop
-        self.names, self.language_id = texts.names, texts.language_id
-        self.pad, self.ends_in_pad = texts.pad_id, texts.ends_in_pad
+        self.model, self.texts, self.width, self.margin, self.side = model, texts, width, images.margin, images.crop
 
     def get_text_features(self, text: Tensor) -> BaseModelOutputWithPooling:
-        ids = text.long()
-        inputs: dict[str, Tensor] = {"input_ids": ids}
-        if "attention_mask" in self.names:
-            # The last token of a text may be the padding token, as in CLIP: all positions up to the last other token,
-            # and one more, belong to the text.
-            places = torch.arange(ids.shape[1])
-            last = ((ids != self.pad) * places).amax(1, keepdim=True) + int(self.ends_in_pad)
-            inputs["attention_mask"] = (places <= last).long()
-        if "token_type_ids" in self.names:
-            inputs["token_type_ids"] = torch.zeros_like(ids)
-        if "language_ids" in self.names:
-            inputs["language_ids"] = torch.full_like(ids[:, 0], self.language_id)
-        return self._padded(as_output(self.model.get_text_features(**inputs)).pooler_output)  # type: ignore[operator]
+        return self._padded(self.texts.features(self.model, text.long()))
 
     def get_image_features(self, image: Tensor) -> BaseModelOutputWithPooling:
         inside = slice(self.margin, self.margin + self.side)
@@ -170,8 +166,12 @@ class _Server(nn.Module):
 class _Texts:
     """How the server prepares texts: one tokenizer, one length, no mask."""
 
-    def __init__(self, embedder: Embedder, language: str) -> None:
-        self._embedder, self._language, processor = embedder, language, embedder.processor
+    routed = ()
+
+    def __init__(self, embedder: Embedder, stated: str | None) -> None:
+        self._embedder, processor = embedder, embedder.processor
+        self._language = language = stated or default_language(processor)
+        self.stated = language if stated or not getattr(processor, "one_tokenizer", True) else None
         tokenizer, prompt = _tokenizer_of(processor, language)
         if tokenizer.padding_side != "right" or tokenizer.truncation_side != "right" or tokenizer.pad_token is None:
             raise ModelKindError("Immich pads and cuts texts on the right, and this model's tokenizer does not")
@@ -181,7 +181,8 @@ class _Texts:
         texts = list(SAMPLE_TEXTS)
         if getattr(processor, "normalization", 0):
             texts = [same_letters(text, language) for text in texts]
-        self.samples = [text for text in map(_cleaned, texts) if not prompt or (text and "<s>" not in text)]
+        cleaned = [text for text in map(_cleaned, texts) if not prompt or (text and "<s>" not in text)]
+        self.samples = [("", language, text) for text in cleaned]
         if prompt:
             backend = self.tokenizer.backend_tokenizer
             backend.normalizer = Sequence([Prepend(prompt), *([backend.normalizer] if backend.normalizer else [])])
@@ -194,6 +195,26 @@ class _Texts:
         self.language_id = int(made["language_ids"][0]) if "language_ids" in made else 0
         self.pad_id = int(self.tokenizer.pad_token_id)
         self.ends_in_pad = int(self.tokenizer("x")["input_ids"][-1]) == self.pad_id
+
+    @torch.no_grad()
+    def width(self, model: Any) -> int:
+        """Returns the width of the model's embeddings."""
+        return as_output(model.get_text_features(**self.inputs("x"))).pooler_output.shape[-1]
+
+    def features(self, model: Any, ids: Tensor) -> Tensor:
+        """Returns the features [N, d] of padded token ids [N, length], all that the server gives."""
+        inputs: dict[str, Tensor] = {"input_ids": ids}
+        if "attention_mask" in self.names:
+            # The last token of a text may be the padding token, as in CLIP: all positions up to the last other token,
+            # and one more, belong to the text.
+            places = torch.arange(ids.shape[1])
+            last = ((ids != self.pad_id) * places).amax(1, keepdim=True) + int(self.ends_in_pad)
+            inputs["attention_mask"] = (places <= last).long()
+        if "token_type_ids" in self.names:
+            inputs["token_type_ids"] = torch.zeros_like(ids)
+        if "language_ids" in self.names:
+            inputs["language_ids"] = torch.full_like(ids[:, 0], self.language_id)
+        return as_output(model.get_text_features(**inputs)).pooler_output
 
     def inputs(self, text: str) -> dict[str, Tensor]:
         """Returns the output of the model's processor for a text."""
@@ -208,7 +229,7 @@ class _Texts:
         backend.save(str(folder / "tokenizer.json"))
         _write_json(folder / "tokenizer_config.json", {"pad_token": str(self.tokenizer.pad_token)})
         read = _read_tokenizer(folder, self.length)
-        for text in self.samples:
+        for _, _, text in self.samples:
             wanted = self.inputs(text)["input_ids"][0].tolist()
             wanted += [self.pad_id] * (self.length - len(wanted))
             if read.encode(text).ids != wanted:
@@ -226,11 +247,6 @@ def _tokenizer_of(processor: Any, language: str) -> tuple[Any, str]:
         tokenizer = processor.multilingual_tokenizer
     if not hasattr(tokenizer, "backend_tokenizer") or not hasattr(processor, "image_processor"):
         raise ModelKindError(f"a {type(processor).__name__} reads words, and Immich a tokenizer.json")
-    if type(processor).__name__ == "RidgeProcessor":
-        raise ModelKindError(
-            "this model reads the characters of texts, but Immich only a tokenizer.json: learn the language by "
-            "`babelens train mla/adapter` or `mla/student`"
-        )
     return tokenizer, prompt
 
 
@@ -305,9 +321,9 @@ class ImmichReader:
             name: open_graph(folder / name / "model.onnx", torch.get_num_threads()) for name in ("textual", "visual")
         }
 
-    def text(self, text: str) -> np.ndarray:
-        """Returns the embedding [width] of a text."""
-        ids = np.array([self._tokenizer.encode(_cleaned(text)).ids], dtype=np.int32)
+    def text(self, text: str, code: str = "") -> np.ndarray:
+        """Returns the embedding [width] of a text, with the Flores code that the server puts before it, if any."""
+        ids = np.array([self._tokenizer.encode(code + _cleaned(text)).ids], dtype=np.int32)
         return np.asarray(self._graphs["textual"].run(None, {"text": ids})[0][0])
 
     def image(self, image: Image.Image) -> np.ndarray:
@@ -328,17 +344,19 @@ class ImmichReader:
 
 
 def _compared(
-    reader: ImmichReader, embedder: Embedder, texts: list[str], language: str, width: int
+    reader: ImmichReader, embedder: Embedder, samples: list[tuple[str, str, str]], width: int
 ) -> dict[str, float]:
-    """Returns the lowest cosine with the model's embeddings, for texts and for images."""
+    """Returns the lowest cosine with the model's embeddings, for texts (code, language, text) and for images."""
     random = np.random.default_rng(0)
     images = []
     for height, length in _IMAGES:
         ramp = np.linspace(random.uniform(0, 200, 3), random.uniform(0, 200, 3), length)[None]
         rows = ramp + np.linspace(0, 50, height)[:, None, None]
         images.append(Image.fromarray(rows.astype(np.uint8)))
+    codes, languages, texts = zip(*samples, strict=True)
     with counting_cut_texts():
-        wanted = embedder.encode_text(texts, language=language), embedder.encode_image(images)
-    found = np.stack([reader.text(text) for text in texts]), np.stack([reader.image(image) for image in images])
+        wanted = embedder.encode_text(texts, language=languages), embedder.encode_image(images)
+    read = np.stack([reader.text(text, code) for code, text in zip(codes, texts, strict=True)])
+    found = read, np.stack([reader.image(image) for image in images])
     pairs = {name: (own, made[:, :width]) for name, own, made in zip(("texts", "images"), wanted, found, strict=True)}
     return {name: float((own * made).sum(1).min()) for name, (own, made) in pairs.items()}

@@ -13,21 +13,36 @@ from typer.testing import CliRunner
 from babelens import Embedder, MuralConfig, MuralImageProcessor, MuralModel, MuralProcessor, train_wordpiece
 from babelens.cli.main import app
 from babelens.inference.onnx.immich import export_immich
+from babelens.modeling.modeling_ridge import RidgeModel
+from babelens.processing.processing_ridge import RidgeProcessor
 from babelens.utils.errors import InputError, ModelKindError
 from tests.contracts import drawn_images
 from tests.support.exported_kinds import EXPORTED
 from tests.support.tiny_dual_encoders import KINDS
-from tests.support.tiny_native import saved
+from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_training import COLORS, SHAPES, TEXT, VISION, shapes_corpus
 
 RANGI = dict(zip(COLORS, ["nyekundu", "kijani", "buluu", "manjano"], strict=True))
 MAUMBO = dict(zip(SHAPES, ["mraba", "ufito", "nguzo", "nukta"], strict=True))
 
 
+# Some of the server's codes, by the language of its interface.
+CODES = {"ar": "arb_Arab", "de": "deu_Latn", "el": "ell_Grek", "en": "eng_Latn", "fa": "pes_Arab", "hi": "hin_Deva"}
+CODES |= {
+    "ja": "jpn_Hira",
+    "ru": "rus_Cyrl",
+    "th": "tha_Thai",
+    "tr": "tur_Latn",
+    "uk": "ukr_Cyrl",
+    "zh-CN": "zho_Hans",
+}
+
+
 class Server:
     """What the server does with a model's folder: `immich_ml/models/clip`, `transforms.py`."""
 
     def __init__(self, folder):
+        self.is_nllb = folder.name.startswith("nllb")
         config = json.loads((folder / "config.json").read_text())
         length = config["text_cfg"].get("context_length", 77)
         pad = json.loads((folder / "textual/tokenizer_config.json").read_text())["pad_token"]
@@ -39,8 +54,11 @@ class Server:
             name: onnxruntime.InferenceSession(folder / name / "model.onnx") for name in ("textual", "visual")
         }
 
-    def text(self, text):
-        tokens = self.tokenizer.encode(" ".join(text.split()))
+    def text(self, text, interface=None):
+        text = " ".join(text.split())
+        if self.is_nllb and interface is not None:
+            text = f"{CODES.get(interface, 'eng_Latn')}{text}"
+        tokens = self.tokenizer.encode(text)
         return self.sessions["textual"].run(None, {"text": np.array([tokens.ids], dtype=np.int32)})[0][0]
 
     def image(self, image):
@@ -109,6 +127,65 @@ def swahili(tmp_path_factory):
     folder = tmp_path_factory.mktemp("swahili")
     saved((model.eval(), processor), folder / "model")
     return folder / "model", rows, captions
+
+
+RIDGE_TEXTS = {
+    "ar": ["سيارة حمراء", "السَّيَّارَةُ الحَمْراءُ"],
+    "de": ["ein rotes Auto", "EIN ROTES AUTO  an der Straße"],
+    "el": ["ένα κόκκινο αυτοκίνητο", "ΕΝΑ ΚΟΚΚΙΝΟ ΑΥΤΟΚΙΝΗΤΟ"],
+    "fa": ["ماشین قرمز کوچک", "ماشين قرمز كوچك"],
+    "hi": ["एक लाल गाड़ी", "हिन्दी, हिंदी"],
+    "ja": ["赤い車が走る", "ｱｶｲ車"],
+    "ru": ["красная машина и ёлка", "КРАСНАЯ МАШИНА И ЕЛКА"],
+    "th": ["รถสีแดงบนถนน", "น้ำตก"],
+    "tr": ["kırmızı araba İstanbul'da", "KIRMIZI ARABA"],
+    "uk": ["комп'ютер і м'яч", "комп\u2019ютер і\u00ad м\u02bcяч"],
+}
+
+
+@pytest.fixture(scope="module")
+def ridge(tmp_path_factory):
+    """A model with a random map for each of ten languages, exported for a slot that gets the language."""
+    folder = tmp_path_factory.mktemp("ridge")
+    native, processor = tiny_clip()
+    languages = [*RIDGE_TEXTS]
+    model = RidgeModel.from_native(native, languages=languages, ngram_rows=512, rank=8)
+    torch.manual_seed(0)
+    for name, values in model.maps.named_buffers():
+        if name == "ngrams":
+            values.copy_(torch.randint(-127, 128, values.shape))
+        elif name != "importance":
+            values.copy_(torch.randn(values.shape))
+    saved((model, RidgeProcessor.for_native(native.config, processor, languages=languages)), folder / "model")
+    return folder / "model", export_immich(folder / "model", folder / "nllb-clip-base-siglip__v1")
+
+
+def test_a_ridge_model_reads_ten_languages_by_the_code_that_the_server_gives(ridge):
+    model, made = ridge
+    assert (made.width, made.replaces) == (768, "nllb-clip-base-siglip__v1")
+    assert {*RIDGE_TEXTS} <= {*made.routed} and made.language == "und"
+    server, embedder = Server(made.folder), Embedder.from_pretrained(model, device="cpu")
+    for tag, texts in RIDGE_TEXTS.items():
+        wanted = embedder.encode_text([" ".join(text.split()) for text in texts], language=tag)
+        for text, vector in zip(texts, wanted, strict=True):
+            found = server.text(text, tag)
+            np.testing.assert_allclose(found[: len(vector)], vector, atol=1e-4, err_msg=f"{tag} {text}")
+            assert not found[len(vector) :].any()
+    shared = embedder.encode_text("a red car", language="und")[0]
+    np.testing.assert_allclose(server.text("a red car", "en")[: len(shared)], shared, atol=1e-4)
+    images = drawn_images(2)
+    own = embedder.encode_image(images)
+    found = np.stack([server.image(image) for image in images])[:, : own.shape[1]]
+    np.testing.assert_allclose(found, own, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_queries_of_no_learned_language_are_read_as_the_stated_one(ridge, tmp_path):
+    model, _ = ridge
+    made = export_immich(model, tmp_path / "nllb-clip-base-siglip__v1", language="ru")
+    server = Server(made.folder)
+    assert made.language == "ru"
+    np.testing.assert_array_equal(server.text("красная", "en"), server.text("красная", "ru"))
 
 
 @pytest.mark.slow
