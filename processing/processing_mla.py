@@ -3,7 +3,7 @@ in one call for a batch that mixes them (Zhang et al. 2022, section 3.2)."""
 
 import copy
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from transformers import PreTrainedConfig, ProcessorMixin
 from transformers.tokenization_utils_base import PaddingStrategy
@@ -12,7 +12,8 @@ from ..configuration.text_towers import text_positions, tower_pooling
 from ..utils.errors import InputError
 from ..utils.language_matching import language_id
 from ..utils.languages import normalize_language, normalize_languages
-from .processing_per_language import PerLanguageProcessor, TextLayout
+from .processing_dual_encoder import DualEncoderProcessor
+from .processing_per_language import PerLanguageProcessor, TextLayout, read_in_two
 from .text_inputs import call_tokenizer, note_cut_texts, overlong
 from .text_normalization import NORMALIZATION, checked_normalization, same_letters
 
@@ -38,7 +39,6 @@ class MlaProcessor(PerLanguageProcessor):
     """
 
     auto_classes = ("AutoProcessor",)
-    checks_separator: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -51,10 +51,9 @@ class MlaProcessor(PerLanguageProcessor):
         pad_to_max_length: bool = False,
         normalization: int = 0,
     ) -> None:
-        tokenizer, multilingual_tokenizer = _with_mask(tokenizer), _with_mask(multilingual_tokenizer)
+        tokenizer, multilingual_tokenizer = with_mask(tokenizer), with_mask(multilingual_tokenizer)
         super().__init__(image_processor, tokenizer, multilingual_tokenizer)
-        if self.checks_separator:
-            closing_token_id(multilingual_tokenizer)
+        closing_token_id(multilingual_tokenizer)
         self.native_language = normalize_language(native_language)
         self.languages = normalize_languages(list(languages))
         self.max_text_length, self.pad_to_max_length = max_text_length, pad_to_max_length
@@ -75,18 +74,14 @@ class MlaProcessor(PerLanguageProcessor):
                 a text, it must put a token there.
             options: other arguments of the class, such as `languages`. By default, texts are normalized.
         """
-        pooling = tower_pooling(config)
         own = multilingual_tokenizer
-        if pooling == "first" and own("a")["input_ids"][0] not in (own.cls_token_id, own.bos_token_id):
+        if tower_pooling(config) == "first" and own("a")["input_ids"][0] not in (own.cls_token_id, own.bos_token_id):
             raise InputError(
                 "the native model pools the first state of a text, so the multilingual tokenizer must begin every "
                 f"text with its cls_token or bos_token; 'a' becomes {own.tokenize('a', add_special_tokens=True)}"
             )
-        # The length at which the native model's processor cuts texts, but no more than the model reads.
-        stated = getattr(native_processor, "text_kwargs", {}).get("max_length")
-        length = native_processor.tokenizer.model_max_length if stated is None else stated
-        length = min(length, text_positions(getattr(config, "text_config", config)) or length)
-        chosen = {"max_text_length": length, "pad_to_max_length": pooling == "last", "normalization": NORMALIZATION}
+        length, is_padded = native_length(config, native_processor)
+        chosen = {"max_text_length": length, "pad_to_max_length": is_padded, "normalization": NORMALIZATION}
         parts = native_processor.image_processor, native_processor.tokenizer, multilingual_tokenizer
         return cls(*parts, **chosen | options)
 
@@ -106,18 +101,18 @@ class MlaProcessor(PerLanguageProcessor):
         layout = replace(layout, side=self.tokenizer.padding_side)  # for all texts: the text tower expects it
         known = [self.native_language, *self.languages]
         indices = [language_id(tag, known) for tag in languages]
-        tokens: list[list[int]] = [[]] * len(texts)
-        for tokenizer, is_native in ((self.tokenizer, True), (self.multilingual_tokenizer, False)):
-            rows = [row for row, index in enumerate(indices) if (index == 0) == is_native]
-            if rows:
-                mine = [texts[row] for row in rows]
-                read = mine
-                if self.normalization and not is_native:
-                    read = [same_letters(texts[row], languages[row]) for row in rows]
-                encoded = call_tokenizer(tokenizer, read, truncation=layout.cut, max_length=layout.end, verbose=False)
-                note_cut_texts(overlong(mine, encoded), f"{layout.max_length} tokens")
-                for row, ids in zip(rows, encoded["input_ids"], strict=True):
-                    tokens[row] = ids
+
+        def read(rows: list[int], is_native: bool) -> list[list[int]]:
+            tokenizer = self.tokenizer if is_native else self.multilingual_tokenizer
+            mine = [texts[row] for row in rows]
+            spelled = mine
+            if self.normalization and not is_native:
+                spelled = [same_letters(texts[row], languages[row]) for row in rows]
+            encoded = call_tokenizer(tokenizer, spelled, truncation=layout.cut, max_length=layout.end, verbose=False)
+            note_cut_texts(overlong(mine, encoded), f"{layout.max_length} tokens")
+            return encoded["input_ids"]
+
+        tokens = read_in_two([index == 0 for index in indices], read)
         padding = [(self.multilingual_tokenizer if index else self.tokenizer).pad_token_id for index in indices]
         inputs: dict[str, list[Any]] = {"input_ids": layout.padded(tokens, padding)}
         if self.languages:
@@ -125,25 +120,26 @@ class MlaProcessor(PerLanguageProcessor):
         return inputs | layout.mask(tokens)
 
     @property
-    def native(self) -> "MlaProcessor":
-        """A processor that reads only native texts and images, for the native model."""
-        return MlaProcessor(
-            self.image_processor,
-            self.tokenizer,
-            self.multilingual_tokenizer,
-            native_language=self.native_language,
-            max_text_length=self.max_text_length,
-            pad_to_max_length=self.pad_to_max_length,
-        )
+    def native(self) -> DualEncoderProcessor:
+        """Reads native texts and images for the native model."""
+        return native_reader(self.image_processor, self.tokenizer, self.max_text_length, self.pad_to_max_length)
 
 
-class NativeTextProcessor(MlaProcessor):
-    """Reads native texts and images for a native model; the multilingual tokenizer can be of any kind."""
+def native_reader(image_processor: Any, tokenizer: Any, length: int, is_padded: bool) -> DualEncoderProcessor:
+    """Makes the processor of a native model, which reads texts of one language."""
+    return DualEncoderProcessor(image_processor, tokenizer, max_text_length=length, pad_to_max_length=is_padded)
 
-    checks_separator: ClassVar[bool] = False
+
+def native_length(config: PreTrainedConfig, processor: ProcessorMixin) -> tuple[int, bool]:
+    """Returns the number of tokens at which a native model's processor cuts texts, but no more than the model reads,
+    and whether every text is padded to it."""
+    stated = getattr(processor, "text_kwargs", {}).get("max_length")
+    length = processor.tokenizer.model_max_length if stated is None else stated
+    length = min(length, text_positions(getattr(config, "text_config", config)) or length)
+    return length, tower_pooling(config) == "last"
 
 
-def _with_mask(tokenizer: Any) -> Any:
+def with_mask(tokenizer: Any) -> Any:
     """Returns a copy of a tokenizer that returns ids and a mask."""
     names = ["input_ids", "attention_mask"]
     if tokenizer.model_input_names == tokenizer.init_kwargs.get("model_input_names") == names:
@@ -166,4 +162,4 @@ def closing_token_id(tokenizer: Any) -> int:
     )
 
 
-__all__ = ["MlaProcessor", "NativeTextProcessor", "closing_token_id"]
+__all__ = ["MlaProcessor", "closing_token_id"]

@@ -9,8 +9,8 @@ from transformers import PreTrainedConfig, ProcessorMixin
 from ..utils.language_matching import is_same_language
 from ..utils.languages import language_for_each, normalize_language
 from .processing_dual_encoder import DualEncoderProcessor
-from .processing_mla import MlaProcessor, NativeTextProcessor
-from .processing_per_language import PerLanguageProcessor, TextLayout, texts_and_languages
+from .processing_mla import native_length, native_reader, with_mask
+from .processing_per_language import PerLanguageProcessor, TextLayout, read_in_two, texts_and_languages
 from .text_inputs import UNDETERMINED, as_texts, counting_cut_texts, note_cut_texts
 from .text_normalization import checked_normalization, same_letters
 
@@ -67,9 +67,8 @@ class MlaStudentProcessor(DualEncoderProcessor):
             tokenizer: the student's tokenizer.
             options: `text_prompt`, `native_texts` and `normalization`.
         """
-        native = NativeTextProcessor.for_native(config, native_processor, tokenizer, native_language=native_language)
-        own = (native.image_processor, tokenizer, native.tokenizer)
-        return cls(*own, native_language, native.max_text_length, native.pad_to_max_length, **options)
+        own = native_processor.image_processor, tokenizer, with_mask(native_processor.tokenizer)
+        return cls(*own, native_language, *native_length(config, native_processor), **options)
 
     @classmethod
     def for_student(cls, config: PreTrainedConfig, native_processor: ProcessorMixin, tokenizer: Any) -> Self:
@@ -93,16 +92,9 @@ class MlaStudentProcessor(DualEncoderProcessor):
         return super().text_names if self.one_tokenizer else PerLanguageProcessor.text_names
 
     @property
-    def native(self) -> MlaProcessor:
-        """A processor that reads only native texts and images, for the native model."""
-        return NativeTextProcessor(
-            self.image_processor,
-            self.native_tokenizer,
-            self.tokenizer,
-            native_language=self.native_language,
-            max_text_length=self.max_native_length,
-            pad_to_max_length=self.pad_native,
-        )
+    def native(self) -> DualEncoderProcessor:
+        """Reads native texts and images for the native model."""
+        return native_reader(self.image_processor, self.native_tokenizer, self.max_native_length, self.pad_native)
 
     @property
     def model_input_names(self) -> list[str]:
@@ -116,13 +108,16 @@ class MlaStudentProcessor(DualEncoderProcessor):
             return self._read(texts, languages, settings, is_one=isinstance(text, str))
         texts, languages = texts_and_languages(text, language)
         native = [is_same_language(tag, self.native_language) for tag in languages]
-        rows: list[list[int]] = [[]] * len(texts)
-        for reads, is_native in ((self._native_rows, True), (self._student_rows, False)):
-            mine = [index for index, each in enumerate(native) if each is is_native]
-            if mine:
-                some = [texts[index] for index in mine], [languages[index] for index in mine]
-                for index, ids in zip(mine, reads(*some, settings), strict=True):
-                    rows[index] = ids
+
+        def read(rows: list[int], is_native: bool) -> list[list[int]]:
+            some = [texts[row] for row in rows]
+            if is_native:
+                return self._native_rows(some, settings)
+            chosen = {name: settings[name] for name in ("truncation", "max_length")}
+            read = self._read(some, [languages[row] for row in rows], chosen | {"padding": False})
+            return read["input_ids"]
+
+        rows = read_in_two(native, read)
         padding = [(self.native_tokenizer if each else self.tokenizer).pad_token_id for each in native]
         layout = TextLayout.of(settings)
         layout = replace(layout, max_length=max(layout.max_length, *map(len, rows)))
@@ -138,16 +133,12 @@ class MlaStudentProcessor(DualEncoderProcessor):
         note_cut_texts([text for text, read in zip(texts, spelled, strict=True) if read in cut.texts], cut.limit)
         return encoded
 
-    def _student_rows(self, texts: list[str], languages: list[str], settings: dict[str, Any]) -> list[list[int]]:
-        chosen = {name: settings[name] for name in ("truncation", "max_length")}
-        return self._read(texts, languages, chosen | {"padding": False})["input_ids"]
-
-    def _native_rows(self, texts: list[str], languages: list[str], settings: dict[str, Any]) -> list[list[int]]:
+    def _native_rows(self, texts: list[str], settings: dict[str, Any]) -> list[list[int]]:
         # Native texts are cut at the native model's own length, unless the call gives another.
         chosen = {"truncation": settings["truncation"], "padding": "max_length" if self.pad_native else False}
         if settings["max_length"] != self.text_kwargs["max_length"]:
             chosen["max_length"] = min(settings["max_length"], self.max_native_length)
-        return self.native(text=texts, language=self.native_language, **chosen)["input_ids"]
+        return self.native(text=texts, **chosen)["input_ids"]
 
 
 __all__ = ["MlaStudentProcessor"]

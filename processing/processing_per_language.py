@@ -1,7 +1,7 @@
 """Base classes of the processors that read each language in its own way, by tokens or by words, and the padding of
 their texts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -66,6 +66,17 @@ class TextLayout:
     def mask(self, rows: Sequence[list[Any]], name: str = "attention_mask") -> dict[str, list[list[int]]]:
         """Returns a mask under this name, 1 for text and 0 for padding, [N, T]; an empty dict if no mask is wanted."""
         return {name: self.padded([[1] * len(row) for row in rows], [0] * len(rows))} if self.with_mask else {}
+
+
+def read_in_two(is_native: Sequence[bool], read: Callable[[list[int], bool], list[list[int]]]) -> list[list[int]]:
+    """Returns the tokens of texts that two tokenizers read. `read` returns those of some rows, all native
+    or all not native."""
+    tokens: list[list[int]] = [[]] * len(is_native)
+    for kind in (True, False):
+        if rows := [row for row, each in enumerate(is_native) if each is kind]:
+            for row, ids in zip(rows, read(rows, kind), strict=True):
+                tokens[row] = ids
+    return tokens
 
 
 class PerLanguageProcessor(TextImageProcessor):

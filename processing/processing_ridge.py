@@ -19,8 +19,9 @@ from ..utils.errors import LanguageTagError, ModelFolderError
 from ..utils.language_matching import learned_language
 from ..utils.languages import normalize_language, normalize_languages
 from .glossary import LONGEST_PIECE, MOST_WORDS, Glossary, first_words, is_word
-from .processing_mla import MlaProcessor, NativeTextProcessor
-from .processing_per_language import PerLanguageProcessor, TextLayout
+from .processing_dual_encoder import DualEncoderProcessor
+from .processing_mla import native_length, native_reader, with_mask
+from .processing_per_language import PerLanguageProcessor, TextLayout, read_in_two
 from .text_inputs import UNDETERMINED, call_tokenizer, counting_cut_texts, note_cut_texts, overlong
 from .text_normalization import NORMALIZATION, checked_normalization, folded, same_letters, spelling_of
 
@@ -127,29 +128,14 @@ class RidgeProcessor(PerLanguageProcessor):
             native_language: BCP-47 tag of the language that the native model reads.
             options: `languages`, `text_prompt` and `max_text_length`.
         """
-        other = encoder_tokenizer or native_processor.tokenizer
-        native = NativeTextProcessor.for_native(config, native_processor, other, native_language=native_language)
-        lengths: dict[str, Any] = {"max_native_length": native.max_text_length, "pad_native": native.pad_to_max_length}
-        return cls(
-            native.image_processor,
-            native.tokenizer,
-            encoder_tokenizer,
-            native_language=native_language,
-            **lengths,
-            **options,
-        )
+        parts = native_processor.image_processor, with_mask(native_processor.tokenizer), encoder_tokenizer
+        length, is_padded = native_length(config, native_processor)
+        return cls(*parts, native_language, max_native_length=length, pad_native=is_padded, **options)
 
     @property
-    def native(self) -> MlaProcessor:
-        """A processor that reads only native texts and images, for the native model."""
-        return NativeTextProcessor(
-            self.image_processor,
-            self.tokenizer,
-            self.encoder_tokenizer,
-            native_language=self.native_language,
-            max_text_length=self.max_native_length,
-            pad_to_max_length=self.pad_native,
-        )
+    def native(self) -> DualEncoderProcessor:
+        """Reads native texts and images for the native model."""
+        return native_reader(self.image_processor, self.tokenizer, self.max_native_length, self.pad_native)
 
     @property
     def known_languages(self) -> list[str]:
@@ -196,29 +182,29 @@ class RidgeProcessor(PerLanguageProcessor):
         if self.any_language:
             languages = [tag if tag in known else UNDETERMINED for tag in languages]
         ids = [known.index(tag) for tag in languages]
-        tokens: list[list[int]] = [[]] * len(texts)
-        native = [row for row, index in enumerate(ids) if index == 0]
-        if native:
-            chosen: dict[str, Any] = {"truncation": layout.cut, "padding": "max_length" if self.pad_native else False}
-            if layout.max_length != self.max_text_length:
-                chosen["max_length"] = min(layout.max_length, self.max_native_length)
-            read = self.native(text=[texts[row] for row in native], language=self.native_language, **chosen)
-            for row, given in zip(native, read["input_ids"], strict=True):
-                tokens[row] = given
-        if other := [row for row, index in enumerate(ids) if index]:
-            mine = [self.with_same_letters([texts[row]], languages[row])[0] for row in other]
+
+        def read(rows: list[int], is_native: bool) -> list[list[int]]:
+            if is_native:
+                length = self.max_native_length
+                if layout.max_length != self.max_text_length:
+                    length = min(layout.max_length, length)
+                return self._native_tokens([texts[row] for row in rows], truncation=layout.cut, max_length=length)
+            mine = [self.with_same_letters([texts[row]], languages[row])[0] for row in rows]
             prompted = [self.text_prompt + text for text in mine]
-            read = call_tokenizer(
-                self.encoder_tokenizer, prompted, truncation=layout.cut, max_length=layout.end, verbose=False
-            )
+            settings = {"truncation": layout.cut, "max_length": layout.end, "verbose": False}
+            encoded = call_tokenizer(self.encoder_tokenizer, prompted, **settings)
             if self.has_text_encoder:
-                note_cut_texts(overlong([texts[row] for row in other], read), f"{layout.max_length} tokens")
+                note_cut_texts(overlong([texts[row] for row in rows], encoded), f"{layout.max_length} tokens")
             else:  # the model reads only their characters
-                cut = [texts[row] for row in other if len(as_characters(spelled[row])) > MOST_CHARACTERS]
+                cut = [texts[row] for row in rows if len(as_characters(spelled[row])) > MOST_CHARACTERS]
                 note_cut_texts(cut, f"{MOST_CHARACTERS} characters")
-            for row, given in zip(other, read["input_ids"], strict=True):
+            found = []
+            for row, given in zip(rows, encoded["input_ids"], strict=True):
                 own, code = self.language_token(stated[row]) or (None, None)
-                tokens[row] = given if code is None else [code if token == own else token for token in given]
+                found.append(given if code is None else [code if token == own else token for token in given])
+            return found
+
+        tokens = read_in_two([index == 0 for index in ids], read)
         padding_ids = [(self.encoder_tokenizer if index else self.tokenizer).pad_token_id or 0 for index in ids]
         return {
             "input_ids": layout.padded(tokens, padding_ids),
@@ -227,6 +213,9 @@ class RidgeProcessor(PerLanguageProcessor):
             "character_ids": characters_of(spelled).tolist(),
             **glosses,
         }
+
+    def _native_tokens(self, texts: list[str], **settings: Any) -> list[list[int]]:
+        return self.native(text=texts, padding="max_length" if self.pad_native else False, **settings)["input_ids"]
 
     def language_token(self, language: str) -> tuple[int, int] | None:
         """Returns the ids of the token that the encoder's tokenizer adds for its default language, and of the token
@@ -285,15 +274,9 @@ class RidgeProcessor(PerLanguageProcessor):
         found = [" ".join(each[:MOST_WORDS]) for each in words]
         rows: list[list[int]] = [[]] * len(texts)
         if chosen := [row for row, gloss in enumerate(found) if gloss]:
-            padding = "max_length" if self.pad_native else False
             with counting_cut_texts() as cut:
-                read = self.native(
-                    text=[found[row] for row in chosen],
-                    language=self.native_language,
-                    truncation=True,
-                    padding=padding,
-                )
-            for row, ids in zip(chosen, read["input_ids"], strict=True):
+                read = self._native_tokens([found[row] for row in chosen])
+            for row, ids in zip(chosen, read, strict=True):
                 rows[row] = ids
             too_long = [len(each) > MOST_WORDS or gloss in cut.texts for each, gloss in zip(words, found, strict=True)]
             note_cut_texts(

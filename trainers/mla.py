@@ -127,7 +127,7 @@ class MlaTrainer(ContrastiveTrainer):
     @property
     def _captioned(self) -> list[str]:
         """The languages of the captions in the training data."""
-        native = [self._native.processor.native_language]
+        native = [self.processing_class.native_language]
         return {"acquirers": self.languages, "native": native, "all": native + self.languages}[self.args.trainable]
 
     def make_view(self, task: str, data: TaskData) -> SizedView:
@@ -136,7 +136,7 @@ class MlaTrainer(ContrastiveTrainer):
                 f"{task}: MLA needs a Dataset, not a stream, because it selects data by language and "
                 "computes frozen features beforehand"
             )
-        native = self._native.processor.native_language
+        native = self.processing_class.native_language
         present = languages_of(data.corpus)
         if task == IMAGE_TEXT:
             languages = data.languages or [tag for tag in self._captioned if tag in present]
@@ -223,7 +223,7 @@ class MlaTrainer(ContrastiveTrainer):
             tokenized,
             self.args,
             self.cache_dir,
-            language=processor.native_language,
+            language=self.processing_class.native_language,
             text=tower("vision_model", padding),
             image=tower("text_model", processor.image_processor.to_json_string()),
         )
