@@ -17,7 +17,7 @@ def computed_by_hand(image: Image.Image, resize: int, crop: int) -> np.ndarray:
     return (resized[start : start + crop, start : start + crop] / 127.5 - 1).transpose(2, 0, 1)
 
 
-@pytest.mark.parametrize(("resize", "crop"), [(346, 289), (36, 32), (37, 32), (32, 32)])
+@pytest.mark.parametrize(("resize", "crop"), [(346, 289), (37, 32)])
 def test_pixels_are_those_computed_by_hand(resize, crop):
     processor = MuralImageProcessor(
         size={"height": resize, "width": resize}, crop_size={"height": crop, "width": crop}

