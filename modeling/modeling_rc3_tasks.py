@@ -222,7 +222,7 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
     @property
     def sentence_module(self) -> str | None:
         """What runs the model in sentence-transformers, which has pixels for it and no region features."""
-        return "CrossEncoderModule" if self.config.has_patches else None
+        return "cross_encoder_module.CrossEncoderModule" if self.config.has_patches else None
 
     @can_return_tuple
     def forward(

@@ -1,7 +1,7 @@
-"""The modules with which sentence-transformers runs a saved model, with babelens installed or without it.
+"""The module with which sentence-transformers runs a saved dual encoder, with babelens installed or without it.
 
-`modules.json` names one of these classes, which sentence-transformers loads with `trust_remote_code=True`. They have
-the methods of its input modules without being subclasses of them: saving a model must not require the library.
+`modules.json` names its class, which sentence-transformers loads with `trust_remote_code=True`. The class has the
+methods of an input module without being a subclass of it: saving a model must not require the library.
 """
 
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
-from transformers import AutoModel, AutoModelForMultipleChoice, AutoProcessor
+from transformers import AutoModel, AutoProcessor
 
 from ..configuration.configuration_two_tower import head_of_task
 from ..utils.errors import InputError
@@ -26,7 +26,7 @@ _PER_TEXT = "give texts in several languages as {'text': '…', 'language': 'sw'
 
 
 class SentenceModule(nn.Module):
-    """Base class of both modules: loading, saving, and the language of texts."""
+    """Base class of this module and of `CrossEncoderModule`: loading, saving, and the language of texts."""
 
     auto_model: ClassVar[Any]
     forward_kwargs: ClassVar[set[str]] = {"language"}  # additional arguments of `encode` and `predict`
@@ -119,20 +119,10 @@ class SentenceModule(nn.Module):
 
     def read_texts(self, given: Sequence[tuple[str, str | None]], language: str | None) -> dict[str, Any]:
         """Returns the processor's arguments for texts, each with or without a language."""
-        config = self.model.config
-        listed = list(getattr(config, "known_languages", None) or getattr(config, "languages", None) or [])
-        language = language or (listed[0] if len(listed) == 1 else None)
         languages = [own or language for _, own in given]
         if None in languages:
-            try:
-                default = default_language(self.processor)
-            except InputError as error:
-                text = given[languages.index(None)][0]
-                raise InputError(
-                    f"{text!r} came without its language: set it by prompt_name='sw' or language='sw'; {_PER_TEXT}; "
-                    f"this model has {', '.join(listed)}"
-                ) from error
-            languages = [default if each is None else each for each in languages]
+            default = default_language(self.processor)
+            languages = [each or default for each in languages]
         return {"text": [text for text, _ in given], "language": languages}
 
     def on_device(self, features: dict[str, Any]) -> dict[str, Any]:
@@ -161,7 +151,7 @@ class DualEncoderModule(SentenceModule):
         return int(self.model.config.projection_dim)
 
     def make_inputs(self, inputs: Sequence[Any], language: str | None) -> dict[str, Tensor]:
-        read = [_read_input(item, f"inputs[{index}]") for index, item in enumerate(inputs)]
+        read = [read_input(item, f"inputs[{index}]") for index, item in enumerate(inputs)]
         images = [image for image, _, _ in read if image is not None]
         if images and len(images) < len(read):
             raise InputError("texts and images came in one batch: encode them in two calls")
@@ -185,30 +175,7 @@ class DualEncoderModule(SentenceModule):
         return features | {"sentence_embedding": nn.functional.normalize(embeddings, dim=-1)}
 
 
-class CrossEncoderModule(SentenceModule):
-    """A model that scores pairs of a text and an image, in either order, in a `CrossEncoder`."""
-
-    auto_model = AutoModelForMultipleChoice
-
-    def make_inputs(self, inputs: Sequence[Any], language: str | None) -> dict[str, Tensor]:
-        images, texts = [], []
-        for index, pair in enumerate(inputs):
-            read = [_read_input(item, f"inputs[{index}]") for item in pair]
-            found = [image for image, _, _ in read if image is not None]
-            if len(read) != 2 or len(found) != 1:
-                raise InputError(f"inputs[{index}] must be a pair of a text and an image, not {truncated_repr(pair)}")
-            images += found
-            texts += [(text, own) for image, text, own in read if image is None]
-        return dict(self.processor(images=images, **self.read_texts(texts, language), return_tensors="pt"))
-
-    def forward(self, features: dict[str, Any], language: str | None = None) -> dict[str, Any]:
-        """Adds `scores`, float32 [N, 1]; `preprocess` has read `language`."""
-        scores = self.model(**self.on_device(features)).scores.float()
-        self.check_finite(scores, "scores")
-        return features | {"scores": scores.unsqueeze(1)}
-
-
-def _read_input(item: Any, called: str) -> tuple[Any, str, str | None]:
+def read_input(item: Any, called: str) -> tuple[Any, str, str | None]:
     """Returns an image, or None with a text and its language."""
     language = None
     if isinstance(item, dict):

@@ -72,6 +72,7 @@ FILES = {
         "processing.rc3_tokenizer",
         "processing.processing_rc3",
     ),
+    "rc3_pipelines": ("inference.rc3_pipelines", "processing.cross_encoder_module"),
     "pipelines": (
         "inference.pipeline_inputs",
         "inference.zero_shot_pipeline",
@@ -104,7 +105,7 @@ def export_code(cls: type, folder: str | os.PathLike) -> dict[str, str]:
     for offering in (cls, *_classes(modules)):
         if offering is cls or (configuration and getattr(offering, "config_class", None) is configuration):
             for auto_class in vars(offering).get("auto_classes", ()):
-                entries.setdefault(auto_class, f"{_file_of(offering.__module__)}.{offering.__name__}")
+                entries.setdefault(auto_class, f"{file_of(offering.__module__)}.{offering.__name__}")
     return entries
 
 
@@ -113,7 +114,7 @@ def add_code(cls: type, folder: str | os.PathLike, file: str) -> None:
     there, because transformers loads only imported files."""
     export_code(cls, folder)
     path = Path(folder, f"{file}.py")
-    line = f"\nfrom .{_file_of(cls.__module__)} import {cls.__name__}\n"
+    line = f"\nfrom .{file_of(cls.__module__)} import {cls.__name__}\n"
     source = path.read_text(encoding="utf-8")
     if not source.endswith(line):
         path.write_text(source + line, encoding="utf-8")
@@ -126,7 +127,7 @@ def exported(module: str) -> tuple[dict[str, str], list[str]]:
     needed = [module]
     for name in needed:  # the loop appends to it
         package, _, own = name.partition(".")
-        if (file := _file_of(name)) not in files:
+        if (file := file_of(name)) not in files:
             members = FILES[file] if package == PACKAGE and file in FILES else (own,)
             needed += [f"{package}.{member}" for member in members if f"{package}.{member}" != name]
             files[file] = "\n\n".join(_rewritten(f"{package}.{member}", file, needed) for member in members)
@@ -154,7 +155,7 @@ def _rewritten(name: str, file: str, needed: list[str]) -> str:
             raise PublishError(f"{name} cannot be saved with a model: import from a module, not from {target}")
         if not stays(target):
             needed.append(target)
-        other = "dual_encoder" if stays(target) else _file_of(target)
+        other = "dual_encoder" if stays(target) else file_of(target)
         if other == file:
             return f"{indent}pass\n" if indent else ""
         return f"{indent}from .{other} import {names}\n"
@@ -169,7 +170,7 @@ def _rewritten(name: str, file: str, needed: list[str]) -> str:
     return _IMPORT.sub(replaced, "".join(lines))
 
 
-def _file_of(module: str) -> str:
+def file_of(module: str) -> str:
     package, _, own = module.partition(".")
     return _FILE_OF.get(own, own.rpartition(".")[2]) if package == PACKAGE else module.rpartition(".")[2]
 
@@ -191,10 +192,10 @@ def pipelines_of(cls: type) -> dict[str, dict[str, Any]]:
     offered: dict[str, dict[str, Any]] = {}
     modules = exported(cls.__module__)[1]
     if not hasattr(cls, "get_image_features"):  # then omit the pipelines of dual encoders, which every folder has
-        modules = [name for name in modules if _file_of(name) != "pipelines"]
+        modules = [name for name in modules if file_of(name) != "pipelines"]
     for pipeline in _classes(modules):
         task, auto_class = vars(pipeline).get("hub_task", ("", ""))
         if auto_class in vars(cls)["auto_classes"]:
-            impl = f"{_file_of(pipeline.__module__)}.{pipeline.__name__}"
+            impl = f"{file_of(pipeline.__module__)}.{pipeline.__name__}"
             offered[task] = {"impl": impl, "pt": [auto_class], "type": "multimodal"}
     return offered

@@ -57,17 +57,17 @@ class HubCodeMixin(PushToHubMixin):
         cls = next((each for each in type(self).__mro__ if "auto_classes" in vars(each)), None)
         if cls is None:
             raise PublishError(f"{type(self).__name__} does not state its `auto_classes`, such as ('AutoModel',)")
-        from .hub_code import PACKAGE, export_code, pipelines_of
+        from .hub_code import PACKAGE, export_code, file_of, pipelines_of
         from .sentence_files import write_sentence_files
 
         holder: Any = getattr(self, "config", self)
         holder.auto_map = (getattr(holder, "auto_map", None) or {}) | export_code(cls, folder)
         if pipelines := pipelines_of(cls):
             holder.custom_pipelines = pipelines
-        if module := getattr(self, "sentence_module", None):
+        if found := getattr(self, "sentence_module", None):
+            file, _, name = f"{PACKAGE}.processing.{found}".rpartition(".")
             is_own = cls.__module__.startswith(f"{PACKAGE}.")
-            prefix = "pipelines" if is_own else f"{PACKAGE}.processing.sentence_modules"
-            write_sentence_files(folder, self, f"{prefix}.{module}")
+            write_sentence_files(folder, self, f"{file_of(file) if is_own else file}.{name}")
 
     def _upload_modified_files(self, working_dir: str | os.PathLike, repo_id: str, *args: Any, **kwargs: Any) -> Any:
         # transformers has written its own card there if the repository had none; ours replaces it.

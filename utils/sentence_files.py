@@ -1,6 +1,6 @@
 """The files with which sentence-transformers loads a model's folder.
 
-`modules.json` names a class of `sentence_modules`, in the folder's `pipelines.py`. Each prompt in
+`modules.json` names `DualEncoderModule`, in the folder's `pipelines.py`, or `CrossEncoderModule`. Each prompt in
 `config_sentence_transformers.json` has a language as its name and the language's tag as its text:
 `encode(texts, prompt_name="sw")` passes the tag to the module, which takes it as the language of the texts and adds
 no prefix to them.
@@ -52,7 +52,7 @@ def prompt_languages(config: Any) -> list[str]:
 
 
 def write_sentence_files(folder: str | os.PathLike, model: Any, module: str) -> None:
-    """Writes the files into a model's folder; `module` names the class of `sentence_modules` that runs it."""
+    """Writes the files into a model's folder; `module` names the class that runs it."""
     _write(Path(folder, MODULES_FILE), [{"idx": 0, "name": "0", "path": "", "type": module}])
     is_dual_encoder = module.endswith("DualEncoderModule")
     prompts = {tag: tag for tag in prompt_languages(model.config)}

@@ -96,7 +96,7 @@ def test_a_language_is_named_and_known(folders):
         lambda: smalr.encode_query(TEXTS),
         lambda: smalr.encode(TAGGED[:1] + TEXTS[:1]),
     ):
-        with pytest.raises(WRONG, match=r"without its language.*this model has en, de, fr"):
+        with pytest.raises(WRONG, match="the model has en, de, fr"):
             ask()
     with pytest.raises(WRONG, match=r"has not learned 'sw'; its languages are en, de"):
         mla.encode(TEXTS, language="sw")
@@ -253,7 +253,7 @@ def test_a_cross_encoder_has_the_same_scores(judge, tmp_path):
 
 def test_a_cross_encoder_refuses_what_it_cannot_score(judge):
     theirs, image = loaded_judge(judge), drawn_images(1)[0]
-    with pytest.raises(WRONG, match="without its language"):
+    with pytest.raises(WRONG, match="give language="):
         theirs.predict([(QUERIES[0], image)])
     with pytest.raises(WRONG, match="has not learned 'fr'"):
         theirs.predict([(QUERIES[0], image)], language="fr")
