@@ -70,17 +70,6 @@ class MlaStudentProcessor(DualEncoderProcessor):
         own = native_processor.image_processor, tokenizer, with_mask(native_processor.tokenizer)
         return cls(*own, native_language, *native_length(config, native_processor), **options)
 
-    @classmethod
-    def for_student(cls, config: PreTrainedConfig, native_processor: ProcessorMixin, tokenizer: Any) -> Self:
-        return cls.for_native(
-            config.base_config,
-            native_processor,
-            tokenizer,
-            config.native_language,
-            text_prompt=config.text_prompt,
-            native_texts=config.native_texts,
-        )
-
     @property
     def one_tokenizer(self) -> bool:  # type: ignore[override]
         """Whether the student's tokenizer reads texts in every language."""

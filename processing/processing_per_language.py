@@ -86,6 +86,7 @@ class PerLanguageProcessor(TextImageProcessor):
     """
 
     max_text_length: int
+    reads_unstated: ClassVar[bool] = False  # whether a text may come without its language, although it matters
     text_names: ClassVar[frozenset[str]] = frozenset(
         ("padding", "truncation", "max_length", "pad_to_multiple_of", "return_attention_mask")
     )
@@ -99,7 +100,8 @@ class PerLanguageProcessor(TextImageProcessor):
         return ["pixel_values", "input_ids", "attention_mask", "language_ids"]
 
     def _encoded(self, text: Any, language: Any, settings: dict[str, Any]) -> Any:
-        language = UNDETERMINED if language is None and not self.needs_language else language
+        if language is None and (self.reads_unstated or not self.needs_language):
+            language = UNDETERMINED
         return self.encode_texts(*texts_and_languages(text, language), TextLayout.of(settings))
 
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:

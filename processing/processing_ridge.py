@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformers import BatchFeature, PreTrainedConfig, ProcessorMixin
+from transformers import PreTrainedConfig, ProcessorMixin
 from transformers.utils import cached_file
 
 from ..utils.errors import LanguageTagError, ModelFolderError
@@ -148,27 +148,9 @@ class RidgeProcessor(PerLanguageProcessor):
         glosses = ["gloss_ids", "gloss_attention_mask"] if self._glossaries else []
         return [*super().model_input_names, "character_ids", *glosses]
 
-    def __call__(
-        self,
-        images: Any = None,
-        text: str | list[str] | None = None,
-        language: str | list[str] | None = None,
-        **kwargs: Any,
-    ) -> BatchFeature:
+    def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
         """As in `PerLanguageProcessor`. A text without a language is read in the language whose glossary contains most
         of its words; if none contains enough, the map that all languages share reads it."""
-        grouped = kwargs.get("text_kwargs")
-        in_group = isinstance(grouped, Mapping) and grouped.get("language") is not None
-        if text is not None and language is None and not in_group:
-            language = UNDETERMINED
-        return super().__call__(images, text, language, **kwargs)
-
-    def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
-        """As in `PerLanguageProcessor`.
-
-        Raises:
-            LanguageTagError: if the model has not learned a language.
-        """
         learned = {tag: self._learned(tag) for tag in {*languages}}
         languages = [learned[tag] for tag in languages]
         known = self.known_languages

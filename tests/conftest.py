@@ -50,6 +50,7 @@ from babelens.processing.tokenizer_training import train_wordpiece  # noqa: E402
 from tests.contracts import CAPTIONS, TINY_RC3, drawn_images  # noqa: E402
 from tests.support.bare_python import bare_python  # noqa: E402
 from tests.support.made_once import MadeOnce  # noqa: E402
+from tests.support.tiny_native import student_processor  # noqa: E402
 
 
 def pytest_collection_finish() -> None:
@@ -230,7 +231,7 @@ def make_mla_student() -> Callable[..., tuple[MlaStudentModel, MlaStudentProcess
         languages = {"languages": mla.config.languages, "acquirer_size": 8}
         model = MlaStudentModel(MlaStudentConfig(**{"base_config": native.config} | text | languages | options))
         load_plain_state_dict(model.native_model, native.state_dict())
-        return model.eval(), MlaStudentProcessor.for_student(model.config, mla_processor, tokenizer)
+        return model.eval(), student_processor(model.config, mla_processor, tokenizer)
 
     return MadeOnce(make)
 

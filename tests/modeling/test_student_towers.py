@@ -8,7 +8,6 @@ from babelens import (
     Embedder,
     MlaStudentConfig,
     MlaStudentModel,
-    MlaStudentProcessor,
     MlaTrainer,
     MlaTrainingArguments,
 )
@@ -18,7 +17,15 @@ from babelens.utils.errors import (
 )
 from tests.contracts import drawn_images
 from tests.support.mla_training import SETTINGS
-from tests.support.tiny_native import saved, tiny_bert, tiny_clip, tiny_dual_encoder, tiny_siglip, tiny_text_encoder
+from tests.support.tiny_native import (
+    saved,
+    student_processor,
+    tiny_bert,
+    tiny_clip,
+    tiny_dual_encoder,
+    tiny_siglip,
+    tiny_text_encoder,
+)
 from tests.support.tiny_training import prepared, shapes_corpus
 
 ENGLISH, OTHERS = ["a red bar", "an old blue dot in green"], ["ein roter Balken", "un point"]
@@ -31,7 +38,7 @@ def beside_clip(text, **options):
 def student_of(native, text, tokenizer, **options):
     """A student and its processor."""
     model = MlaStudentModel.from_towers(native[0], text, languages=["de", "fr"], **options)
-    return model, MlaStudentProcessor.for_student(model.config, native[1], tokenizer)
+    return model, student_processor(model.config, native[1], tokenizer)
 
 
 def token_ids():

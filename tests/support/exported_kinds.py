@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from babelens import MlaModel, MlaProcessor, MlaStudentModel, MlaStudentProcessor
+from babelens import MlaModel, MlaProcessor, MlaStudentModel
 from tests.support.tiny_dual_encoders import KINDS, tiny_xlm_roberta
-from tests.support.tiny_native import tiny_bert, tiny_clip, tiny_siglip
+from tests.support.tiny_native import student_processor, tiny_bert, tiny_clip, tiny_siglip
 
 LEARNED = ["de", "fr"]
 
@@ -27,7 +27,7 @@ def tiny_student_of(make_native: Callable[[], Any], encoder: Callable[[], Any], 
     text, tokenizer = encoder()
     torch.manual_seed(0)
     model = MlaStudentModel.from_towers(native, text, languages=LEARNED, **options)
-    return model.eval(), MlaStudentProcessor.for_student(model.config, native_processor, tokenizer)
+    return model.eval(), student_processor(model.config, native_processor, tokenizer)
 
 
 MLA_KINDS = {

@@ -6,6 +6,7 @@ Each is what the Hub has under the real one's name, the same classes with the sa
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers.pre_tokenizers import ByteLevel
@@ -32,6 +33,7 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
 from babelens.modeling.towers import build_tower
+from babelens.processing.processing_mla_student import MlaStudentProcessor
 from babelens.processing.tokenizer_training import train_wordpiece
 from tests.support.tiny_training import shapes_corpus
 
@@ -132,3 +134,10 @@ def saved(parts: tuple, folder: Path) -> Path:
     for part in parts:
         part.save_pretrained(folder)
     return folder
+
+
+def student_processor(config: Any, native_processor: Any, tokenizer: Any) -> MlaStudentProcessor:
+    """The processor of a student with this configuration."""
+    settings = {"text_prompt": config.text_prompt, "native_texts": config.native_texts}
+    parts = config.base_config, native_processor, tokenizer, config.native_language
+    return MlaStudentProcessor.for_native(*parts, **settings)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from babelens import MlaStudentModel, MlaStudentProcessor, MlaTrainer, MlaTrainingArguments
+from babelens import MlaStudentModel, MlaTrainer, MlaTrainingArguments
 from babelens.utils.errors import InputError
-from tests.support.tiny_native import tiny_bert, tiny_clip
+from tests.support.tiny_native import student_processor, tiny_bert, tiny_clip
 from tests.support.tiny_training import prepared, shapes_corpus, weights
 
 UPPER = {"text": {"train": "upper", "layers": 1, "rate": 0.05}}
@@ -39,7 +39,7 @@ def trainer_of(folder: Path, *tasks: str, model: dict[str, Any] | None = None, *
         MlaTrainer(
             model=student,
             args=MlaTrainingArguments(output_dir=str(folder / "run"), **SETTINGS | changes),
-            processing_class=MlaStudentProcessor.for_student(student.config, native_processor, tokenizer),
+            processing_class=student_processor(student.config, native_processor, tokenizer),
             train_dataset=dict.fromkeys(tasks or ("text_text",), shapes_corpus()),
             cache_dir=str(folder / "cache"),
         )
