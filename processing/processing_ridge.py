@@ -165,7 +165,7 @@ class RidgeProcessor(PerLanguageProcessor):
             languages = [tag if tag in known else UNDETERMINED for tag in languages]
         ids = [known.index(tag) for tag in languages]
 
-        def read(rows: list[int], is_native: bool) -> list[list[int]]:
+        def tokens_of(rows: list[int], is_native: bool) -> list[list[int]]:
             if is_native:
                 length = self.max_native_length
                 if layout.max_length != self.max_text_length:
@@ -186,7 +186,7 @@ class RidgeProcessor(PerLanguageProcessor):
                 found.append(given if code is None else [code if token == own else token for token in given])
             return found
 
-        tokens = read_in_two([index == 0 for index in ids], read)
+        tokens = read_in_two([index == 0 for index in ids], tokens_of)
         padding_ids = [(self.encoder_tokenizer if index else self.tokenizer).pad_token_id or 0 for index in ids]
         return {
             "input_ids": layout.padded(tokens, padding_ids),
