@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoImageProcessor, AutoModel, AutoProcesso
 
 import babelens
 from babelens.processing.image_processing_mural import MuralImageProcessor
-from babelens.utils.hub_code import _file_of, export_code
+from babelens.utils.hub_code import export_code, file_of
 from babelens.utils.hub_mixin import HubCodeMixin
 
 
@@ -137,7 +137,7 @@ def test_every_class_that_is_registered_can_be_exported():
 def test_exportable_modules_keep_the_rules(tmp_path):
     for cls in exportable_classes():
         auto_map = export_code(cls, tmp_path / cls.__name__)  # refuses whatever cannot travel
-        assert {auto_map[name] for name in cls.auto_classes} == {f"{_file_of(cls.__module__)}.{cls.__name__}"}
+        assert {auto_map[name] for name in cls.auto_classes} == {f"{file_of(cls.__module__)}.{cls.__name__}"}
     for path in {path.read_bytes(): path for path in tmp_path.rglob("*.py")}.values():
         for call in ast.walk(ast.parse(path.read_text())):
             # Each Auto class loads its own copy of the configuration's class, so that isinstance would say no.
