@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from huggingface_hub import HfApi, ModelCard
+from huggingface_hub import HfApi, ModelCard, constants
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.repocard import metadata_load
 from huggingface_hub.utils import httpx, validate_repo_id
@@ -266,6 +266,8 @@ def push(
     api = api or HfApi()
     names = [*files_to_publish(folder)]
     with upload_errors_explained(str(folder), repo_id, api), TemporaryDirectory() as scratch:
+        if CARD in names and api.endpoint == constants.ENDPOINT:
+            ModelCard.load(folder / CARD).validate()  # otherwise a refused card would leave an empty repository
         repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
         for name in names:
             place = Path(scratch, name)
