@@ -152,7 +152,9 @@ def add_results(folder: str | Path, results: Sequence[EvalResult]) -> None:
     path = check_card(folder)
     card = ModelCard.load(path)
     if is_of_another_model(card.data.to_dict(), folder):
-        raise InputError(f"{path} has results of another model than the one in its folder: delete the file and evaluate again")
+        raise InputError(
+            f"{path} has results of another model than the one in its folder: delete the file and evaluate again"
+        )
     new = {_key(result) for result in results}
     kept = [result for result in card.data.eval_results or [] if _key(result) not in new]
     card.data.model_name = card.data.model_name or Path(folder).resolve().name

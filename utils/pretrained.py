@@ -203,8 +203,8 @@ def _is_of_a_file(error: BaseException) -> bool:
 def _explanation(source: str, error: BaseException, loading: Mapping[str, Any]) -> BabelensError:
     if "trust_remote_code=True" in str(error):
         return ModelFolderError(
-            f"{source} needs code that comes with it, which runs only with --trust-remote-code "
-            "(trust_remote_code=True): read it first"
+            f"{source} needs code that comes with it, which runs only with trust_remote_code=True, or "
+            "with --trust-remote-code in commands that have it: read it first"
         )
     if "Unrecognized configuration class" in str(error):
         return ModelKindError(f"{source}: {first_line(error)}")
