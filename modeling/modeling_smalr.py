@@ -267,39 +267,38 @@ class SmalrModel(WordDualEncoderModel):
         image_labels, labels = self.labels(output)
         texts, languages = output.text_embeds, output.language_ids
         grid = sentence_grid(labels, languages)
-        multimodal = self.mean_over_widths(
-            lambda cut: self._multimodal(cut.image_embeds, cut.text_embeds, image_labels, grid), output
-        )
-        mask = neighborhood = adversarial = texts.new_zeros(())
-        if output.masked_text_embeds is not None:
-            multimodal = multimodal + self.mean_over_widths(
-                lambda cut: self._multimodal(cut.image_embeds, cut.masked_text_embeds, image_labels, grid), output
-            )
-            mask = self._mask_loss(output, grid)
-        if self.config.neighborhood_weight:
-            # With an encoder for each language, the words of two languages need not share a space.
-            if not self.config.language_branches:
-                sentences = output.sentence_embeds
-                neighborhood = neighborhood + neighborhood_loss(sentences, labels, languages, **self._constraints)
-            neighborhood = neighborhood + self.mean_over_widths(
-                lambda cut: neighborhood_loss(cut.text_embeds, labels, languages, **self._constraints), output
-            )
-        if self.config.adversarial_weight:
-            adversarial = adversarial_language_loss(
-                output.sentence_embeds,
-                self.alignment.classifier.weight,
-                self.alignment.classifier.bias,
-                languages,
-                reversal=reversal_schedule(step.progress),
-            )
         config = self.config
+
+        def multimodal(texts: str) -> Tensor:
+            return self.mean_over_widths(
+                lambda cut: self._multimodal(cut.image_embeds, cut[texts], image_labels, grid), output
+            )
+
+        def neighbors(sentences: Tensor) -> Tensor:
+            return neighborhood_loss(sentences, labels, languages, **self._constraints)
+
+        loss, mask = multimodal("text_embeds"), texts.new_zeros(())
+        neighborhood = adversarial = mask
+        if output.masked_text_embeds is not None:
+            loss = loss + multimodal("masked_text_embeds")
+            mask = self._mask_loss(output, grid)
+        if config.neighborhood_weight:
+            # With an encoder for each language, the words of two languages need not share a space.
+            if not config.language_branches:
+                neighborhood = neighborhood + neighbors(output.sentence_embeds)
+            neighborhood = neighborhood + self.mean_over_widths(lambda cut: neighbors(cut.text_embeds), output)
+        if config.adversarial_weight:
+            classifier, reversal = self.alignment.classifier, reversal_schedule(step.progress)
+            adversarial = adversarial_language_loss(
+                output.sentence_embeds, classifier.weight, classifier.bias, languages, reversal=reversal
+            )
         weighted = config.mask_weight * mask + config.adversarial_weight * adversarial
-        loss = multimodal + (weighted + config.neighborhood_weight * neighborhood)  # equation 4
+        loss = loss + (weighted + config.neighborhood_weight * neighborhood)  # equation 4
         if output.alignment is not None:
             loss = loss + output.alignment
-        if self.config.vector_weight:
+        if config.vector_weight:
             drift = self.word_embedding.drift() if output.drift is None else output.drift
-            loss = loss + self.config.vector_weight * drift
+            loss = loss + config.vector_weight * drift
         return loss
 
     def _weights_of_objective(self) -> dict[str, Tensor]:
