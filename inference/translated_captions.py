@@ -12,8 +12,7 @@ import numpy as np
 from datasets import Dataset, IterableDataset
 
 from ..data.batching.views import undecoded
-from ..data.corpus.captions import Caption
-from ..data.corpus.corpus import describe, languages_of, with_captions
+from ..data.corpus.corpus import Caption, describe, languages_of, with_captions
 from ..utils.errors import CorpusError
 from ..utils.languages import language_for_each, normalize_language, normalize_languages
 from .embedder import Embedder

@@ -13,8 +13,7 @@ from datasets import Dataset, IterableDataset
 from ...utils.errors import CorpusError
 from ...utils.languages import normalize_languages
 from ..corpus.caption_index import LanguagePair
-from ..corpus.captions import Caption
-from ..corpus.corpus import captions_of, describe, languages_of, with_captions
+from ..corpus.corpus import Caption, captions_of, describe, languages_of, with_captions
 from .views import Languages, translation_pairs, undecoded
 
 AnyDataset = TypeVar("AnyDataset", Dataset, IterableDataset)

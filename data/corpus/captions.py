@@ -10,8 +10,8 @@ from typing import Any
 from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.language_matching import counts_as
 from ...utils.languages import normalize_language
+from .corpus import Caption
 
-Caption = dict[str, str]  # {"language": …, "text": …}
 Place = Callable[[int], str]  # index of a row -> its name in error messages
 
 _NAMED_ROWS = 10  # number of rows that the log names for each reason

@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 from datasets import Dataset, Features, List, Value, concatenate_datasets
 
 from ...utils.errors import CorpusError
-from .captions import Caption
 
+Caption = dict[str, str]  # {"language": …, "text": …}
 CAPTIONS = List({"language": Value("string"), "text": Value("string")})
 FEATURES = List(Value("float32"))
 IMAGE_URL = "image_url"  # URL of an image that was not downloaded

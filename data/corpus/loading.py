@@ -27,8 +27,7 @@ from ...utils.languages import normalize_language, normalize_languages
 from .captions import CaptionRules, Place
 from .columns import ColumnNames, in_translation_columns
 from .folders import is_photo_folder
-from .images import ImageRules, SkippedImage
-from .normalize import as_caption_corpus, as_translation_corpus
+from .normalize import ImageRules, SkippedImage, as_caption_corpus, as_translation_corpus
 from .tables import JSON_FILES, METADATA, TABLES, is_table, read_table
 from .tar_shards import files_named, tar_stream
 from .text_files import NO_TMX, TMX, kind_of

@@ -1,20 +1,26 @@
 """Turns ordinary datasets into caption corpora and translation corpora (`corpus`), and checks them."""
 
+import logging
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset, Features, Image, IterableDataset, Value, concatenate_datasets
 from datasets.table import cast_array_to_feature
 from datasets.utils import tqdm
 
-from ...utils.errors import CorpusError
+from ...processing.images import check_image
+from ...utils.errors import CorpusError, ImageError
 from ...utils.language_matching import counts_as
 from ...utils.languages import normalize_language
-from .captions import CaptionRules, Place, RowCount, normalize_rows
+from .captions import CaptionRules, Place, RowCount, enumeration, normalize_rows
 from .columns import (
     DEFAULT_COLUMNS,
     AnyDataset,
@@ -24,11 +30,39 @@ from .columns import (
     in_translation_columns,
 )
 from .corpus import CAPTIONS, FEATURES, IMAGE_URL, captions_of, describe, image_id_of, languages_of
-from .images import ImageRules, SkippedImage, digest_of, readable, refuse_mostly_bad, warn_of_skipped
+from .images import image_source
+
+logger = logging.getLogger(__name__)
 
 COLUMN_ORDER = ("image", "image_id", "captions", "features", "split")
 
+MIN_JUDGED_IMAGES = 20  # minimum to distinguish a broken source from a few bad images
 _BATCH_ROWS = 256  # number of rows read together; all their encoded images are in memory while they are checked
+
+
+@dataclass(frozen=True)
+class SkippedImage:
+    """An image that was left out of a corpus: its place in the source, its image_id, and why it cannot be used."""
+
+    place: str
+    image_id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ImageRules:
+    """Rules for images that cannot be read.
+
+    Args:
+        max_pixels: larger images are refused before they are decoded. By default 67 million pixels.
+        skip: whether bad images are left out with a warning instead of raising an error. At least half of the images
+            of a `Dataset` must be good (`refuse_mostly_bad`); a stream is not checked for this.
+        skipped: a list to which the skipped images are added.
+    """
+
+    max_pixels: int | None = None
+    skip: bool = False
+    skipped: list[SkippedImage] | None = None
 
 
 def as_caption_corpus(
@@ -257,6 +291,66 @@ class _Normalizer:
             kept = [kept[index] for index in good]
             warn_of_skipped(bad)
         return {name: [cells[index] for index in kept] for name, cells in batch.items()}
+
+
+# ---- Images ----
+
+
+def readable(
+    batch: dict[str, list[Any]], places: list[str], rules: ImageRules
+) -> tuple[list[int], list[SkippedImage]]:
+    """Returns the indices of the readable images in a batch with the columns `image` and `image_id`, and the other
+    images if they are skipped."""
+
+    def problem(cell: Any) -> str | None:
+        try:
+            check_image(image_source(cell), max_pixels=rules.max_pixels)
+        except ImageError as error:
+            return str(error)
+        return None
+
+    with ThreadPoolExecutor() as pool:
+        problems = list(pool.map(problem, batch["image"]))
+    skipped = [
+        SkippedImage(place, image_id, problem)
+        for place, image_id, problem in zip(places, batch["image_id"], problems, strict=True)
+        if problem is not None
+    ]
+    if skipped and not rules.skip:
+        raise CorpusError(f"{skipped[0].place}: {skipped[0].reason}")
+    if rules.skipped is not None:
+        rules.skipped.extend(skipped)
+    return [index for index, problem in enumerate(problems) if problem is None], skipped
+
+
+def warn_of_skipped(skipped: list[SkippedImage]) -> None:
+    if skipped:
+        named = [f"{image.place}: {image.reason}" for image in skipped]
+        logger.warning("left out %d images: %s", len(skipped), enumeration(named))
+
+
+def refuse_mostly_bad(reasons: Sequence[str], checked: int) -> None:
+    """Refuses a source without a good image, or with twenty or more images that are mostly bad: then the source itself
+    is wrong, such as a disk that is not mounted. `reasons` are those of the bad images, and `checked` counts all."""
+    bad = len(reasons)
+    if bad and (bad == checked or bad * 2 > checked >= MIN_JUDGED_IMAGES):
+        raise CorpusError(
+            f"{checked - bad:,} of {checked:,} images can be read, too few to leave the others out: repair the "
+            f"source, or remove them from it. {enumeration(list(reasons), shown=3)}"
+        )
+
+
+def digest_of(cell: Any) -> str:
+    """Returns the image_id of a row without one: a digest of its image, a cell {bytes, path}, or of its features."""
+    if not isinstance(cell, dict):
+        return blake2b(np.asarray(cell, dtype=np.float32).tobytes(), digest_size=8).hexdigest()
+    content = cell["bytes"]
+    if content is None:
+        try:
+            content = Path(cell["path"] or "").read_bytes()
+        except (OSError, ValueError):  # an address, or a file that the image check will report
+            content = (cell["path"] or "").encode()
+    return blake2b(content, digest_size=8).hexdigest()
 
 
 def _digests(dataset: Dataset) -> list[str]:

@@ -24,7 +24,7 @@ from datasets import ClassLabel, Dataset, DatasetInfo, Features, Image, Value
 
 from ...utils.errors import CorpusError
 from ...utils.languages import normalize_languages
-from ..corpus.captions import Caption
+from ..corpus.corpus import Caption
 from ..readers import TRUTH
 from .benchmark import load_emoji
 from .build import KEYWORD_SEPARATOR

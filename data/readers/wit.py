@@ -18,10 +18,9 @@ from datasets import Dataset, Features, Image, IterableDataset, Value
 from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.languages import normalize_language, normalize_languages
 from ..corpus.caption_index import CaptionIndex
-from ..corpus.captions import Caption, RowCount
-from ..corpus.corpus import CAPTIONS
-from ..corpus.images import ImageRules, SkippedImage
-from ..corpus.normalize import as_caption_corpus
+from ..corpus.captions import RowCount
+from ..corpus.corpus import CAPTIONS, Caption
+from ..corpus.normalize import ImageRules, SkippedImage, as_caption_corpus
 from ..corpus.text_files import files_matching
 
 _TEXTS = {

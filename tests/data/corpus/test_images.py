@@ -5,12 +5,8 @@ import os
 import PIL.Image
 import pytest
 
-from babelens.data.corpus.images import (
-    image_bytes,
-    path_inside,
-    read_image,
-    refuse_mostly_bad,
-)
+from babelens.data.corpus.images import image_bytes, path_inside, read_image
+from babelens.data.corpus.normalize import refuse_mostly_bad
 from babelens.processing.images import check_image, open_image
 from babelens.utils.errors import CorpusError, ImageError
 
