@@ -13,7 +13,7 @@ import heapq
 import logging
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -41,7 +41,8 @@ DEFAULT_CACHE = Path(config.HF_DATASETS_CACHE) / "babelens" / "bitext"
 _VERSION = 2  # of the rows that are made of the same files
 _SCORES = "scores"
 _TAG = r"[A-Za-z]{2,3}(?:_[A-Za-z]+)*"
-_PAIR = re.compile(rf"(?:.*/)?({_TAG})-({_TAG})")
+# The name of a text: its stem, which ends with two languages, and its own language; `.gz` if it is compressed.
+_SIDE = re.compile(rf"((?:.*[./])?({_TAG})-({_TAG}))\.(\2|\3|{_SCORES})(?:\.gz)?")
 
 Pair = tuple[int, str | None, Sequence[str]]  # line, score, and the two texts
 
@@ -234,15 +235,21 @@ def bitexts(source: str | Path) -> list[Bitext]:
                 )
             found.append(Bitext(file, pair, file.stat().st_size))
         elif file.suffix == ".zip":
-            found += _in_zip(file)
-    for folder, sizes in by_folder.items():
-        found += _moses(sizes, folder)
+            try:
+                with zipfile.ZipFile(file) as archive:
+                    by_folder[file] = {info.filename: info.compress_size for info in archive.infolist()}
+            except (OSError, zipfile.BadZipFile) as error:
+                raise CorpusError(f"{file}: {error}") from error
+    for place, sizes in by_folder.items():
+        own = _moses(sizes, place)
+        if place.suffix == ".zip" and not own:
+            raise CorpusError(f"{place} holds {', '.join(sizes) or 'nothing'}, and no two texts such as x.de-en.de")
+        found += own
     if not found:
-        memories = [file for file in files if file.name.endswith(TMX)]
+        if memory := next((file for file in files if file.name.endswith(TMX)), None):
+            raise CorpusError(f"{memory}: {NO_TMX}")
         raise CorpusError(
-            f"{memories[0]}: {NO_TMX}"
-            if memories
-            else f"{source}: there is no file of sentence pairs, such as WikiMatrix.de-en.tsv.gz, de-en.txt.zip, or "
+            f"{source}: there is no file of sentence pairs, such as WikiMatrix.de-en.tsv.gz, de-en.txt.zip, or "
             "CCMatrix.de-en.de with CCMatrix.de-en.en"
         )
     return found
@@ -251,30 +258,26 @@ def bitexts(source: str | Path) -> list[Bitext]:
 def is_bitext(source: str) -> bool:
     """Returns whether a source is one of `bitexts`, by the names of its files. `load_translations` reads tables with a
     header."""
-    files = files_matching(source) or files_matching(f"{source}.*")
-    return (
-        any(file.name.endswith((*TMX, ".zip")) for file in files)
-        or any(kind_of(file) == ".tsv" and pair_in_name(file) is not None and not has_header(file) for file in files)
-        or bool(_sides([file.name for file in files]))
-    )
-
-
-def _in_zip(file: Path) -> list[Bitext]:
-    try:
-        with zipfile.ZipFile(file) as archive:
-            sizes = {info.filename: info.compress_size for info in archive.infolist()}
-    except (OSError, zipfile.BadZipFile) as error:
-        raise CorpusError(f"{file}: {error}") from error
-    if not (found := _moses(sizes, file)):
-        raise CorpusError(f"{file} holds {', '.join(sizes) or 'nothing'}, and no two texts such as x.de-en.de")
-    return found
+    for file in files_matching(source) or files_matching(f"{source}.*"):
+        side = _SIDE.fullmatch(file.name)
+        if file.name.endswith((*TMX, ".zip")) or (side and side[4] != _SCORES):
+            return True
+        if kind_of(file) == ".tsv" and pair_in_name(file) is not None and not has_header(file):
+            return True
+    return False
 
 
 def _moses(sizes: dict[str, int], place: Path) -> list[Bitext]:
-    """Finds the texts that belong together among the names in a folder or a zip file."""
+    """Finds the texts that belong together among the names in a folder or a zip file: `CCMatrix.de-en.de` and
+    `CCMatrix.de-en.en`, and their scores."""
+    stems: dict[tuple[str, str, str], dict[str, str]] = {}
+    for name in sorted(sizes):
+        if match := _SIDE.fullmatch(name):
+            stems.setdefault((match[1], match[2], match[3]), {})[match[4]] = name
     found = []
-    for stem, sides in _sides(sizes).items():
-        pair = _pair_in(stem) or ("", "")
+    for (stem, *pair), sides in stems.items():
+        if sides.keys() == {_SCORES}:
+            continue
         if missing := [f"{stem}.{tag}" for tag in pair if tag not in sides]:
             raise CorpusError(
                 f"{place}: {missing[0]} is missing, whose lines are those of {', '.join(sides.values())}"
@@ -286,20 +289,3 @@ def _moses(sizes: dict[str, int], place: Path) -> list[Bitext]:
             raise LanguageTagError(f"{place} {names[0]}: {error}") from None
         found.append(Bitext(place, languages, sum(sizes[name] for name in names[:2]), names))
     return found
-
-
-def _sides(names: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Returns stem -> language -> name of the texts: `CCMatrix.de-en` -> `de` -> `CCMatrix.de-en.de.gz`; also of their
-    scores."""
-    stems: dict[str, dict[str, str]] = {}
-    for name in sorted(names):
-        stem, _, ending = name.removesuffix(".gz").rpartition(".")
-        if (pair := _pair_in(stem)) and ending in (*pair, _SCORES):
-            stems.setdefault(stem, {})[ending] = name
-    return {stem: sides for stem, sides in stems.items() if sides.keys() != {_SCORES}}
-
-
-def _pair_in(stem: str) -> tuple[str, str] | None:
-    """Returns the languages at the end of a name such as `CCMatrix.de-en`."""
-    match = _PAIR.fullmatch(stem.rpartition(".")[2])
-    return match and (match[1], match[2])
