@@ -13,7 +13,7 @@ from datasets import Dataset, IterableDataset
 from ...utils.errors import CorpusError
 from ...utils.languages import normalize_languages
 from ..corpus.caption_index import LanguagePair
-from ..corpus.corpus import Caption, captions_of, describe, languages_of, with_captions
+from ..corpus.corpus import Caption, describe, languages_of, with_captions
 from .views import Languages, translation_pairs, undecoded
 
 AnyDataset = TypeVar("AnyDataset", Dataset, IterableDataset)
@@ -24,11 +24,17 @@ _STREAM_ROWS = 128  # rows of a stream, with their images
 logger = logging.getLogger(__name__)
 
 
-def _changed(stream: IterableDataset, change: Callable[[list[Caption]], list[Caption]]) -> IterableDataset:
-    """Changes the captions of each row of a stream, and leaves out rows without any; images are not decoded."""
-    encoded = undecoded(stream.with_format(None))
-    changed = encoded.map(partial(_of_batch, change=change), batched=True, batch_size=_STREAM_ROWS)
-    return changed.cast(stream.features)
+def _changed(corpus: AnyDataset, change: Callable[[list[Caption]], list[Caption]]) -> AnyDataset:
+    """Changes the captions of each row, and leaves out rows without any; images are not decoded."""
+    if isinstance(corpus, IterableDataset):
+        encoded = undecoded(corpus.with_format(None))
+        changed = encoded.map(partial(_of_batch, change=change), batched=True, batch_size=_STREAM_ROWS)
+        return changed.cast(corpus.features)
+    captions = [change(row) for row in _rows(corpus)]
+    rows = [index for index, row in enumerate(captions) if row]
+    if not rows:
+        raise CorpusError(f"no caption is left of those in {describe(languages_of(corpus)) or 'no language'}")
+    return with_captions(corpus.select(rows), filter(None, captions))
 
 
 def _of_batch(batch: dict[str, list[Any]], change: Callable[[list[Caption]], list[Caption]]) -> dict[str, list[Any]]:
@@ -80,23 +86,13 @@ def add_translations(
         raise CorpusError("translations must be a Dataset, not a stream")
     wanted = None if languages is None else frozenset(normalize_languages(languages))
     known = _by_text(translations, pairs)
-    if isinstance(corpus, IterableDataset):
-        return _changed(corpus, partial(_translated, wanted=wanted, known=known))
-    captions = [_in_languages(row, wanted) for row in captions_of(corpus).to_pylist()]
-    rows = [row for row, kept in enumerate(captions) if kept]
-    texts = {_key(caption) for kept in captions for caption in kept}
-    if not texts:
-        asked = "" if wanted is None else f" in {', '.join(sorted(wanted)) or 'no language'}"
-        raise CorpusError(f"no captions{asked}; the corpus has {describe(languages_of(corpus)) or 'none'}")
-    found = len(texts & known.keys())
-    translated = [_translated(captions[row], wanted, known) for row in rows]
-    logger.log(
-        logging.INFO if found else logging.WARNING,
-        "the translations have %s of the %s captions, word for word; %s captions were added",
-        *((f"{found:,}" if found else "none"), f"{len(texts):,}"),
-        f"{sum(map(len, translated)) - sum(map(len, captions)):,}",
-    )
-    return with_captions(corpus.select(rows), translated)
+    translated = _changed(corpus, partial(_translated, wanted=wanted, known=known))
+    if isinstance(corpus, Dataset):
+        texts = {_key(caption) for row in _rows(corpus) for caption in _in_languages(row, wanted)}
+        found = len(texts & known.keys())
+        message = "the translations have %s of the %s captions, word for word"
+        logger.log(logging.INFO if found else logging.WARNING, message, f"{found:,}" if found else "none", len(texts))
+    return translated
 
 
 def _by_text(translations: Dataset, pairs: Iterable[LanguagePair] | None) -> _Known:
@@ -175,14 +171,10 @@ class TextFilter:
             fitting = ({_digest(each["text"]) for each in row if self._fits(each["text"])} for row in _rows(corpus))
             counts = Counter(digest for row in fitting for digest in row)
             shared = frozenset(digest for digest, images in counts.items() if images > self.max_images)
-        if isinstance(corpus, IterableDataset):
-            return _changed(corpus, partial(self._kept, shared=shared))
-        rows = [self._kept(row, shared) for row in _rows(corpus)]
-        left = [index for index, row in enumerate(rows) if row]
-        if not left:
-            raise CorpusError("the filter leaves no text")
-        logger.info("the text filter keeps %s of %s rows", f"{len(left):,}", f"{len(corpus):,}")
-        return with_captions(corpus.select(left), (row for row in rows if row))
+        kept = _changed(corpus, partial(self._kept, shared=shared))
+        if isinstance(kept, Dataset):
+            logger.info("the text filter keeps %s of %s rows", f"{len(kept):,}", f"{len(corpus):,}")
+        return kept
 
     def _kept(self, row: list[Caption], shared: Collection[bytes]) -> list[Caption]:
         return [each for each in row if self._fits(each["text"]) and _digest(each["text"]) not in shared]

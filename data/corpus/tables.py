@@ -39,7 +39,6 @@ from .text_files import (
     kind_of,
     numbered_lines,
     open_plain,
-    parse_json,
     read_json,
     read_json_lines,
 )
@@ -132,32 +131,21 @@ def _pairs(captions: Record) -> list[Record]:
 
 def _json_records(file: Path) -> tuple[str, Iterator[tuple[int, Record]]]:
     """Returns what numbers the records of a file, and the numbered records."""
-    if kind_of(file) != ".json" or not _is_document(file):
+    if kind_of(file) != ".json":
         return "line", read_json_lines(file)
-    document = read_json(file)
+    try:
+        document = read_json(file)
+    except CorpusError:  # one value on each line, or an error that names the line
+        return "line", read_json_lines(file)
     if isinstance(document, dict) and {"images", "annotations"} <= document.keys():
         document = _coco_records(document)
     if isinstance(document, dict):
-        lists = [value for value in document.values() if isinstance(value, list)]
-        document = lists[0] if len(lists) == 1 else [document]
+        lists = [value for name, value in document.items() if isinstance(value, list) and name not in CAPTION_COLUMNS]
+        document = lists[0] if len(lists) == 1 and all(isinstance(each, dict) for each in lists[0]) else [document]
     records = document if isinstance(document, list) else [document]
     if wrong := next((number for number, each in enumerate(records, 1) if not isinstance(each, dict)), None):
         raise CorpusError(f"{file} item {wrong}: a JSON object is expected, such as {{…: …}}")
     return "item", iter(enumerate(records, 1))
-
-
-def _is_document(file: Path) -> bool:
-    """Returns whether a JSON file is one value, not one for each line."""
-    try:
-        with open_plain(file) as stream:
-            first = parse_json(stream.readline(1 << 20).decode("utf-8-sig"))
-            is_alone = not stream.readline().strip()
-    except (CorpusError, UnicodeDecodeError, *DAMAGED):
-        return True
-    if not isinstance(first, dict):
-        return True
-    lists = [value for name, value in first.items() if name not in (*CAPTION_COLUMNS, "translation")]
-    return is_alone and any(isinstance(value, list) and value and isinstance(value[0], dict) for value in lists)
 
 
 def _coco_records(document: Record) -> list[Record]:
