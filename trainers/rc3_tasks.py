@@ -17,7 +17,7 @@ from datasets import Dataset
 from torch import Tensor, nn
 
 from ..data.batching.collators import Collator, TaskCollator
-from ..data.batching.mixture import SizedView, TaskData, TaskMixture
+from ..data.batching.mixture import FeatureView, SizedView, TaskData, TaskMixture
 from ..data.batching.rc3 import (
     CandidateCollator,
     LabelCollator,
@@ -25,9 +25,9 @@ from ..data.batching.rc3 import (
     Regions,
     TargetCollator,
     TaskInputs,
-    WithRowIndex,
     image_vectors,
     most_similar,
+    with_row_index,
 )
 from ..data.batching.views import image_text_pairs, triplets
 from ..data.corpus.corpus import languages_of
@@ -105,11 +105,11 @@ class RetrievalTask(Rc3Task):
 
     metrics: tuple[str, ...] = ("r1", "t2i_r1", "i2t_r1")
 
-    def examples(self, data: TaskData) -> WithRowIndex:
-        return WithRowIndex(image_text_pairs(data.corpus, data.languages))
+    def examples(self, data: TaskData) -> FeatureView:
+        return with_row_index(image_text_pairs(data.corpus, data.languages))
 
-    def collator(self, inputs: TaskInputs, examples: WithRowIndex) -> Collator:
-        corpus = examples.view
+    def collator(self, inputs: TaskInputs, examples: FeatureView) -> Collator:
+        corpus: Any = examples.view
         images = corpus.images if "image" in corpus.corpus.column_names else None
         ids = list(corpus.corpus["image_id"])
         vectors = image_vectors(images, ids, inputs.regions if inputs.config.has_regions else None)

@@ -22,7 +22,7 @@ from ...utils.languages import normalize_languages
 from ..corpus.corpus import describe
 from ..corpus.images import read_image
 from .collators import ImageTransform
-from .mixture import identity_label
+from .mixture import FeatureView, identity_label
 from .views import CorpusView, Example, Images
 
 Batch = dict[str, Any]
@@ -345,6 +345,11 @@ _ROWS = 1024  # number of images whose similarities are computed together
 _ATTEMPTS = 1000  # number of random examples tried to find one with another image_id
 
 
+def with_row_index(view: CorpusView) -> FeatureView:
+    """Returns the examples with the index of their row in the corpus as `row`, as `CandidateCollator` needs them."""
+    return FeatureView(view, "row", view.rows, np.arange(len(view)))
+
+
 class CandidateCollator:
     """Turns captioned images into the inputs of their candidates, one after another, and `labels`.
 
@@ -406,20 +411,6 @@ class CandidateCollator:
             if captions:
                 return int(captions[rng.integers(len(captions))])
         return self._other(example, rng)
-
-
-@dataclass(eq=False)
-class WithRowIndex:
-    """A view whose examples include the index of their row in the corpus as column `row`."""
-
-    view: CorpusView
-
-    def __len__(self) -> int:
-        return len(self.view)
-
-    def __getitems__(self, indices: list[int]) -> list[Example]:
-        examples = self.view.__getitems__(indices)
-        return [example | {"row": int(self.view.rows[i])} for i, example in zip(indices, examples, strict=True)]
 
 
 def most_similar(vectors: np.ndarray, concepts: Sequence[str], count: int = 100) -> np.ndarray:

@@ -14,7 +14,7 @@ addition to the image or instead of it.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -171,11 +171,7 @@ class CorpusView(Sequence[Example]):
         columns = [column for column in self._columns if column != "image"]
         return CorpusView(self._name, self._corpus, columns, self.rows, self._positions)
 
-    @overload
-    def __getitem__(self, index: int) -> Example: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Example]: ...
-    def __getitem__(self, index: int | slice) -> Example | list[Example]:
+    def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return self.__getitems__(range(len(self))[index])
         return self.__getitems__([range(len(self))[index]])[0]  # range resolves negative indices
@@ -234,11 +230,7 @@ class Images(Sequence[PIL.Image.Image]):
     def __len__(self) -> int:
         return len(self._corpus)
 
-    @overload
-    def __getitem__(self, index: int) -> PIL.Image.Image: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[PIL.Image.Image]: ...
-    def __getitem__(self, index: int | slice) -> PIL.Image.Image | list[PIL.Image.Image]:
+    def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return [self[row] for row in range(len(self))[index]]
         row = range(len(self))[index]

@@ -24,9 +24,9 @@ from babelens.data.batching.rc3 import (
     LabelCollator,
     LabelledExamples,
     TaskInputs,
-    WithRowIndex,
     image_vectors,
     most_similar,
+    with_row_index,
 )
 from babelens.evaluation.tasks import label_accuracy, translation_quality
 from babelens.inference.backbones import RegionExtractor
@@ -101,7 +101,7 @@ def test_a_caption_has_four_candidates_of_its_own_language(inputs):
     ids = list(CORPUS["image_id"])
     like = most_similar(image_vectors(None, ids, REGIONS), ids, count=1)
     collate = CandidateCollator(inputs, view, like)
-    examples = WithRowIndex(view).__getitems__([0, 3])
+    examples = with_row_index(view).__getitems__([0, 3])
     batch = collate(examples, [1, 2])
     assert batch["labels"].tolist() == [0, 0] and len(batch["input_ids"]) == 2 * CANDIDATES
     texts = inputs.processor.batch_decode(batch["input_ids"])
