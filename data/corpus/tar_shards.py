@@ -30,6 +30,7 @@ IMAGES = ("jpg", "jpeg", "png", "webp")
 MAX_IMAGE_BYTES = 1 << 28  # larger than a barely compressed image with the maximum number of pixels
 FEATURES = Features(image=Image(), image_id=Value("string"), captions=CAPTIONS)
 
+_MAX_HEADER_BYTES = 1 << 20
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 
 
@@ -138,7 +139,8 @@ def _members(shard: str) -> Iterator[tuple[PurePosixPath, bytes]]:
 
 
 class _Member(tarfile.TarInfo):
-    """A header. `tarfile` would read a file that is truncated between two members as complete."""
+    """A header. `tarfile` would read a file that is truncated between two members as complete, and would hold headers
+    of any size with the name of the next member in memory."""
 
     @classmethod
     def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
@@ -146,3 +148,10 @@ class _Member(tarfile.TarInfo):
             return super().fromtarfile(archive)
         except (tarfile.EmptyHeaderError, tarfile.TruncatedHeaderError) as error:  # type: ignore[attr-defined]
             raise tarfile.ReadError("the archive was cut off: it has no end mark") from error
+
+    @classmethod
+    def frombuf(cls, *arguments: Any) -> Self:
+        header = super().frombuf(*arguments)
+        if header.type not in tarfile.REGULAR_TYPES and header.size > _MAX_HEADER_BYTES:
+            raise tarfile.ReadError(f"a header of {header.size:,} bytes, where {_MAX_HEADER_BYTES:,} are allowed")
+        return header

@@ -7,20 +7,23 @@ import pytest
 from babelens.data.batching.mixture import GroupedView, TaskBatchSampler, TaskMixture
 
 
-class Numbers:
-    def __init__(self, size):
-        self.size = size
+class Words:
+    """The examples of a group: its name and their numbers in it."""
+
+    def __init__(self, name, size):
+        self.name, self.size = name, size
 
     def __len__(self):
         return self.size
 
     def __getitems__(self, indices):
-        return [{"number": index} for index in indices]
+        assert all(0 <= index < self.size for index in indices)
+        return [{"group": self.name, "number": index} for index in indices]
 
 
 @pytest.fixture
 def mixture():
-    return TaskMixture({"main": Numbers(20), "side": Numbers(7)})
+    return TaskMixture({"main": Words("main", 20), "side": Words("side", 7)})
 
 
 def _indices(batches, task):
@@ -51,20 +54,6 @@ def test_a_batch_larger_than_the_data_is_refused(mixture):
 
 
 # ---- Batches of one group ----
-
-
-class Words:
-    """The examples of a group: its name and their numbers in it."""
-
-    def __init__(self, name, size):
-        self.name, self.size = name, size
-
-    def __len__(self):
-        return self.size
-
-    def __getitems__(self, indices):
-        assert all(0 <= index < self.size for index in indices)
-        return [{"group": self.name, "number": index} for index in indices]
 
 
 SIZES = {"de": 12, "fr": 5, "uk": 30}

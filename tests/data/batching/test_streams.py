@@ -129,6 +129,3 @@ def test_it_goes_on_exactly_wherever_it_stopped(tmp_path, workers, block_size):
         resumed = loader(**settings)
         resumed.load(tmp_path / str(number))
         assert [seen(batch) for batch in islice(resumed, 13 - number)] == expected[number + 1 :], number
-
-
-# ---- Memory ----

@@ -103,6 +103,3 @@ class TestParquet:
         assert features[[0]].tolist() == [[1.0, 2.0]]
         with pytest.raises(CorpusError, match="row 1: the features of an image must be a list of finite numbers"):
             features[[0, 1]]
-
-
-# ---- Many variants, drawn by chance ----

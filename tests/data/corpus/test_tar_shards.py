@@ -100,6 +100,7 @@ def test_what_cannot_be_used_is_named(tmp_path, members, error, message):
     [
         ({"a.png": MAX_IMAGE_BYTES + 1, "a.txt": 1}, r"a\.png: 268,435,457 bytes, where 268,435,456 are allowed"),
         ({"a.png": 1, "a.json": MAX_BYTES + 1}, r"a\.json: 33,554,433 bytes, where 33,554,432 are allowed"),
+        ({"a" * 2_000_000: 1}, r"a header of 2,0\d\d,\d\d\d bytes, where 1,048,576 are allowed"),
     ],
 )
 def test_a_small_archive_of_large_members_is_refused(tmp_path, members, message):

@@ -143,10 +143,7 @@ def test_only_files_of_the_languages_are_read(tmp_path):
     ],
 )
 def test_files_of_another_form_are_refused(name, content, message, tmp_path):
-    if content is None:
-        (tmp_path / name).write_bytes(gzip.compress(lines(["1.1\ta\tb"] * 1000))[:-20])
-    else:
-        (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     with pytest.raises(BabelensError, match=message) as caught:
         list(load_bitext(tmp_path))
     assert isinstance(caught.value, CorpusError | LanguageTagError)
