@@ -7,19 +7,20 @@ from pathlib import Path
 from typing import Any, Literal
 
 import datasets
-from datasets import Dataset, Features, IterableDataset
+from datasets import Dataset, Features, Image, IterableDataset
 
 from ...utils.errors import CorpusError
-from ...utils.identity import file_states
+from ...utils.identity import file_states, remote_state
 from ...utils.languages import normalize_languages
 from ..corpus.captions import CaptionRules, RowCount, enumeration, normalize_captions, normalize_row
 from ..corpus.loading import load_captions
 from ..corpus.parquet_files import cache_key, prepared
+from ..corpus.tar_shards import FEATURES as TAR_FEATURES, files_named
 from ..corpus.text_files import parse_file, read_json, read_lines
 from . import CORPUS, image_path, warn_of
 
 _CACHE = Path(datasets.config.HF_DATASETS_CACHE) / "babelens"
-CC3M_CACHE, CC300K_CACHE = (_CACHE / name for name in ("cc3m", "cc300k"))
+CC3M_CACHE, CC12M_CACHE, CC300K_CACHE = (_CACHE / name for name in ("cc3m", "cc12m", "cc300k"))
 _VERSION = 1  # to be raised when a change of this code makes other rows of the same files
 
 Tags = str | list[str] | tuple[str, ...]
@@ -129,17 +130,25 @@ def _unquoted(cell: str) -> str:
 # ---- CC12M ----
 
 
-def load_cc12m(files: str | Path, *, check_images: bool = True) -> IterableDataset:
-    """Loads Conceptual 12M (Changpinyo et al. 2021) as a stream: images with English alt texts, as img2dataset
-    downloads them from the addresses in `cc12m.tsv`. `img2dataset --url_list cc12m.tsv --input_format tsv
-    --output_format webdataset --url_col url --caption_col caption` writes the archives, once the line
-    `url<tab>caption` is added above the file.
+def load_cc12m(
+    files: str | Path, *, streaming: bool = True, check_images: bool = True, cache_dir: str | Path | None = None
+) -> Dataset | IterableDataset:
+    """Loads Conceptual 12M (Changpinyo et al. 2021): images with English alt texts, as img2dataset downloads them
+    from the addresses in `cc12m.tsv`. `img2dataset --url_list cc12m.tsv --input_format tsv --output_format webdataset
+    --url_col url --caption_col caption` writes the archives, once the line `url<tab>caption` is added above the file.
 
     Args:
         files: the archives, which are the shards: a folder, `cc12m/*.tar` or `cc12m/{00000..01242}.tar`, also URLs.
+        streaming: whether to read the archives during use. Otherwise, the first call copies them to a cache.
         check_images: as in `load_captions`.
     """
-    return load_captions(files, language="en", streaming=True, check_images=check_images)
+    stream = load_captions(files, language="en", streaming=True, check_images=check_images)
+    if streaming:
+        return stream
+    archives = [(name, remote_state(name)) for name in files_named(str(files), ".tar")]
+    encoded = stream.cast_column("image", Image(decode=False))
+    folder = Path(cache_dir or CC12M_CACHE) / cache_key(_VERSION, check_images, archives)
+    return prepared(lambda: encoded, TAR_FEATURES, folder, source=files)
 
 
 # ---- CC300K ----

@@ -80,6 +80,8 @@ def test_cc12m_is_a_stream_of_archives():
     rows = list(images)
     assert len(rows) == 8 and {each["language"] for row in rows for each in row["captions"]} == {"en"}
     assert rows[0]["image"].size == (16, 16)
+    copied = load_published("cc12m", files="data/cc12m", streaming=False, cache_dir="cache")
+    assert copied["captions"] == [row["captions"] for row in rows] and copied[0]["image"].size == (16, 16)
 
 
 def test_cc300k_leaves_out_images_that_could_not_be_fetched():
