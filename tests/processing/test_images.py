@@ -111,3 +111,10 @@ def test_an_image_without_pixels_is_refused() -> None:
     for size in ((0, 5), (5, 0)):
         with pytest.raises(ImageError, match=r"image: an image of \d x \d pixels is empty"):
             open_image(PIL.Image.new("RGB", size))
+
+
+def test_more_than_67_million_pixels_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "large.png"
+    PIL.Image.new("1", (8192, 8193)).save(path)
+    with pytest.raises(ImageError, match="8192 x 8193 pixels are more than the 67108864"):
+        check_image(path)
