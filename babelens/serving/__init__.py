@@ -1,6 +1,6 @@
 """A page and a JSON API to search the images of a folder, for `babelens serve`.
 
-The public names stand in `__init__.pyi`; each is imported when it is first used. It needs FastAPI and uvicorn.
+`__init__.pyi` lists the public names; each is imported on first use. It needs FastAPI and uvicorn.
 """
 
 import lazy_loader

@@ -138,7 +138,7 @@ def _add_searches(app: FastAPI, service: ImageService) -> None:
     ) -> dict[str, Any]:
         """Reads a text without a language in the server's language, or else in the model's own."""
         if not q.strip():
-            raise HTTPException(400, "q: the description is empty: every image would fit it as well")
+            raise HTTPException(400, "q: the query is empty")
         found, read_as = service.by_text(q, language, top)
         return {"query": q, "language": read_as, **_results(found)}
 
