@@ -85,6 +85,9 @@ def add_translations(
     if not isinstance(translations, Dataset):
         raise CorpusError("translations must be a Dataset, not a stream")
     wanted = None if languages is None else frozenset(normalize_languages(languages))
+    if isinstance(corpus, Dataset) and wanted is not None and not wanted & languages_of(corpus).keys():
+        there = describe(languages_of(corpus))
+        raise CorpusError(f"no captions in {', '.join(sorted(wanted)) or 'no language'}; the corpus has {there}")
     known = _by_text(translations, pairs)
     translated = _changed(corpus, partial(_translated, wanted=wanted, known=known))
     if isinstance(corpus, Dataset):
