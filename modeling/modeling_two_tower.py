@@ -184,6 +184,10 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         end_id = getattr(self.config.text_config, "eos_token_id", None)
         return pool_text(output, attention_mask, self.config.text_pooling, input_ids=input_ids, end_id=end_id)
 
+    def pooled_images(self, output: Any) -> Tensor:
+        """Returns the features [N, F] of images from the image tower's output."""
+        return pool_image(output, self.config.image_pooling)
+
     @can_return_tuple
     def get_image_features(
         self, pixel_values: Tensor | None = None, image_features: Tensor | None = None, **kwargs: Any
@@ -198,7 +202,7 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         kwargs = tower_keywords(kwargs, self.vision_model.forward)
         pixel_values = in_dtype_of(self.vision_model, pixel_values)
         output = self.vision_model(pixel_values=pixel_values, return_dict=True, **kwargs)
-        pooled = self.image_projection(self.image_dropout(pool_image(output, self.config.image_pooling)))
+        pooled = self.image_projection(self.image_dropout(self.pooled_images(output)))
         return with_embeddings(output, pooled)
 
     @can_return_tuple

@@ -81,3 +81,8 @@ class PrecisionTrainingArguments(TrainingArguments):
     def chosen_precision(self) -> str:
         """`float32`, `bfloat16` or `float16`."""
         return {"bf16": "bfloat16", "fp16": "float16"}.get(self.mixed_precision, "float32")
+
+    def autocast(self) -> torch.autocast:
+        """Returns a context manager and decorator that computes in the chosen precision on the device of training."""
+        precision = self.chosen_precision
+        return torch.autocast(self.device.type, getattr(torch, precision), enabled=precision != "float32")

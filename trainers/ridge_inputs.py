@@ -18,7 +18,8 @@ from ..processing.processing_ridge import RidgeProcessor
 from ..utils.identity import model_identity
 from ..utils.language_matching import language_and_script
 from ..utils.languages import normalize_language
-from .frozen_features import EncoderFeatures, frozen_tensor
+from .encoder_features import EncoderFeatures
+from .frozen_features import frozen_tensor
 
 
 class Teacher(Protocol):

@@ -11,9 +11,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ..data.batching.mixture import FEATURES_OF, FeatureView, SizedView, features_alone
 from ..data.batching.views import CorpusView, Images
-from ..modeling.encoding import autocasting
 from ..modeling.modeling_dual_encoder import in_dtype_of
-from ..modeling.towers import pool_image
 from ..utils.errors import InputError
 from ..utils.identity import code_of, settings_of
 from .arguments import ContrastiveTrainingArguments
@@ -112,11 +110,10 @@ class FrozenEncoder:
         return np.stack([self._known[text] for text in texts])
 
     def _kept(self, tower: FrozenTower, compute: Callable[[], np.ndarray], items: Iterable[bytes]) -> np.ndarray:
-        precision = self.args.chosen_precision
         return frozen_features(
-            autocasting(self.args.device, precision)(compute),
+            self.args.autocast()(compute),
             weights=tower.weights,
-            settings=f"{tower.settings} {precision}",
+            settings=f"{tower.settings} {self.args.chosen_precision}",
             items=items,
             cache_dir=self.cache_dir,
         )
@@ -177,4 +174,4 @@ class TowerFeatures(nn.Module):
     def get_image_features(self, pixel_values: Tensor, **kwargs: Any) -> BaseModelOutputWithPooling:
         pixel_values = in_dtype_of(self.model.vision_model, pixel_values)
         output = self.model.vision_model(pixel_values=pixel_values, return_dict=True, **kwargs)
-        return BaseModelOutputWithPooling(pooler_output=pool_image(output, self.config.image_pooling))
+        return BaseModelOutputWithPooling(pooler_output=self.model.pooled_images(output))
