@@ -17,7 +17,6 @@ from transformers import (
 from babelens import ContrastiveTrainingArguments, MuralModel, MuralTrainer
 from babelens.inference import Embedder
 from babelens.modeling.towers import build_tower
-from babelens.trainers.tower_features import TowerFeatures
 from babelens.trainers.tower_training import layer_depths, tower_layers
 from babelens.training.run import RecipeRun
 from babelens.training.schema import load_recipe
@@ -212,24 +211,6 @@ def test_training_on_features_is_training_with_the_towers(tmp_path, monkeypatch)
     assert len(list((tmp_path / "features").iterdir())) == 2 * files
     monkeypatch.setattr(Embedder, "encode_text", lambda *args, **kw: pytest.fail("features are computed again"))
     assert_same(trained(tmp_path, **descent)[0], on_features)
-
-
-def test_texts_of_several_tasks_are_encoded_once(tmp_path, monkeypatch):
-    """The captions in English and German are those that the translations translate."""
-    encode, encoded = Embedder.encode_text, []
-    monkeypatch.setattr(
-        Embedder, "encode_text", lambda self, texts, **kw: encoded.append(texts) or encode(self, texts, **kw)
-    )
-    trainer = shapes_trainer(tmp_path / "out", cache_dir=str(tmp_path / "features"), **FROZEN)
-    view = trainer.tasks["text_text"]
-    captions, others = map(set, encoded)
-    assert (len(encoded[0]), len(encoded[1])) == (len(captions), len(others)) == (32, 16) and not captions & others
-    embedder = Embedder(TowerFeatures(trainer.model), trainer.processing_class)
-    texts = trainer.train_dataset["text_text"].texts()
-    for text, column in (("text_a", "text_features"), ("text_b", "paired_text_features")):
-        expected = encode(embedder, texts[text], language="und", normalize=False)
-        found = np.stack([example[column] for example in view.__getitems__(list(range(len(view))))])
-        np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(
