@@ -2,11 +2,7 @@
 
 import pytest
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoModel
-
-from babelens import MuralConfig
-from babelens.modeling.towers import keep_frozen_parts_still
 
 LOCKED = {"freeze": ["image"]}
 _LOAD_WITHOUT_PACKAGE = """
@@ -47,24 +43,7 @@ def test_a_frozen_tower_has_no_dropout_nor_new_statistics(make_mural):
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_batch_statistics_move_only_with_the_scales():
-    norm, plain = torch.nn.BatchNorm1d(2), torch.nn.BatchNorm1d(2, affine=False)
-    module = torch.nn.Sequential(torch.nn.Linear(2, 2), norm, plain, torch.nn.Dropout())
-    keep_frozen_parts_still(module)
-    assert [part.training for part in module] == [True, True, True, True]
-    norm.weight.requires_grad_(False)
-    keep_frozen_parts_still(module)
-    assert [part.training for part in module] == [True, False, False, True]
-
-
 def test_a_folder_is_frozen_without_the_package(make_mural, run_without_babelens, tmp_path):
     for part in make_mural(**LOCKED):
         part.save_pretrained(tmp_path)
     assert run_without_babelens(_LOAD_WITHOUT_PACKAGE, tmp_path).split("\n")[-2] == "('image',) False True"
-
-
-def test_a_tower_that_is_not_there():
-    with pytest.raises(
-        (ValueError, StrictDataclassError), match=r"freeze: there is no tower .*there are: image, text"
-    ):
-        MuralConfig(freeze=["vision"])

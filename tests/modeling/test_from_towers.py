@@ -17,10 +17,9 @@ from transformers import (
     MBartModel,
 )
 
-from babelens import EtclModel, EtclProcessor, MuralConfig, MuralModel, MuralProcessor
-from babelens.modeling.tower_loading import config_of_towers
+from babelens import EtclModel, EtclProcessor, MuralModel, MuralProcessor
 from babelens.trainers.tower_features import TowerFeatures
-from babelens.utils.errors import ModelFolderError, ModelKindError
+from babelens.utils.errors import ModelKindError
 from tests.contracts import drawn_images
 from tests.support.tiny_backbones import saved_backbone
 from tests.support.tiny_text_encoders import TEXTS, saved_encoder
@@ -105,23 +104,6 @@ def test_the_prompt_comes_before_every_text_and_is_saved(vit: Path, bert: Path, 
     assert AutoModel.from_pretrained(tmp_path).config.text_prompt == "query: "
 
 
-def test_a_saved_model_is_the_same(vit: Path, bert: Path, tmp_path: Path) -> None:
-    options = {"projection_dim": 8, "text_pooling": "mean", "text_hidden_size": 12, "text_dropout": 0.1}
-    options["text_layer_norm"] = True
-    model = EtclModel.from_towers(vit, bert, **options, image_dropout=0.2, freeze=["image"]).eval()
-    model.save_pretrained(tmp_path)
-    loaded = AutoModel.from_pretrained(tmp_path)
-    assert loaded.frozen_towers == ("image",)
-    assert {name: value.sum() for name, value in loaded.state_dict().items()} == {
-        name: value.sum() for name, value in model.state_dict().items()
-    }
-    inputs = EtclProcessor.from_towers(vit, bert, model.config)(
-        images=drawn_images(2), text=TEXTS[:2], return_tensors="pt"
-    )
-    with torch.no_grad():
-        assert torch.equal(model(**inputs).logits_per_image, loaded(**inputs).logits_per_image)
-
-
 def test_a_configuration_names_towers_and_not_their_places(vit: Path, bert: Path, tmp_path: Path) -> None:
     MuralModel.from_towers(vit, bert).save_pretrained(tmp_path)
     told = (tmp_path / "config.json").read_text(encoding="utf-8")
@@ -175,9 +157,6 @@ def test_one_text_head_for_both_tasks(vit: Path, bert: Path) -> None:
     assert torch.equal(*by_task)
 
 
-# ---- What cannot serve ----
-
-
 def test_what_is_no_tower_is_refused(vit: Path, bert: Path, tmp_path: Path) -> None:
     gpt2 = GPT2Model(GPT2Config(vocab_size=20, n_embd=8, n_layer=1, n_head=1))
     mbart = MBartModel(MBartConfig(vocab_size=20, d_model=16, encoder_layers=1, decoder_layers=1))
@@ -192,26 +171,3 @@ def test_what_is_no_tower_is_refused(vit: Path, bert: Path, tmp_path: Path) -> N
         saved_encoder(name, tmp_path / name)
         with pytest.raises(ModelKindError, match="no pooling layer"):
             MuralModel.from_towers(vit, tmp_path / name, text_pooling="pooler")
-
-
-def test_a_pooling_layer_that_the_files_lack_is_refused(vit: Path, tmp_path: Path) -> None:
-    encoder = saved_encoder("bert", tmp_path)
-    bare = BertModel(encoder.config, add_pooling_layer=False)
-    bare.save_pretrained(tmp_path)
-    with pytest.raises(ModelFolderError, match=r"lacks the weights pooler\.dense"):
-        MuralModel.from_towers(vit, tmp_path, text_pooling="pooler")
-    assert MuralModel.from_towers(vit, tmp_path).config.text_pooling == "cls"
-
-
-def test_weights_that_the_files_lack_are_refused(vit: Path, tmp_path: Path) -> None:
-    encoder = saved_encoder("bert", tmp_path)
-    encoder.config.num_hidden_layers += 1
-    encoder.config.save_pretrained(tmp_path)
-    with pytest.raises(ModelFolderError, match="lacks the weights"):
-        MuralModel.from_towers(vit, tmp_path)
-
-
-def test_the_configuration_is_known_without_weights(vit: Path, bert: Path) -> None:
-    options = {"projection_dim": 8, "text_prompt": "query: ", "freeze": ["image"]}
-    config = config_of_towers(MuralConfig, vit, bert, **options)
-    assert config.to_dict() == MuralModel.from_towers(vit, bert, **options).config.to_dict()

@@ -48,8 +48,3 @@ def test_the_schedule_ends_with_the_hardest_negative():
     assert hinge_hardness(0) == 0
     assert hinge_hardness(1, rate=0.75) == 0.25
     assert hinge_hardness(1000) == pytest.approx(1, abs=2e-4)
-
-
-def test_what_does_not_fit_is_refused():
-    with pytest.raises(ValueError, match=r"\[2, 3\] and \[3, 2\]"):
-        annealed_hinge_loss(torch.rand(2, 3), torch.zeros(3, 2, dtype=torch.bool))

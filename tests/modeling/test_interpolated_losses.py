@@ -41,9 +41,6 @@ def rxvtcl_distances() -> tuple[torch.Tensor, torch.Tensor]:
     return row_distances(anchor, stacked("vtr", "v_xj")), negatives
 
 
-# ---- Fixtures ----
-
-
 @pytest.mark.parametrize("average", AVERAGES)
 def test_fixture_of_xtcl(average):
     expected = XTCL[f"p_avg_{average}"]
@@ -104,9 +101,6 @@ def test_fixture_of_the_relevance_regularization():
     assert (contrast + relevance).item() == close(RXVTCL["mean_eq12"])
     both = contrast + contrast + relevance
     assert both.item() == close(RXVTCL["L_RXVtCL_eq13_if_same_batch_used_for_both"])
-
-
-# ---- Gradients ----
 
 
 def finite_differences(function, *inputs: torch.Tensor, step: float = 1e-6) -> list[torch.Tensor]:
@@ -178,9 +172,6 @@ def test_equal_representations_have_finite_loss_and_gradient():
     assert second.grad[2].any()
 
 
-# ---- Masks, precision, errors ----
-
-
 def test_what_is_not_valid_is_as_if_it_were_not_there():
     positive, negatives = xtcl_distances(*texts())
     valid = torch.ones_like(negatives, dtype=torch.bool)
@@ -207,10 +198,3 @@ def test_low_precision_is_computed_in_float32():
         contrast = interpolated_contrastive_loss(*xtcl_distances(first, second), 0.35)
     assert contrast.loss.dtype == torch.float32
     assert contrast == expected
-
-
-def test_what_does_not_fit_is_refused():
-    with pytest.raises(ValueError, match=r"\[3"):
-        interpolated_contrastive_loss(torch.ones(3), torch.ones(2, 4), 0.0)
-    with pytest.raises(ValueError, match=r"\[3"):
-        relevance_regularization(torch.ones(3, 3), torch.ones(3, 2))

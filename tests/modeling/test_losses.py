@@ -1,14 +1,13 @@
 """Contrastive losses against the fixtures, and against the formula written out entry by entry in float64."""
 
 import json
-import math
 from pathlib import Path
 
 import pytest
 import torch
 from torch.nn.functional import cross_entropy, normalize
 
-from babelens.modeling.losses import contrastive, contrastive_loss, symmetric_contrastive_loss, triple_contrastive_loss
+from babelens.modeling.losses import contrastive_loss, symmetric_contrastive_loss, triple_contrastive_loss
 from tests.support.loss_pairs import (
     LABELS,
     ONE_WAY,
@@ -49,9 +48,6 @@ def value_and_gradients(loss, x, y, temperature, **options) -> list[torch.Tensor
     """Both losses, and the gradients of a sum in which they weigh differently."""
     x_to_y, y_to_x = loss(x, y, temperature, **options)
     return [x_to_y, y_to_x, *torch.autograd.grad(x_to_y + 0.3 * y_to_x, (x, y, temperature))]
-
-
-# ---- Fixtures ----
 
 
 def inputs(method: str, *names: str) -> list[torch.Tensor]:
@@ -106,9 +102,6 @@ def test_etcl_fixture(tile_size):
         assert {pair: found[pair].item() for pair in found} == pytest.approx(expected, rel=1e-12)
 
 
-# ---- The formula ----
-
-
 @pytest.mark.parametrize("positives", POSITIVES.values(), ids=POSITIVES)
 def test_dense_and_tiled_losses_follow_the_formula(positives):
     x, y = embeddings()
@@ -144,28 +137,6 @@ def test_the_triple_loss_follows_the_formula(text_text_temperature, tile_size, p
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
     for one, other in zip(torch.autograd.grad(found, inputs), torch.autograd.grad(expected, inputs), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("fixed", ["y", "temperature"])
-def test_what_needs_no_gradient_gets_none_and_changes_no_other(fixed):
-    inputs = dict(zip(("x", "y"), embeddings(), strict=True))
-    inputs["temperature"] = torch.tensor(0.07, dtype=torch.float64, requires_grad=True)
-    whole = dict(zip(inputs, torch.autograd.grad(sum(contrastive_loss(**inputs)), inputs.values()), strict=True))
-    inputs[fixed] = inputs[fixed].detach()
-    sum(contrastive_loss(**inputs)).backward()
-    assert inputs[fixed].grad is None
-    assert all(torch.equal(inputs[name].grad, whole[name]) for name in inputs if name != fixed)
-
-
-def test_the_diagonal_of_a_mask_makes_no_difference():
-    x, y = embeddings()
-    marked = ONE_WAY | torch.eye(7, dtype=torch.bool)
-    for tile_size in (None, 3):
-        pair = [contrastive_loss(x, y, 0.1, positives=mask, tile_size=tile_size) for mask in (ONE_WAY, marked)]
-        assert pair[0] == pair[1]
-
-
-# ---- Precision ----
 
 
 def test_half_precision_embeddings_are_compared_in_float32():
@@ -204,18 +175,6 @@ def test_float32_is_close_to_float64_at_low_temperatures():
         assert (one.double() - other).norm() < 1e-5 * other.norm()
 
 
-def test_length_does_not_matter_nor_low_temperature():
-    x, y = embeddings(dtype=torch.float32)
-    with torch.no_grad():
-        expected = contrastive_loss(x, y, 1e-4, tile_size=3)
-        found = contrastive_loss(1e5 * x, 1e-5 * y, 1e-4, tile_size=3)
-    assert all(math.isfinite(value) for value in expected)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=0)
-
-
-# ---- Memory ----
-
-
 def tiled_peak(count: int, tile_size: int | None) -> int:
     options = {"positives": torch.arange(count) // 2, "label_smoothing": 0.1, "tile_size": tile_size}
     return peak_memory(contrastive_loss, count, **options)
@@ -234,31 +193,3 @@ def test_memory_grows_with_the_batch_not_with_its_square():
     assert square[2] > 3.8 * square[1] > 3.8**2 * square[0]  # what the measure says of a square
     assert tiled[1] < 2 * tiled[0] and tiled[2] < 2 * tiled[1]
     assert tiled[2] < square[2] / 50
-
-
-def test_large_batches_are_tiled_by_default(monkeypatch):
-    assert contrastive.DEFAULT_TILE <= 1024
-    monkeypatch.setattr(contrastive, "DEFAULT_TILE", 64)
-    assert tiled_peak(256, None) == tiled_peak(256, 64) < tiled_peak(256, 256)
-
-
-# ---- Refusals ----
-
-
-@pytest.mark.parametrize(
-    ("y", "options", "complaint"),
-    [
-        (torch.ones(7, 4), {}, r"\[7, 5\] and \[7, 4\]"),
-        (torch.ones(7, 5), {"positives": torch.arange(6)}, r"positives of 7 pairs .*, not \[6\] torch.int64"),
-        (torch.ones(7, 5), {"tile_size": 0}, "tile_size=0 must be at least 1"),
-    ],
-)
-def test_what_does_not_fit_is_refused(y, options, complaint):
-    with pytest.raises(ValueError, match=complaint):
-        contrastive_loss(torch.ones(7, 5), y, 0.1, **options)
-
-
-def test_second_derivatives_are_refused():
-    x, y = embeddings()
-    with pytest.raises(NotImplementedError, match="create_graph=True"):
-        torch.autograd.grad(contrastive_loss(x, y, 0.1)[0], x, create_graph=True)

@@ -30,17 +30,6 @@ def test_a_vision_towers_width_is_of_its_pooled_features(model_type):
     assert pooled.shape == (2, image_width(config)) == (2, WIDTHS.get(model_type, 16))
 
 
-def test_a_width_that_a_configuration_lacks_is_refused():
-    with pytest.raises(ValueError, match="vision model 'mobilenet_v2'"):
-        image_width(AutoConfig.for_model("mobilenet_v2"))
-
-
-def test_only_vision_towers_keep_their_pooler():
-    tower = build_tower(AutoConfig.for_model("mpnet", **TRANSFORMER, vocab_size=20))
-    assert not any("pooler" in name for name, _ in tower.named_parameters())
-    assert any("pooler" in name for name, _ in build_tower(AutoConfig.for_model("vit", **PATCHES)).named_parameters())
-
-
 def test_pooling_is_the_towers_own_or_the_mean_over_places():
     generator = torch.Generator().manual_seed(0)
     maps, patches = torch.randn(2, 5, 3, 4, generator=generator), torch.randn(2, 7, 5, generator=generator)

@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from babelens import EtclConfig, EtclModel
+from babelens import EtclModel
 from babelens.modeling.losses import symmetric_contrastive_loss
-from babelens.utils.errors import ModelKindError
 from tests.contracts import (
     DualEncoderContract,
     PublishingContract,
@@ -39,9 +38,6 @@ def etcl(make_etcl):
     return make_etcl()
 
 
-# ---- Objectives ----
-
-
 def test_the_loss_of_triplets_is_the_mean_of_three_pair_losses(etcl):
     model, processor = etcl
     output = model(**triplet_batch(processor), return_loss=True)
@@ -69,18 +65,6 @@ def test_pairs_alone_are_the_reproduced_murals(etcl):
     assert model.temperature.grad is not None  # it is learned from texts too (section 3.1)
 
 
-def test_the_temperature_of_translations_may_be_fixed(make_etcl, tmp_path):
-    """As MURAL's; a folder keeps which it is."""
-    model, processor = make_etcl(text_text_temperature=0.01)
-    output = model(**translation_batch(processor), return_loss=True)
-    embeds = output.text_embeds, output.paired_text_embeds
-    expected = symmetric_contrastive_loss(*embeds, 0.01, margin=0.3, label_smoothing=0.1)
-    torch.testing.assert_close(output.loss, expected)
-    for temperature in (0.01, None):
-        EtclConfig(text_text_temperature=temperature).save_pretrained(tmp_path)
-        assert EtclConfig.from_pretrained(tmp_path).text_text_temperature == temperature
-
-
 def test_positives_reach_all_three_losses(make_etcl):
     model, processor = make_etcl(label_smoothing=0.0)
     output = model(**triplet_batch(processor))
@@ -89,9 +73,6 @@ def test_positives_reach_all_three_losses(make_etcl):
     torch.testing.assert_close(
         model.contrastive_objective(output, tile_size=2), model.contrastive_objective(output), rtol=1e-5, atol=1e-5
     )
-
-
-# ---- From MURAL ----
 
 
 def test_it_embeds_as_the_mural_did(make_mural, tmp_path):
@@ -108,11 +89,6 @@ def test_it_embeds_as_the_mural_did(make_mural, tmp_path):
     with torch.no_grad():
         mural.text_heads["image_text"].weight.zero_()  # its own weights, not the MURAL's
     assert_equal(embeddings(etcl, batch), expected)
-
-
-def test_another_kind_of_model_is_refused(make_smalr):
-    with pytest.raises(ModelKindError, match="starts from a MURAL, an ETCL or an ALIGN; this model is 'smalr'"):
-        EtclModel.from_native(make_smalr()[0])
 
 
 def test_an_align_gives_its_text_head(make_mural):

@@ -3,18 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModel
 
 from babelens import (
     Embedder,
-    MlaModel,
-    MlaProcessor,
     MlaStudentModel,
     MlaStudentProcessor,
     MlaTrainer,
     MlaTrainingArguments,
 )
-from babelens.configuration.presets import load_preset
 from babelens.modeling.acquirer import plain_state_dict
 from tests.contracts import (
     LANGUAGES,
@@ -29,6 +25,7 @@ from tests.contracts import (
     embeddings,
     image_text_batch,
 )
+from tests.support.mla_training import SETTINGS
 from tests.support.tiny_native import tiny_bert, tiny_clip, tiny_siglip
 from tests.support.tiny_training import prepared, shapes_corpus
 
@@ -77,9 +74,6 @@ class TestNativeTexts(ProcessorContract):
     options = {"native_texts": "native", "text_pooling": "mean"}
 
 
-# ---- What the strategies train ----
-
-
 @pytest.fixture(params=["distillation", "acquisition"])
 def strategy(request):
     return request.param
@@ -115,16 +109,6 @@ def test_cross_modal_acquirers_follow_whole_blocks(make_mla_student):
         torch.testing.assert_close(model.get_text_features(**inputs).pooler_output, expected)
 
 
-def test_paired_texts_must_be_native(make_mla_student):
-    model, processor = make_mla_student()
-    pairs = native_pairs(processor) | {"paired_language_ids": torch.ones(len(TEXTS), dtype=torch.long)}
-    with pytest.raises(ValueError, match="paired texts must be in the native language"):
-        model(**pairs)
-
-
-# ---- Parts ----
-
-
 def test_a_student_is_made_of_models_as_the_hub_has_them():
     native, native_processor = tiny_siglip()
     bert, tokenizer = tiny_bert()
@@ -147,19 +131,6 @@ def test_a_student_is_made_of_models_as_the_hub_has_them():
     )
 
 
-def test_the_papers_models():
-    for name, width in (("mkd-base", 0), ("cma-base", 12 * (2 * 768 * 256 + 768 + 256))):
-        with torch.device("meta"):
-            parts = AutoModel.from_config(load_preset(name)).parameter_parts()
-        assert parts["native model"] == 151_277_313  # CLIP ViT-B/32
-        assert parts["text encoder"] == 177_853_440 - 768 * 769  # M-BERT without its tanh pooler
-        assert parts["projection"] == 768 * 512 + 512
-        assert parts["acquirers"] == width
-
-
-# ---- Training ----
-
-
 @pytest.fixture
 def make_trainer(tmp_path):
     """Builds a trainer of a tiny student on the shapes, in three languages."""
@@ -169,19 +140,8 @@ def make_trainer(tmp_path):
         bert, tokenizer = tiny_bert()
         torch.manual_seed(0)
         options = {"strategy": strategy, "languages": ["de", "fr"], "acquirer_size": 8}
-        settings = {
-            "per_device_train_batch_size": 48,
-            "mix_languages": True,
-            "max_steps": 6,
-            "learning_rate": 1e-2,
-            "warmup_steps": 0,
-            "save_strategy": "no",
-            "logging_steps": 1,
-            "report_to": "none",
-            "disable_tqdm": True,
-            "use_cpu": True,
-            "precision": "float32",  # the same on every machine
-        }
+        settings = SETTINGS | {"per_device_train_batch_size": 48, "mix_languages": True, "max_steps": 6}
+        settings |= {"warmup_steps": 0}
         return prepared(
             MlaTrainer(
                 model=MlaStudentModel.from_towers(native, bert, **options),
@@ -230,29 +190,3 @@ def test_training_changes_only_what_the_strategy_trains(make_trainer, strategy, 
     assert losses[-1] < losses[0]
     changed = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
     assert changed == {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-
-
-def test_students_and_mla_share_the_native_models_features(make_trainer, tmp_path):
-    """What a student is taught is in the cache when MLA, or another student, is trained for the same native model."""
-    for strategy in ("distillation", "acquisition"):
-        for task in ("text_text", "image_text"):
-            make_trainer(strategy, task)
-    kept = sorted((tmp_path / "cache").rglob("*.safetensors"))
-    assert len(kept) == 2
-    native, native_processor = tiny_clip()
-    tokenizer = tiny_bert()[1]
-    options = {"languages": ["de", "fr"]}
-    vocabulary = {"vocab_size": len(tokenizer), "sep_token_id": tokenizer.sep_token_id}
-    for task in ("text_text", "image_text"):
-        prepared(
-            MlaTrainer(
-                model=MlaModel.from_native(native, embedding_size=8, **options, **vocabulary),
-                args=MlaTrainingArguments(
-                    output_dir=str(tmp_path / "mla"), use_cpu=True, report_to="none", precision="float32"
-                ),
-                processing_class=MlaProcessor.for_native(native.config, native_processor, tokenizer, **options),
-                train_dataset={task: shapes_corpus()},
-                cache_dir=str(tmp_path / "cache"),
-            )
-        )
-    assert sorted((tmp_path / "cache").rglob("*.safetensors")) == kept

@@ -8,6 +8,7 @@ from transformers import AlignConfig, AlignModel, AutoModel
 from babelens import MuralConfig, MuralModel, load_preset
 from babelens.modeling.losses import symmetric_contrastive_loss
 from tests.contracts import DualEncoderContract, PublishingContract, embeddings, image_text_batch, translation_batch
+from tests.support.made_once import settle_batch_norm
 
 
 class MuralContract(DualEncoderContract):
@@ -19,9 +20,6 @@ class MuralContract(DualEncoderContract):
 
 class TestMural(MuralContract, PublishingContract):
     pipelines_without_the_package = True
-
-
-# ---- Heads ----
 
 
 @pytest.fixture
@@ -75,75 +73,6 @@ def test_positives_reach_both_losses(mural):
             )
 
 
-def test_tasks_that_do_not_go_together_are_refused(mural, make_mural):
-    model, processor = mural
-    pixels = image_text_batch(processor)["pixel_values"]
-    with pytest.raises(ValueError, match="images or translations, not both"):
-        model(**translation_batch(processor), pixel_values=pixels)
-    with pytest.raises(ValueError, match=r"no head for 'translation'; its tasks are \['image_text', 'text_text'\]"):
-        model.get_text_features(torch.ones(1, 2, dtype=torch.long), task="translation")
-    align, _ = make_mural(tasks=["image_text"])
-    with pytest.raises(ValueError, match=r"no head for 'text_text'; its tasks are \['image_text'\]"):
-        align(**translation_batch(processor))
-
-
-# ---- Initial weights ----
-
-
-def test_initial_weights(make_mural):
-    model, _ = make_mural(initializer_range=0.05, temperature_init_value=0.7)
-    assert model.temperature.item() == pytest.approx(0.7)
-    for head in model.text_heads.values():
-        assert head.weight.std().item() == pytest.approx(0.05, rel=0.15)
-        assert not head.bias.any()
-
-
-def test_align_loaded_as_mural_gets_a_text_text_head(make_mural, tmp_path):
-    align, _ = make_mural(tasks=["image_text"], temperature_init_value=0.7)
-    align.save_pretrained(tmp_path)
-    mural, info = MuralModel.from_pretrained(tmp_path, tasks=["image_text", "text_text"], output_loading_info=True)
-    assert set(info["missing_keys"]) == {"text_heads.text_text.weight", "text_heads.text_text.bias"}
-    assert mural.text_heads["text_text"].weight.std().item() == pytest.approx(0.02, rel=0.15)
-    assert not mural.text_heads["text_text"].bias.any()
-    for name, value in align.state_dict().items():
-        assert torch.equal(mural.state_dict()[name], value), name
-
-
-# ---- Towers ----
-
-
-def test_a_factorised_embedding_is_narrow_and_projected(make_mural):
-    model, _ = make_mural(text_config={"model_type": "electra", "embedding_size": 8})
-    whole, _ = make_mural()
-    count = model.config.text_config.vocab_size
-    assert model.get_input_embeddings().weight.shape == (count, 8)
-    assert model.text_model.embeddings_project.weight.shape == (16, 8)
-    assert 2 * model.parameter_parts()["embeddings"] == whole.parameter_parts()["embeddings"]
-
-
-@pytest.mark.parametrize(
-    ("vision", "text"),
-    [
-        ({"model_type": "resnet", "hidden_sizes": [8, 16], "depths": [1, 1], "embedding_size": 8}, "albert"),
-        (
-            {"model_type": "swin", "image_size": 32, "embed_dim": 8, "depths": [1, 1], "num_heads": [1, 2]}
-            | {"window_size": 4},
-            "mpnet",
-        ),
-    ],
-)
-def test_any_towers_train_as_a_whole(make_mural, vision, text):
-    model, processor = make_mural(
-        vision_config=vision, text_config={"model_type": text, "max_position_embeddings": 66}
-    )
-    model.train()
-    for batch in (image_text_batch(processor), translation_batch(processor)):
-        model(**batch, return_loss=True).loss.backward()
-    assert [name for name, p in model.named_parameters() if p.grad is None] == []
-
-
-# ---- transformers' ALIGN ----
-
 # What `config.json` of an ALIGN checkpoint of 2023 says of its text tower beside the tower's own settings.
 LEGACY = {
     "torchscript": False,
@@ -155,7 +84,7 @@ LEGACY = {
 
 
 @pytest.fixture
-def align(mural, settle) -> AlignModel:
+def align(mural) -> AlignModel:
     """A tiny ALIGN in eval mode, with batch-norm statistics of images."""
     model, processor = mural
     text, vision = model.config.text_config.to_dict(), model.config.vision_config.to_dict()
@@ -167,7 +96,7 @@ def align(mural, settle) -> AlignModel:
     )
     torch.manual_seed(1)
     align = AlignModel(config).eval()
-    settle(align.vision_model, image_text_batch(processor)["pixel_values"])
+    settle_batch_norm(align.vision_model, image_text_batch(processor)["pixel_values"])
     return align
 
 
@@ -195,18 +124,6 @@ def test_transformers_align_loads_and_gives_the_same(mural, align, tmp_path):
     again.save_pretrained(tmp_path / "mural")
     reloaded = AutoModel.from_pretrained(tmp_path / "mural")
     assert torch.equal(embeddings(reloaded, batch)["text_embeds"], embeddings(again, batch)["text_embeds"])
-
-
-def test_align_stays_as_it_is(mural, align):
-    before = align.config.to_dict()
-    model = MuralModel.from_native(align.train())
-    assert model.training and align.config.to_dict() == before
-    with torch.no_grad():
-        model.temperature.zero_()
-        model.vision_model.embeddings.convolution.weight.zero_()
-    assert align.temperature.item() == pytest.approx(0.3)
-    assert align.vision_model.embeddings.convolution.weight.any()
-    assert isinstance(align.text_model.pooler, nn.Module)
 
 
 def test_it_goes_on_training_with_the_label_smoothing_of_align(mural, align):

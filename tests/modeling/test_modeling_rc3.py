@@ -1,15 +1,10 @@
 """RC3's encoder-decoder: it is mBART where there is no image, packs its inputs, and a row depends on no other."""
 
-import copy
-from dataclasses import replace
-
 import pytest
 import torch
-from torch import nn
 from transformers import MBartConfig, MBartForConditionalGeneration, MBartModel
 
 from babelens import Rc3ForConditionalGeneration, Rc3ForVisualEntailment, Rc3Model
-from babelens.modeling.modeling_rc3_encoder import pack_left
 from babelens.utils.errors import InputError
 from tests.contracts import TINY_RC3, assert_equal, visio_textual_batch
 from tests.support.versions import checkpoint_activations
@@ -42,9 +37,6 @@ def cut(batch, rows):
     """Some rows, their texts padded to the longest of them."""
     longest = int(batch["attention_mask"][rows].sum(1).max())
     return {n: v[rows][:, :longest] if n in texts(batch) else v[rows] for n, v in batch.items()}
-
-
-# ---- mBART ----
 
 
 @pytest.fixture
@@ -97,32 +89,6 @@ def test_any_model_starts_from_any_mbart(mbart, tmp_path):
                 n for n in expected if n.endswith(("shared.weight", "embed_tokens.weight"))
             }:
                 assert torch.equal(found[name], expected[name]), name
-
-
-def test_tokens_that_mbart_has_already_are_not_added(mbart):
-    model = Rc3Model.from_mbart(mbart, cls_token_id=25, image_separator_token_id=26, **OVERRIDES)
-    assert torch.equal(model.shared.weight, mbart.model.shared.weight)
-    roomy = Rc3Model.from_mbart(mbart, vocab_size=31, **OVERRIDES).shared.weight
-    assert torch.equal(roomy[:27], mbart.model.shared.weight) and len(roomy) == 31
-
-
-def test_an_mbart_of_another_kind_is_refused(mbart):
-    with pytest.raises(ValueError, match="mask_token_id=250053 is not in a vocabulary of 29"):
-        Rc3Model.from_mbart(mbart)
-    mbart.config.tie_word_embeddings = False
-    with pytest.raises(ValueError, match="tie_word_embeddings"):
-        Rc3Model.from_mbart(mbart, **OVERRIDES)
-
-
-# ---- Packing ----
-
-
-def test_packing_moves_to_the_left_in_order():
-    embeds = torch.arange(10.0).reshape(2, 5, 1)
-    mask = torch.tensor([[0, 1, 0, 1, 1], [1, 0, 0, 0, 0]]).bool()
-    packed, kept = pack_left(embeds, mask)
-    assert packed[0, :, 0].tolist() == [1, 3, 4] and packed[1, 0, 0] == 5
-    assert kept.tolist() == [[True, True, True], [True, False, False]]
 
 
 @torch.no_grad()
@@ -183,9 +149,6 @@ def test_two_images_stand_one_after_the_other(make_rc3):
     assert not torch.allclose(model.encode(**first).pooler_output[0], output.pooler_output[0], atol=1e-3)
 
 
-# ---- What rows do not depend on ----
-
-
 @torch.no_grad()
 def test_a_row_does_not_depend_on_the_rest_of_its_batch(make_rc3):
     model, _ = make_rc3(Rc3ForConditionalGeneration, images_per_text=2)
@@ -213,16 +176,6 @@ def test_what_the_masks_hide_changes_nothing(model, batch):
     assert torch.equal(output.last_hidden_state[there], expected.last_hidden_state[there])
 
 
-@torch.no_grad()
-def test_rows_without_images_read_as_texts_alone(model, batch):
-    mixed, alone = model.encode(**batch), model.encode(**texts(batch))
-    torch.testing.assert_close(mixed.pooler_output[3], alone.pooler_output[3], rtol=0, atol=1e-5)
-    assert not torch.allclose(mixed.pooler_output[:3], alone.pooler_output[:3], atol=1e-3)
-
-
-# ---- Numbers and gradients ----
-
-
 def passed(model, batch, implementation="sdpa"):
     model.set_attn_implementation(implementation)
     return model(**batch, decoder_input_ids=TARGETS)
@@ -233,15 +186,6 @@ def test_attention_implementations_agree(model, batch):
     one, other = (passed(model, batch, name) for name in ("eager", "sdpa"))
     assert_equal({"x": one.last_hidden_state}, {"x": other.last_hidden_state}, rtol=0, atol=1e-5)
     torch.testing.assert_close(one.encoder_last_hidden_state[0], other.encoder_last_hidden_state[0])
-
-
-@torch.no_grad()
-def test_bfloat16_stays_close(model, batch):
-    exact = model.encode(**batch).pooler_output
-    rough = copy.deepcopy(model).to(torch.bfloat16).encode(**batch).pooler_output  # features come as they are
-    assert rough.dtype == torch.bfloat16
-    cosine = nn.functional.cosine_similarity(rough.float(), exact)
-    assert cosine.min() > 0.999
 
 
 def test_everything_that_is_read_gets_a_gradient(make_rc3, batch):
@@ -267,40 +211,6 @@ def test_gradient_checkpointing_changes_nothing(make_rc3, batch):
         assert len(calls) == (8 if checkpointed else 4)
         results.append({name: p.grad for name, p in model.named_parameters()})
     assert_equal(*results)
-
-
-@torch.no_grad()
-def test_states_and_attentions_come_when_asked(model, batch):
-    output = model.encode(**batch, output_hidden_states=True)
-    assert len(output.hidden_states) == 3 and torch.equal(output.hidden_states[-1], output.last_hidden_state)
-    both = model(**batch, decoder_input_ids=TARGETS, output_hidden_states=True)
-    assert len(both.encoder_hidden_states) == len(both.decoder_hidden_states) == 3
-    plain = model(**batch, decoder_input_ids=TARGETS, return_dict=False, use_cache=False)
-    assert torch.equal(plain[0], both.last_hidden_state)
-    again = model(encoder_outputs=replace(output), decoder_input_ids=TARGETS)
-    assert torch.equal(again.last_hidden_state, both.last_hidden_state)
-    assert torch.equal(model(**batch).pooler_output, output.pooler_output)  # nothing to decode
-
-
-# ---- What is refused ----
-
-
-def changed(batch, **changes):
-    return {name: value for name, value in (batch | changes).items() if value is not None}
-
-
-@pytest.mark.parametrize(
-    ("options", "changes", "error", "complaint"),
-    [
-        ({}, {"region_features": torch.zeros(4, 0, 6), "region_mask": None}, InputError, "of 0 regions"),
-        ({}, {"pixel_values": torch.zeros(4, 3, 12, 12)}, InputError, r"\[3, 12, 12\].*\[3, 8, 8\]"),
-        ({"max_position_embeddings": 12}, {}, ValueError, "14 tokens are more than max_position_embeddings=12"),
-    ],
-)
-def test_visual_inputs_that_the_model_cannot_read_are_refused(make_rc3, batch, options, changes, error, complaint):
-    model, _ = make_rc3(**options)
-    with pytest.raises(error, match=complaint):
-        model.encode(**changed(batch, **changes))
 
 
 def test_one_image_of_two_is_refused_by_its_row(make_rc3):

@@ -1,7 +1,6 @@
 """RC3's pre-training against each objective by itself, every pair encoded alone."""
 
 import json
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,37 +11,19 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from babelens.configuration.configuration_rc3 import Rc3Config
 from babelens.modeling.losses.interpolated import interpolated_contrastive_loss, relevance_regularization
 from babelens.modeling.modeling_rc3_pretraining import Rc3ForPreTraining
+from tests.contracts import TINY_RC3
 
 FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "losses_rc3.json").read_text())["rc3_mclm_itm"]
-SIZES = {
+SIZES = TINY_RC3 | {
     "vocab_size": 40,
-    "max_position_embeddings": 32,
-    "d_model": 16,
     "encoder_layers": 1,
-    "encoder_ffn_dim": 32,
-    "encoder_attention_heads": 2,
     "decoder_layers": 1,
-    "decoder_ffn_dim": 32,
-    "decoder_attention_heads": 2,
     "init_std": 0.2,
-    "region_size": 6,
     "max_regions": 3,
-    "image_size": 8,
-    "patch_size": 4,
-    "patch_width": 6,
-    "mask_token_id": 3,
-    "cls_token_id": 4,
-    "image_separator_token_id": 5,
     "languages": ["de", "en"],
     "language_token_ids": [6, 7],
 }
 PARTNER = [2, 0, 1]
-ABLATIONS = {
-    "none": {},
-    "only ITM": {"rxvtcl_weight": 0.0, "xtcl_weight": 0.0, "mclm_weight": 0.0},
-    "only MCLM": {"rxvtcl_weight": 0.0, "xtcl_weight": 0.0, "itm_weight": 0.0},
-    "only R-XVtCL": {"itm_weight": 0.0, "xtcl_weight": 0.0, "mclm_weight": 0.0},
-}
 
 
 def make_model(**changes) -> Rc3ForPreTraining:
@@ -98,9 +79,6 @@ def parallel_batch(**more) -> dict:
 
 def batches() -> dict:
     return {"strict": strict_batch(), "weak": weak_batch(), "parallel": parallel_batch()}
-
-
-# ---- Each objective by itself ----
 
 
 def encoded(model, batch, side: str, row: int, image: int | None = None):
@@ -239,9 +217,6 @@ def test_gradient_is_that_of_pairs_that_are_encoded_one_by_one():
         assert ours.any(), name
 
 
-# ---- Fixtures ----
-
-
 def test_fixture_of_mclm():
     """Both of its losses are means over words; the logits are those of the fixture."""
     model = make_model()
@@ -270,51 +245,6 @@ def test_a_batch_in_which_no_word_is_masked_has_no_loss_of_words():
     assert output.mlm_loss == 0 and output.loss.isfinite()
 
 
-# ---- What a step costs ----
-
-
-@pytest.mark.parametrize(("name", "expected"), [("none", (39, 14, 3)), ("only MCLM", (3, 0, 3))])
-def test_rows_of_a_step(name, expected):
-    """For three images with translations, three with other captions, and four pairs of texts."""
-    model, given, rows = make_model(**ABLATIONS[name]), batches(), Counter()
-
-    def count_encoder(module, args, inputs):
-        kind = "textual" if inputs["image_embeds"] is None else "visio_textual"
-        rows[kind] += len(inputs["input_ids"])
-
-    def count_decoder(module, args, inputs):
-        rows["decoder"] += len(inputs["input_ids"])
-
-    model.model.encoder.register_forward_pre_hook(count_encoder, with_kwargs=True)
-    model.model.decoder.register_forward_pre_hook(count_decoder, with_kwargs=True)
-    model(**given)
-    assert tuple(rows[kind] for kind in ("visio_textual", "textual", "decoder")) == expected
-
-
-@pytest.mark.parametrize(
-    ("name", "absent"),
-    [
-        ("only ITM", {"mlm_loss", "xtcl_loss", "rxvtcl_loss", "mclm_loss", "decoder_loss"}),
-        ("only R-XVtCL", {"itm_loss", "mclm_loss", "xtcl_loss"}),
-    ],
-)
-def test_ablations_leave_the_other_losses_as_they_are(name, absent):
-    whole, less = make_model()(**batches()), make_model(**ABLATIONS[name])(**batches())
-    assert absent <= whole.keys() - less.keys()
-    for part in less.keys() - {"loss", "rxvtcl_loss"}:
-        torch.testing.assert_close(less[part], whole[part])
-
-
-def test_a_data_set_may_be_missing_and_not_all():
-    model, given = make_model(rxvtcl_weight=0.0), batches()
-    assert model(parallel=given["parallel"]).keys() == {"loss", "xtcl_loss"}
-    with pytest.raises(ValueError, match="none of the given data sets"):
-        model(weak=given["weak"])
-
-
-# ---- Negatives ----
-
-
 def test_pairs_that_share_something_are_no_negatives():
     """The first and third translate one text; the second is about what the fourth is about."""
     model = make_model()
@@ -322,9 +252,6 @@ def test_pairs_that_share_something_are_no_negatives():
     set_averages(model, 0.3, 0.6)
     expected = translation_loss(model, batch, 0.3, alike=((0, 2), (1, 3)))
     assert model(parallel=batch).xtcl_loss.item() == pytest.approx(expected.item())
-
-
-# ---- p_avg ----
 
 
 def test_averages_are_those_of_previous_steps_of_training():
@@ -342,17 +269,6 @@ def test_averages_are_those_of_previous_steps_of_training():
     assert model.textual_probability.steps == model.visio_textual_probability.steps == 2
 
 
-def test_accumulated_batches_make_one_step():
-    model, given = make_model(dropout=0.0).train(), batches()
-    first = model(**given, ends_step=False)
-    second = model(**given)
-    assert first.loss == second.loss
-    assert model.textual_probability.steps == model.visio_textual_probability.steps == 1
-    alone = make_model(dropout=0.0).train()
-    alone(**given)
-    torch.testing.assert_close(model.textual_probability.average, alone.textual_probability.average)
-
-
 def test_averages_are_saved_with_the_weights(tmp_path):
     model = make_model().float()
     set_averages(model, 0.25, 0.5)
@@ -363,15 +279,3 @@ def test_averages_are_saved_with_the_weights(tmp_path):
     assert not loaded.visio_textual_probability.pending.any()
     assert loaded.state_dict().keys() == model.state_dict().keys()
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in loaded.state_dict().items())
-
-
-# ---- As every model here ----
-
-
-def test_bfloat16_stays_close():
-    model, given = make_model().float(), batches()
-    expected = model(**given).loss
-    with torch.autocast("cpu", torch.bfloat16):
-        found = model(**given).loss
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, expected, rtol=0.02, atol=0)

@@ -12,7 +12,6 @@ from babelens.inference.embedder import Embedder
 from babelens.inference.onnx.export import export_onnx
 from babelens.modeling.modeling_dual_encoder import normalize
 from babelens.modeling.modeling_ridge import hashed_ngrams, ngram_weights
-from babelens.processing.glossary import Glossary
 from babelens.processing.processing_ridge import as_characters
 from babelens.utils.errors import InputError, LanguageTagError, ModelFolderError
 from babelens.utils.identity import model_identity
@@ -47,12 +46,6 @@ class TestEncoder(ProcessorContract, PublishingContract):
     always_exact = ("maps.",)
     options = {"encoder": True, "glossaries": True}
     pipeline_languages = ["und"] * len(LANGUAGES)  # told no language, they are read by the shared map
-
-    def test_texts_that_are_cut_are_counted(self, model, processor, caplog):
-        """Also behind a prompt."""
-        processor.max_text_length, processor.text_prompt = 8, "query: "
-        Embedder(model, processor).encode_text(["ein Hund im Gras, ganz genau", "a"], language="de")
-        assert "1 of 2 texts are longer than the 8 tokens" in caplog.text
 
 
 class TestGlossaries(Contract):
@@ -123,25 +116,6 @@ class TestGlossaries(Contract):
             AutoProcessor.from_pretrained(tmp_path)
         file.write_text(f"{written}DE\t Katze\tcat \r\nde\tkatze\tcat\n", "utf-8")
         assert AutoProcessor.from_pretrained(tmp_path).glossaries["de"].entries["katze"] == "cat"
-
-    def test_a_file_that_is_somebody_elses_is_neither_read_nor_deleted(self, processor, tmp_path):
-        """By a processor without glossaries, whose settings say so."""
-        file = tmp_path / "glossary.tsv"
-        file.write_text("our own notes", "utf-8")
-        processor.glossaries.clear()
-        processor.save_pretrained(tmp_path)
-        assert not AutoProcessor.from_pretrained(tmp_path).glossaries
-        assert file.read_text("utf-8") == "our own notes"
-
-    def test_words_without_weight_are_named(self, model, processor, caplog):
-        """Somebody may have written them for a language that has no glossary."""
-        processor.glossaries["fr"] = Glossary({"chien": "dog"})
-        model.config.gloss_weights = [0.0, 1.0, *[0.0] * (len(LANGUAGES) - 2)]
-        embedder = Embedder(model, processor)
-        embedder.encode_text(["ein Hund", "un chat"], language=["de", "fr"])
-        assert "glossary.tsv" not in caplog.text
-        embedder.encode_text(["un chien"], language="fr")
-        assert "glossary.tsv has words of fr, which are not read" in caplog.text
 
     def test_a_folder_without_its_glossary_is_no_other_model(self, model, processor, tmp_path):
         """It refuses, and does not embed otherwise in silence."""

@@ -12,7 +12,7 @@ from babelens import (
     SmalrModel,
     load_preset,
 )
-from babelens.configuration.configuration_smalr import MASK_ID, PADDING_ID, SMALR_LANGUAGES, SPECIAL_IDS, UNKNOWN_ID
+from babelens.configuration.configuration_smalr import PADDING_ID, SMALR_LANGUAGES, SPECIAL_IDS, UNKNOWN_ID
 from babelens.modeling.losses.smalr import masked_reconstruction_loss, neighborhood_loss, sentence_grid
 from babelens.modeling.losses.triplet import (
     multimodal_triplet_loss,
@@ -20,9 +20,8 @@ from babelens.modeling.losses.triplet import (
     same_label,
     top_violation_triplet_loss,
 )
-from babelens.modeling.modeling_common import TrainingStep
 from babelens.modeling.modeling_dual_encoder import count_parameters
-from babelens.modeling.modeling_smalr_latent import HardAttention, HybridWordEmbedding, SmalrLatentModel, WordRows
+from babelens.modeling.modeling_smalr_latent import HardAttention, SmalrLatentModel
 from tests.contracts import (
     BATCH,
     LANGUAGES,
@@ -73,45 +72,6 @@ def test_each_language_is_read_by_an_encoder_of_its_own(make_smalr):
     assert torch.equal(moved, inputs["language_ids"] == 0)
 
 
-# ---- Words ----
-
-
-def test_frequent_words_have_rows_and_the_others_share():
-    words = WordRows(SmalrConfig(**TINY))
-    ids = torch.tensor([[PADDING_ID, MASK_ID, 3, 6, 7, 8], [PADDING_ID, MASK_ID, 3, 6, 7, 7]])
-    rows = words(ids, torch.tensor([0, 1]))
-    first_latent = SPECIAL_IDS + 8
-    assert rows[0].tolist() == [0, 1, 3, 6, first_latent, first_latent]
-    assert rows[1].tolist() == [0, 1, 7, 10, first_latent, first_latent]
-
-
-def test_words_that_share_have_the_row_of_others():
-    own = TINY | {"specific_words": None, "latent_tokens": 0, "dictionary_words": [0, 2]}
-    words = WordRows(SmalrConfig(**own))
-    german = torch.tensor([[3, 5, 6, 7]]), torch.tensor([1])
-    assert words(*german).tolist() == [[9, 11, UNKNOWN_ID, UNKNOWN_ID]]
-    words.share(words.words(*german)[0, 2:], torch.tensor([4, 8]))
-    assert words(*german).tolist() == [[9, 11, 4, 8]]
-
-
-def test_the_embedding_is_the_table_of_all_rows():
-    torch.manual_seed(0)
-    config = SmalrConfig(**TINY)
-    embedding = SmalrModel(config).word_embedding
-    table = embedding.table()
-    assert table.shape == (3 + 8 + 5, 8)
-    assert not table[PADDING_ID].any()
-    german = embedding.projections[1](embedding.specific[4:])
-    torch.testing.assert_close(table[7:11], german)
-    assert torch.equal(table[11:], embedding.latent)
-    rows = torch.tensor([[15, 0, 7], [7, 3, 2]])
-    torch.testing.assert_close(embedding(rows), table[rows])
-    assert isinstance(embedding, HybridWordEmbedding)
-
-
-# ---- The latent vocabulary ----
-
-
 def test_hard_attention_takes_the_best_token():
     torch.manual_seed(0)
     attention = HardAttention(SmalrConfig(**TINY)).eval()
@@ -131,15 +91,6 @@ def test_hard_attention_takes_the_best_token():
     torch.testing.assert_close(attention.score.bias.grad, expected.sum(0))
     torch.testing.assert_close(attention.score.weight.grad, expected.T @ vectors)
     torch.testing.assert_close(attention.latent.grad, chosen.float().T @ weight)
-
-
-def test_exploration_takes_one_of_the_best_now_and_then():
-    torch.manual_seed(0)
-    attention = HardAttention(SmalrConfig(**TINY | {"exploration_probability": 0.5, "exploration_tokens": 2}))
-    scores = torch.tensor([[5.0, 4.0, 0.0, 0.0, 0.0]]).expand(4000, -1)
-    shares = attention._choose(scores).bincount(minlength=5) / 4000
-    torch.testing.assert_close(shares, torch.tensor([0.75, 0.25, 0, 0, 0]), atol=0.03, rtol=0)
-    assert attention.eval()._choose(scores).unique().tolist() == [0]
 
 
 def latent_model() -> SmalrLatentModel:
@@ -188,9 +139,6 @@ def test_sentences_of_an_image_are_pulled_together():
     assert latent.contrastive_objective(output, positives=torch.tensor([[0, 0, 1, 1]])).isfinite()
 
 
-# ---- The objective ----
-
-
 def training_batch():
     torch.manual_seed(2)
     images, labels = torch.randn(3, 7), torch.tensor([5, 6, 7])
@@ -221,15 +169,6 @@ def test_without_other_terms_it_is_the_mean_over_languages():
     torch.testing.assert_close(loss, torch.stack(expected).mean())
 
 
-def test_every_term_reaches_its_parameters():
-    torch.manual_seed(0)
-    model = SmalrModel(SmalrConfig(**TINY)).train()
-    output = model(**training_batch())
-    model.contrastive_objective(output, step=TrainingStep(1, 2)).backward()
-    assert [name for name, p in model.named_parameters() if p.grad is None] == []
-    assert model.alignment.fill_text.weight.grad.any() and model.alignment.classifier.weight.grad.any()
-
-
 def test_masked_sentences_use_all_pairs_of_languages():
     torch.manual_seed(0)
     model = SmalrModel(SmalrConfig(**TINY)).train()
@@ -249,17 +188,6 @@ def test_masked_sentences_use_all_pairs_of_languages():
     torch.testing.assert_close(found, expected)
 
 
-def test_masked_words_are_left_out_of_the_mean_and_read_as_mask():
-    torch.manual_seed(0)
-    model = SmalrModel(SmalrConfig(**TINY | {"mask_probability": 0.999999})).train()
-    ids = torch.tensor([[3, 4]])
-    output = model(input_ids=ids, language_ids=torch.tensor([0]))
-    assert not output.masked_sentence_embeds.any()  # an empty sentence after masking
-    masked = model(input_ids=torch.full_like(ids, MASK_ID), language_ids=torch.tensor([0]))
-    torch.testing.assert_close(output.masked_text_embeds, masked.text_embeds)
-    assert model.eval()(input_ids=ids, language_ids=torch.tensor([0])).masked_text_embeds is None
-
-
 def test_neighbors_without_a_shared_encoder():
     """PAR-EmbN constrains sentences across languages; its languages have no words in common."""
     torch.manual_seed(0)
@@ -273,18 +201,6 @@ def test_neighbors_without_a_shared_encoder():
     texts = neighborhood_loss(output.text_embeds, inputs["text_labels"], inputs["language_ids"])
     assert texts > 0
     torch.testing.assert_close(found - without, 5e-2 * texts, rtol=1e-4, atol=1e-6)
-
-
-def test_languages_with_an_encoder_of_their_own_are_trained_in_bfloat16():
-    torch.manual_seed(0)
-    own = {"language_branches": True, "specific_words": None, "latent_tokens": 0, "adversarial_weight": 0}
-    model = SmalrModel(SmalrConfig(**TINY | own | {"mask_weight": 0})).train()
-    expected = model.eval()(**training_batch()).text_embeds
-    with torch.autocast("cpu", torch.bfloat16):
-        output = model.train()(**training_batch())
-        model.contrastive_objective(output).backward()
-    torch.testing.assert_close(output.text_embeds.float(), expected, rtol=0, atol=0.05)
-    assert all(p.grad.any() for name, p in model.named_parameters() if "text_model" in name and "weight" in name)
 
 
 MULE = {"specific_words": None, "latent_tokens": 0, "mask_weight": 0}
@@ -337,9 +253,6 @@ def test_word_vectors_are_drawn_to_the_initial_ones(tmp_path):
     assert torch.equal(model.compress().eval()(**inputs).text_embeds, model.eval()(**inputs).text_embeds)
 
 
-# ---- For use ----
-
-
 def test_the_compressed_model_embeds_the_same(make_smalr, tmp_path):
     model, processor = make_smalr()
     small = model.compress()
@@ -357,8 +270,6 @@ def test_the_compressed_model_embeds_the_same(make_smalr, tmp_path):
     assert set(small.parameter_parts()) == {"image", "transformer", "backbone", "embeddings"}
 
 
-# ---- Texts without a known word, or without an unmasked one ----
-
 LABELS = torch.tensor([0, 0, 1, 1])
 LANGUAGE_IDS = torch.tensor([0, 1, 0, 1])
 
@@ -372,18 +283,6 @@ def test_words_that_no_language_has_seen_are_one_word(make_smalr):
         np.testing.assert_allclose(np.linalg.norm(never, axis=1), 1, rtol=1e-6)
         one, two = embedder.encode_text(["a xyzzy car", "a car"], language="en")
         assert np.abs(one - two).max() > 1e-3  # it is read, and not left out
-
-
-def test_the_latent_vocabulary_beside_unknown_words():
-    torch.manual_seed(0)
-    model = SmalrLatentModel(SmalrConfig(**TINY)).train()
-    model.vectors[SPECIAL_IDS:].normal_()
-    ids = torch.tensor([[3, 4], [UNKNOWN_ID, UNKNOWN_ID], [5, UNKNOWN_ID], [6, PADDING_ID]])
-    output = model(ids, (ids != PADDING_ID).long(), LANGUAGE_IDS)
-    assert not output.text_embeds[1].any() and output.text_embeds[[0, 2, 3]].any(1).all()
-    model.contrastive_objective(output, positives=LABELS).backward()
-    assert model.attention.latent.grad.any()
-    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
 def test_sentences_that_masking_leaves_empty_are_learned_with():
@@ -405,8 +304,6 @@ def test_sentences_that_masking_leaves_empty_are_learned_with():
     assert output.loss.isfinite() and all(gradient.isfinite().all() for gradient in gradients)
     assert model.alignment.fill_sentence.weight.grad.isfinite().all()
 
-
-# ---- Its size ----
 
 # The paper (section 5) gives the words of English alone, 25,126. Those of ten languages together follow from another
 # of its numbers: words make up 93 % of MULE. 15,000 latent tokens are taken to be in use after the first stage.

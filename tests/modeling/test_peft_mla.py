@@ -1,18 +1,12 @@
 """MLA adapters in PEFT: what they compute and train; languages switched, mixed in a batch, and not forgotten."""
 
-import pickle
-
 import pytest
 import torch
-from peft import PeftModel, PeftType, get_peft_model
-from peft.utils import register_peft_method
-from torch import nn
+from peft import PeftModel
 
-from babelens.modeling.peft_mla import MlaAdapterConfig, MlaAdapterModel, MlaBlock
-from babelens.utils.errors import LanguageTagError, ModelKindError
-from tests.support.tiny_adapters import LENGTH, SEP, VOCABULARY, make_clip
+from babelens.modeling.peft_mla import MlaAdapterConfig
+from tests.support.tiny_adapters import LENGTH, SEP, VOCABULARY, make_clip, with_adapters
 from tests.support.tiny_dual_encoders import KINDS
-from tests.support.versions import checkpoint_activations, needs_adapters_of_transformers
 
 IDS = torch.tensor([[2, 5, 6, 9, SEP, 0, 0, 0], [2, 7, SEP, 0, 0, 0, 0, 0], [2, 9, 8, 8, 4, 1, 5, SEP]])
 IDS_OF_XLM_ROBERTA = {
@@ -59,16 +53,6 @@ def test_every_kind_of_adapter_is_trained_saved_and_loaded(kind, tmp_path):
         assert torch.equal(loaded.get_text_features(**rows).pooler_output, german)
 
 
-def with_adapters(base: nn.Module, *languages: str, **options):
-    """`base` with an adapter for each language, by its name; the first is active."""
-    torch.manual_seed(1)
-    configs = [MlaAdapterConfig(language=language, **VOCABULARY | options) for language in languages]
-    model = get_peft_model(base, configs[0], adapter_name=languages[0])
-    for config in configs[1:]:
-        model.add_adapter(config.language, config)
-    return model.eval()
-
-
 def texts(model, ids: torch.Tensor = IDS) -> torch.Tensor:
     with torch.no_grad():
         return model.get_text_features(input_ids=ids).pooler_output
@@ -108,9 +92,6 @@ def trainable(model) -> set[str]:
     }
 
 
-# ---- What is computed ----
-
-
 @pytest.mark.parametrize(("acquirer", "eos"), [("mlp", 49), ("linear", 2)])  # with 2, CLIP pools at the greatest id
 def test_text_features_are_those_of_the_method(acquirer, eos):
     """Written out: projected table + CLIP's positions, each whole block then its acquirer, pooled at [SEP]."""
@@ -130,9 +111,6 @@ def test_text_features_are_those_of_the_method(acquirer, eos):
         pooled = tower.final_layer_norm(states)[range(4), [4, 2, 7, 2]]
         expected = pooled @ model.get_base_model().text_projection.weight.T
     torch.testing.assert_close(texts(model, ids), expected, rtol=1e-5, atol=1e-5)
-
-
-# ---- Adapters: active, disabled, deleted, mixed ----
 
 
 def test_adapters_are_switched_disabled_and_deleted():
@@ -177,45 +155,6 @@ def test_a_mixed_batch_trains_the_adapters_that_it_names():
     assert {name for name, parameter in model.named_parameters() if parameter.requires_grad} == moved
 
 
-@needs_adapters_of_transformers
-def test_transformers_own_calls():
-    model = make_clip()
-    plain = texts(model)
-    torch.manual_seed(1)
-    model.add_adapter(MlaAdapterConfig(language="de", **VOCABULARY), adapter_name="german")
-    german = texts(model)
-    with pytest.warns(UserWarning, match="Already found a `peft_config`"):
-        model.add_adapter(MlaAdapterConfig(language="fr", **VOCABULARY), adapter_name="french")
-    french = texts(model)
-    assert not torch.equal(german, plain) and not torch.equal(german, french)
-    model.set_adapter("german")
-    assert torch.equal(texts(model), german)
-    model.disable_adapters()
-    assert torch.equal(texts(model), plain)
-    model.enable_adapters()
-    assert torch.equal(texts(model), german)
-    model.delete_adapter("french")
-    assert model.active_adapters() == ["german"]
-
-
-# ---- Training ----
-
-
-@pytest.mark.parametrize("train_embedding", [True, False])
-def test_only_the_active_adapter_is_trained(train_embedding):
-    model = with_adapters(make_clip(), "de", "fr", train_embedding=train_embedding)
-    shared = {"shared_embedding"} if train_embedding else set()
-    assert trainable(model) == {"de"} | shared
-    model.set_adapter("fr")
-    assert trainable(model) == {"fr"} | shared
-    with model.disable_adapter():
-        assert trainable(model) == set()
-    assert trainable(model) == {"fr"} | shared
-    mixed_texts(model, ["fr"] * 3, IDS).sum().backward()
-    with_gradient = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
-    assert with_gradient == {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-
-
 def test_nothing_is_forgotten(make):
     """English, images and the first language are to the bit what they were, after another was acquired."""
     plain, model = make(), with_adapters(make(), "de")
@@ -236,70 +175,3 @@ def test_nothing_is_forgotten(make):
         assert torch.equal(texts(model, ENGLISH), texts(plain, ENGLISH))
     weights = model.unload().state_dict()
     assert all(torch.equal(weights[name], value) for name, value in plain.state_dict().items())
-
-
-def test_gradient_checkpointing_equals_plain():
-    gradients = []
-    for checkpointing in (False, True):
-        base = make_clip()
-        if checkpointing:
-            checkpoint_activations(base, {"use_reentrant": False})
-        model = with_adapters(base, "de", "fr")
-        model.set_requires_grad(["de", "fr"])
-        model.train()
-        calls = count_checkpointed_calls(model)
-        mixed_texts(model, ["fr", "de", "__base__"], torch.cat([IDS[:2], ENGLISH[2:]])).square().sum().backward()
-        assert len(calls) == (4 if checkpointing else 2)  # two blocks, run again for the gradient
-        gradients.append({name: p.grad for name, p in model.named_parameters() if p.requires_grad})
-    plain, checkpointed = gradients
-    for name, gradient in plain.items():
-        torch.testing.assert_close(checkpointed[name], gradient, msg=name)
-
-
-def count_checkpointed_calls(model) -> list[None]:
-    calls: list[None] = []
-    for block in model.modules():
-        if isinstance(block, MlaBlock):
-            inner = next(module for module in block.base_layer.modules() if isinstance(module, nn.Linear))
-            inner.register_forward_hook(lambda *_: calls.append(None))
-    return calls
-
-
-# ---- Around the model ----
-
-
-def test_merging_is_refused_and_unloading_works():
-    model, plain = with_adapters(make_clip(), "de"), make_clip()
-    for merge in (model.merge_and_unload, model.merge_adapter):
-        with pytest.raises(ValueError, match="cannot be merged"):
-            merge()
-    unloaded = model.unload()
-    assert torch.equal(texts(unloaded, ENGLISH), texts(plain, ENGLISH))
-    assert [name for name, _ in unloaded.named_modules()] == [name for name, _ in plain.named_modules()]
-    assert not any(module._forward_pre_hooks for module in unloaded.modules())
-    assert not hasattr(unloaded, "peft_config")
-
-
-def test_configurations_are_checked():
-    assert MlaAdapterConfig(language="DE_de").language == "de-DE"
-    for wrong, message in [
-        ({}, "name it, as in"),
-        ({"language": "de", "acquirer": "conv"}, "'mlp' or 'linear'"),
-        ({"language": "de", "vocab_size": 100}, "sep_token_id=102 is not in a vocabulary of 100"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            MlaAdapterConfig(**wrong)
-    with pytest.raises(LanguageTagError, match="klingonese"):
-        MlaAdapterConfig(language="klingonese")
-
-
-def test_unknown_models_are_refused():
-    base = make_clip().text_model
-    with pytest.raises(ModelKindError, match="it supports clip, "):
-        get_peft_model(base, MlaAdapterConfig(language="de"))
-
-
-def test_the_method_is_registered_once():
-    assert PeftType("MLA") is PeftType.MLA and pickle.loads(pickle.dumps(PeftType.MLA)) is PeftType.MLA
-    with pytest.raises(KeyError, match="already PEFT method called 'mla'"):
-        register_peft_method(name="mla", config_cls=MlaAdapterConfig, model_cls=MlaAdapterModel)

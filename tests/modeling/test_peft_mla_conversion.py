@@ -86,16 +86,6 @@ def test_languages_travel_as_adapters(mla, texts, tmp_path):
     assert torch.equal(text_features(copy.eval(), texts), text_features(model, texts))
 
 
-def test_peft_loads_what_the_assembled_model_saved(mla, texts, tmp_path):
-    model, _ = mla
-    save_adapter(model, "fr", tmp_path)
-    french = PeftModel.from_pretrained(model.unload(), tmp_path).eval()
-    row = LANGUAGES.index("fr")
-    alone = {name: value[row : row + 1] for name, value in texts.items()}
-    ids = {name: value for name, value in alone.items() if name != "language_ids"}
-    assert torch.equal(text_features(french, ids), text_features(model, alone))
-
-
 def test_an_adapter_of_another_model_changes_nothing(mla, make_mla, tmp_path):
     model, _ = mla
     save_adapter(model, "fr", tmp_path / "fr")

@@ -10,12 +10,10 @@ import torch
 from peft import PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from torch import nn
-from transformers import AutoModel, CLIPModel, CLIPTextConfig
 
 from babelens.modeling.peft_mla import MlaAdapterConfig, load_embedding, save_embedding
 from babelens.utils.errors import InputError, ModelFolderError
 from tests.support.tiny_adapters import SEP, VOCABULARY, make_clip
-from tests.support.versions import needs_adapters_of_transformers
 
 # Of peft, when transformers adds a second adapter.
 pytestmark = pytest.mark.filterwarnings("ignore:Already found a `peft_config`:UserWarning")
@@ -57,9 +55,6 @@ def shared(tmp_path) -> tuple[dict[str, Path], dict[str, torch.Tensor]]:
     return {name: tmp_path / name for name in ("de", "fr", "embedding")}, features
 
 
-# ---- Round trips ----
-
-
 def test_peft_loads_what_it_saved(german):
     folder, expected = german
     for trainable in (True, False):
@@ -78,20 +73,6 @@ def test_transformers_loads_what_peft_saved(german):
     assert not any(parameter.requires_grad for name, parameter in model.named_parameters() if "mla_" in name)
 
 
-def test_auto_model_loads_base_and_adapter(german, tmp_path):
-    folder, expected = german
-    make_clip().save_pretrained(tmp_path / "base")
-    settings = json.loads((folder / "adapter_config.json").read_text())
-    settings["base_model_name_or_path"] = str(tmp_path / "base")
-    (folder / "adapter_config.json").write_text(json.dumps(settings))
-    model = AutoModel.from_pretrained(folder)
-    assert isinstance(model, CLIPModel)
-    assert torch.equal(texts(model), expected)
-
-
-# ---- The embedding apart ----
-
-
 def test_adapters_that_share_an_embedding_hold_acquirers_alone(shared):
     folders, features = shared
     for name in ("de", "fr"):
@@ -99,17 +80,6 @@ def test_adapters_that_share_an_embedding_hold_acquirers_alone(shared):
     model = PeftModel.from_pretrained(make_clip(), folders["de"], adapter_name="de")
     report = model.load_adapter(folders["fr"], adapter_name="fr")
     assert not (report.missing_keys or report.unexpected_keys)
-    for name in ("fr", "de"):
-        model.set_adapter(name)
-        assert torch.equal(texts(model), features[name])
-
-
-@needs_adapters_of_transformers
-def test_transformers_loads_adapters_that_share_an_embedding(shared):
-    folders, features = shared
-    model = make_clip()
-    for name in ("de", "fr"):
-        model.load_adapter(folders[name], adapter_name=name)
     for name in ("fr", "de"):
         model.set_adapter(name)
         assert torch.equal(texts(model), features[name])
@@ -129,63 +99,6 @@ def test_the_embedding_may_lie_on_the_hub(shared, tmp_path, monkeypatch):
     assert torch.equal(texts(PeftModel.from_pretrained(make_clip(), folders["de"])), features["de"])
     with pytest.raises(ModelFolderError, match="someone/else has no readable"):
         get_peft_model(make_clip(), language("de", embedding="someone/else"))
-
-
-def test_a_language_for_vit_b_32_takes_13_megabytes(tmp_path):
-    """The text tower of CLIP ViT-B/32: 12 blocks, 512 wide."""
-    text = {"hidden_size": 512, "num_hidden_layers": 12, "num_attention_heads": 8, "intermediate_size": 8}
-    assert text["hidden_size"] == CLIPTextConfig().hidden_size and text["num_hidden_layers"] == 12
-    model = get_peft_model(make_clip(**text), language("de", acquirer_size=256))
-    save_embedding(model, tmp_path / "embedding")
-    model.peft_config["default"].embedding = str(tmp_path / "embedding")
-    model.save_pretrained(tmp_path / "de")
-    weights = load_file(tmp_path / "de" / WEIGHTS)
-    assert sum(weight.numel() for weight in weights.values()) == 12 * (2 * 512 * 256 + 512 + 256)  # 3.15 M
-    assert (tmp_path / "de" / WEIGHTS).stat().st_size <= 13e6
-
-
-# ---- What is refused ----
-
-
-def assert_untouched(model: nn.Module, names: list[str], features: torch.Tensor) -> None:
-    assert list(model.peft_config) == names
-    assert torch.equal(texts(model), features)
-    assert not any("fr" in name.split(".") for name, _ in model.named_modules())
-
-
-def test_an_adapter_for_another_model_is_refused(german):
-    text = {"num_hidden_layers": 3}
-    base = make_clip(**text)
-    plain = texts(base)
-    with pytest.raises(InputError, match=r"made for another model: .* are \(2, 16"):
-        PeftModel.from_pretrained(base, german[0])
-    assert torch.equal(texts(base), plain)
-    assert [name for name, _ in base.named_modules()] == [name for name, _ in make_clip(**text).named_modules()]
-
-
-def test_a_language_that_is_there_is_refused(german):
-    model = PeftModel.from_pretrained(make_clip(), german[0], adapter_name="de")
-    with pytest.raises(InputError, match="has acquired 'de' already"):
-        model.load_adapter(german[0], adapter_name="fr")
-    assert_untouched(model, ["de"], german[1])
-
-
-def test_a_truncated_adapter_is_refused(german, shared):
-    folders, features = shared
-    truncated = folders["fr"] / WEIGHTS
-    truncated.write_bytes(truncated.read_bytes()[:-100])
-    model = PeftModel.from_pretrained(make_clip(), folders["de"], adapter_name="de")
-    with pytest.raises(ModelFolderError, match=f"{truncated} is truncated or damaged"):
-        model.load_adapter(folders["fr"], adapter_name="fr")
-    assert_untouched(model, ["de"], features["de"])
-
-
-def test_an_incomplete_adapter_is_refused(german):
-    weights = load_file(german[0] / WEIGHTS)
-    for part, message in (("layers.1", "lacks .* acquirers for 2 blocks"), ("shared", "no shared embed")):
-        save_file({name: weight for name, weight in weights.items() if part not in name}, german[0] / WEIGHTS)
-        with pytest.raises(ModelFolderError, match=message):
-            PeftModel.from_pretrained(make_clip(), german[0])
 
 
 def test_damaged_embeddings_are_refused(shared):

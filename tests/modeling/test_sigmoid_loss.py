@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from babelens import EtclModel, MlaModel, MuralModel
+from babelens import MlaModel
 from babelens.modeling.losses import sigmoid_loss, symmetric_contrastive_loss
 from babelens.utils.errors import ModelKindError
 from tests.support.loss_pairs import GROUPINGS, ONE_WAY, TILES, embeddings, is_further_positive, peak_memory
@@ -43,25 +43,12 @@ def test_it_is_the_loss_of_transformers():
     torch.testing.assert_close(found, output.loss)
 
 
-def test_half_precision_and_autocast_are_compared_in_float32():
-    x, y = embeddings(dtype=torch.bfloat16)
-    expected = sigmoid_loss(x.detach().float(), y.detach().float(), 0.05, -8.0)
-    with torch.autocast("cpu", torch.bfloat16):
-        found = sigmoid_loss(x, y, 0.05, -8.0)
-        found.backward()
-    assert found.dtype == torch.float32 and torch.equal(found, expected)
-    assert x.grad.dtype == torch.bfloat16 and x.grad.isfinite().all()
-
-
 def test_memory_grows_with_the_batch_not_with_its_square():
     def tiled(x, y, temperature, **options):
         return [sigmoid_loss(x, y, temperature, -10.0, **options)]
 
     small, large = (peak_memory(tiled, count, tile_size=64) for count in (512, 1024))
     assert large < 2 * small
-
-
-# ---- Models ----
 
 
 @pytest.mark.parametrize("make", ["make_mural", "make_etcl"])
@@ -79,18 +66,6 @@ def test_a_model_of_two_towers_learns_the_bias(request, make, tmp_path):
         model.similarity.bias.fill_(-3.5)
     model.save_pretrained(tmp_path)
     assert type(model).from_pretrained(tmp_path).logit_bias.item() == -3.5
-
-
-def test_a_softmax_model_goes_on_with_the_sigmoid_and_back(make_mural):
-    mural, _ = make_mural()
-    assert mural.logit_bias == 0.0 and "similarity.bias" not in mural.state_dict()
-    for made in (MuralModel.from_native, EtclModel.from_native):
-        other = made(mural, image_text_loss="sigmoid")
-        assert other.logit_bias.item() == -10
-    assert MuralModel.from_native(MuralModel.from_native(mural, image_text_loss="sigmoid"), image_text_loss="softmax")
-    assert EtclModel.from_native(MuralModel.from_native(mural, image_text_loss="sigmoid")).logit_bias.item() == -10
-    with pytest.raises(ValueError, match="is for the softmax"):
-        MuralModel.from_native(mural, image_text_loss="sigmoid", label_smoothing=0.1)
 
 
 def test_etcl_compares_translations_by_the_softmax(make_etcl):

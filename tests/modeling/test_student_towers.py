@@ -1,24 +1,18 @@
 """Students of any kind beside teachers of any kind: towers, pooling, prompts, and who reads native texts."""
 
-import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoProcessor
 
 from babelens import (
     Embedder,
-    MlaStudentConfig,
     MlaStudentModel,
     MlaTrainer,
     MlaTrainingArguments,
 )
 from babelens.modeling.acquirer import plain_state_dict
-from babelens.utils.errors import (
-    ModelKindError,
-)
 from tests.contracts import drawn_images
 from tests.support.mla_training import SETTINGS
 from tests.support.tiny_native import (
-    saved,
     student_processor,
     tiny_bert,
     tiny_clip,
@@ -49,9 +43,6 @@ def token_ids():
     return {"input_ids": ids, "attention_mask": mask}
 
 
-# ---- Kinds of text encoders ----
-
-
 def test_any_text_encoder_is_a_student(tmp_path):
     """From its folder, with acquirers behind each of its blocks, saved and loaded."""
     encoder = tiny_text_encoder("modernbert")
@@ -80,18 +71,6 @@ def test_an_encoder_decoder_brings_its_encoder(tmp_path):
         assert torch.equal(beside_clip(source, text_pooling="mean").text_model.shared.weight, shared)
 
 
-def test_what_is_no_text_encoder_is_refused(tmp_path):
-    config, native = AutoConfig.for_model("gpt2"), tiny_clip()[0].config
-    with pytest.raises(ModelKindError, match="'gpt2'"):
-        MlaStudentModel(MlaStudentConfig(text_config=config, base_config=native))
-    config.save_pretrained(tmp_path)
-    with pytest.raises(ModelKindError, match="'gpt2'"):
-        beside_clip(tmp_path)
-
-
-# ---- Prompts ----
-
-
 def test_the_prompt_stands_before_the_students_texts_alone(tmp_path):
     bert, tokenizer = tiny_bert()
     native = tiny_clip()
@@ -108,9 +87,6 @@ def test_the_prompt_stands_before_the_students_texts_alone(tmp_path):
     processor.save_pretrained(tmp_path)
     again = AutoProcessor.from_pretrained(tmp_path)
     assert again.text_prompt == "dot " and again(text=OTHERS)["input_ids"] == without["input_ids"]
-
-
-# ---- Who reads native texts ----
 
 
 def test_native_texts_keep_their_embeddings_to_the_bit():
@@ -142,9 +118,6 @@ def test_a_batch_of_both_is_as_each_alone():
         torch.testing.assert_close(features[::2], student.pooler_output)
 
 
-# ---- Teachers ----
-
-
 def test_a_teacher_computes_before_training_and_never_in_a_step(tmp_path):
     """Teacher and student have tokenizers, widths and kinds of their own."""
     encoder, tokenizer = tiny_text_encoder("mt5"), tiny_bert()[1]
@@ -169,31 +142,3 @@ def test_a_teacher_computes_before_training_and_never_in_a_step(tmp_path):
     assert losses[-1] < losses[0]
     changed = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
     assert changed and not any(name.startswith("native_model") for name in changed)
-
-
-def test_a_student_of_other_kinds_loads_without_the_package(run_without_babelens, tmp_path):
-    tokenizer = tiny_bert()[1]
-    model, processor = student_of(
-        tiny_dual_encoder(), tiny_text_encoder("mt5"), tokenizer, text_pooling="mean", native_texts="native"
-    )
-    saved((model.eval(), processor), tmp_path / "student")
-    run_without_babelens(_WITHOUT_PACKAGE, tmp_path / "student", tmp_path / "features.pt")
-    loaded = AutoModel.from_pretrained(tmp_path / "student")
-    inputs = AutoProcessor.from_pretrained(tmp_path / "student")(
-        text=["ein Punkt", "a dot"], language=["de", "en"], return_tensors="pt"
-    )
-    with torch.no_grad():
-        assert torch.equal(torch.load(tmp_path / "features.pt"), loaded(**inputs).text_features)
-
-
-_WITHOUT_PACKAGE = """
-import sys
-import torch
-from transformers import AutoModel, AutoProcessor
-
-model = AutoModel.from_pretrained(sys.argv[1], trust_remote_code=True).eval()
-processor = AutoProcessor.from_pretrained(sys.argv[1], trust_remote_code=True)
-inputs = processor(text=["ein Punkt", "a dot"], language=["de", "en"], return_tensors="pt")
-with torch.no_grad():
-    torch.save(model(**inputs).text_features, sys.argv[2])
-"""

@@ -8,24 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from peft import get_peft_model
 from torch import nn
-from transformers import CLIPConfig, CLIPModel
 
-from babelens.modeling.acquirer import RowsByLanguage, languages_of_rows
 from babelens.modeling.encoding import evaluation_mode
-from babelens.modeling.peft_mla import MlaAdapterConfig
+from tests.support.tiny_adapters import make_clip, with_adapters
 from tests.support.versions import checkpoint_activations
 
 THREADS, CALLS = 8, 12
-TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-TEXT = TINY | {
-    "vocab_size": 50,
-    "max_position_embeddings": 8,
-    "bos_token_id": 48,
-    "eos_token_id": 49,
-    "pad_token_id": 0,
-}
 IDS = torch.tensor([[2, 5, 6, 9, 3, 0, 0, 0], [2, 7, 3, 0, 0, 0, 0, 0], [2, 9, 8, 8, 4, 1, 5, 3]])
 ENGLISH = torch.tensor([[48, 5, 6, 9, 49, 0, 0, 0], [48, 7, 49, 0, 0, 0, 0, 0]])
 LANGUAGES = ["de", "fr", "cs"]
@@ -58,18 +47,6 @@ def equal(a: Any, b: Any) -> bool:
     return torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
 
 
-def adapted_clip() -> nn.Module:
-    torch.manual_seed(0)
-    vision = TINY | {"image_size": 8, "patch_size": 4}
-    model = CLIPModel(CLIPConfig(text_config=TEXT, vision_config=vision, projection_dim=8, initializer_factor=10.0))
-    shape = {"vocab_size": 30, "embedding_size": 6, "sep_token_id": 3, "acquirer_size": 4}
-    first, *others = LANGUAGES
-    adapted = get_peft_model(model, MlaAdapterConfig(language=first, **shape), adapter_name=first)
-    for name in others:
-        adapted.add_adapter(name, MlaAdapterConfig(language=name, **shape))
-    return adapted.eval()
-
-
 @torch.no_grad()
 def test_threads_with_one_mla_model(make_mla):
     model, processor = make_mla()
@@ -84,42 +61,13 @@ def test_threads_with_one_mla_model(make_mla):
 
 @torch.no_grad()
 def test_threads_with_one_peft_model():
-    model = adapted_clip()
+    model = with_adapters(make_clip(), *LANGUAGES)
     names = [[a, "__base__", b] for a in [*LANGUAGES, "__base__"] for b in LANGUAGES[:2]]
     rows = [torch.stack([IDS[0] if a != "__base__" else ENGLISH[0], ENGLISH[1], IDS[1]]) for a, _, _ in names]
     images = torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     compare_threads(
         lambda number: model(input_ids=rows[number], pixel_values=images, adapter_names=names[number]).text_embeds
     )
-
-
-@torch.no_grad()
-def test_a_model_that_is_called_within_a_call_of_another_has_its_own_languages():
-    """And an inner call of the same model leaves the outer one's languages as they were."""
-    outer, inner = adapted_clip(), adapted_clip()
-    block = next(module for name, module in outer.named_modules() if name.endswith("layers.0"))
-    found = []
-
-    def call(model: nn.Module, name: str) -> torch.Tensor:
-        with languages_of_rows(model, RowsByLanguage([name] * 3)):
-            return model.base_model.model.get_text_features(IDS).pooler_output
-
-    expected = call(outer, "de"), call(inner, "fr"), inner.base_model.model.get_text_features(IDS).pooler_output
-
-    def nested(module: nn.Module, args: Any, kwargs: Any) -> None:
-        if not found:
-            found.append(None)
-            found[:] = [
-                call(inner, "fr"),
-                inner.base_model.model.get_text_features(IDS).pooler_output,
-                call(outer, "cs"),
-            ]
-
-    handle = block.register_forward_pre_hook(nested, with_kwargs=True)
-    assert torch.equal(call(outer, "de"), expected[0])
-    handle.remove()
-    assert torch.equal(found[0], expected[1]) and torch.equal(found[1], expected[2])
-    assert torch.equal(found[2], call(outer, "cs"))
 
 
 def test_a_gradient_that_recomputes_blocks_in_another_thread_is_the_same(make_mla):
@@ -160,9 +108,6 @@ def test_evaluation_ends_for_a_model_when_the_last_thread_leaves_it():
     assert model[0].training and not model[1].training
 
 
-# ---- Tokenizers ----
-
-
 def test_threads_with_one_processor(make_etcl):
     """Each with its own greatest length."""
     processor = make_etcl()[1]
@@ -182,7 +127,7 @@ def test_compiled_training_sees_the_languages_of_each_batch():
         return model(**inputs, adapter_names=names).text_embeds
 
     batches = [["de"] * 3, ["fr"] * 3, ["cs", "fr", "de"]]
-    plain, model = adapted_clip(), adapted_clip()
+    plain, model = with_adapters(make_clip(), *LANGUAGES), with_adapters(make_clip(), *LANGUAGES)
     model.base_model.model.text_model.compile(backend="eager")
     for names in batches:
         torch.testing.assert_close(embed(model, names), embed(plain, names))
