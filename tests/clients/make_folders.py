@@ -9,13 +9,10 @@ from babelens import (
     Embedder,
     MlaModel,
     MlaProcessor,
-    MuralConfig,
-    MuralModel,
-    MuralProcessor,
 )
 from babelens.inference.onnx import export_onnx
 from babelens.stock_folders import export_stock
-from tests.conftest import _tiny_two_towers
+from tests.conftest import two_towers
 from tests.contracts import drawn_images
 from tests.support.client_texts import TEXTS
 from tests.support.tiny_dual_encoders import KINDS, bert_tokenizer
@@ -34,7 +31,7 @@ def main(root: Path) -> None:
     MlaModel.from_native(native, **options).save_pretrained(root / "mla")
     MlaProcessor.for_native(native.config, native_processor, tokenizer, languages=["de"]).save_pretrained(root / "mla")
     # AlignModel has an EfficientNet, as the MURAL of conftest.
-    for part in _tiny_two_towers(MuralModel, MuralConfig, MuralProcessor):
+    for part in two_towers("Mural"):
         part.save_pretrained(root / "align")
     export_stock(root / "align", root / "stock")
     export_onnx(root / "mural", root / "graphs")

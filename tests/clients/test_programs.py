@@ -1,7 +1,6 @@
 """Programs that people run with models of the Hub: each finds what babelens finds."""
 
 import asyncio
-import json
 from typing import Any
 
 import mteb
@@ -12,7 +11,7 @@ from datasets import Dataset
 from mteb.abstasks import AbsTaskSTS
 from mteb.abstasks.task_metadata import TaskMetadata
 from PIL import Image
-from transformers import AutoImageProcessor, AutoModel, AutoProcessor, AutoTokenizer, pipeline
+from transformers import AutoImageProcessor, AutoModel, AutoProcessor, AutoTokenizer
 
 from tests.support.client_texts import TEXTS
 
@@ -23,27 +22,12 @@ def close(found: Any, expected: Any) -> None:
     np.testing.assert_allclose(np.asarray(found), expected, atol=1e-5)
 
 
-# ---- transformers ----
-
-
 def test_transformers_alone(stock, image_files):
     model, processor = AutoModel.from_pretrained(stock.path), AutoProcessor.from_pretrained(stock.path)
     images = [Image.open(file) for file in image_files]
     output = model(**processor(text=TEXTS, images=images, padding=True, truncation=True, return_tensors="pt"))
     close(output.text_embeds.detach(), stock.texts)
     close(output.image_embeds.detach(), stock.images)
-
-
-def test_its_pipelines(stock, image_files):
-    classify = pipeline("zero-shot-image-classification", model=stock.path, device="cpu")
-    found = classify(image_files[0], candidate_labels=TEXTS, hypothesis_template="{}")
-    assert [each["label"] for each in found] == [TEXTS[i] for i in (-stock.texts @ stock.images[0]).argsort()]
-
-
-@pytest.mark.parametrize("name", ["stock", "mural", "mla", "graphs"])
-def test_a_tokenizer_loads_without_a_question(name, request):
-    tokenizer = AutoTokenizer.from_pretrained(request.getfixturevalue(name).path)
-    assert type(tokenizer).__module__.startswith("transformers.") and tokenizer(TEXTS)["input_ids"]
 
 
 @pytest.mark.parametrize("name", ["stock", "mla"])
@@ -59,15 +43,6 @@ def test_graphs_need_no_code(graphs, image_files):
     texts = AutoTokenizer.from_pretrained(graphs.path)(TEXTS, padding=True, return_tensors="np")
     (found,) = run(None, {name: texts[name] for name in ("input_ids", "attention_mask")})
     close(found / np.linalg.norm(found, axis=1, keepdims=True), graphs.texts)
-
-
-@pytest.mark.parametrize("name", ["stock", "mural"])
-def test_the_modalities_stand_in_a_file(name, request):
-    settings = json.loads((request.getfixturevalue(name).folder / "sentence_bert_config.json").read_text())
-    assert set(settings["modality_config"]) == {"text", "image"}
-
-
-# ---- Frameworks ----
 
 
 def test_langchain(stock, mla):
@@ -93,9 +68,6 @@ def test_llama_index(stock, mla):
     close(asyncio.run(embedding.aget_query_embedding(TEXTS[QUERY])), stock.texts[QUERY])
     german = {"query_instruction": "de", "text_instruction": "de", "trust_remote_code": True}
     close(HuggingFaceEmbedding(model_name=mla.path, device="cpu", **german).get_text_embedding_batch(TEXTS), mla.texts)
-
-
-# ---- Databases ----
 
 
 def test_chroma(stock, tmp_path):
@@ -135,9 +107,6 @@ def test_txtai(stock):
     close(embeddings.batchtransform(TEXTS), stock.texts)
     embeddings.index(TEXTS)
     assert embeddings.search(TEXTS[QUERY], 1)[0][0] == QUERY
-
-
-# ---- mteb ----
 
 
 class Similarity(AbsTaskSTS):

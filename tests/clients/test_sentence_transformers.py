@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from datasets import Dataset
 from PIL import Image
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
@@ -75,11 +74,6 @@ def test_training_with_plain_columns(model, tmp_path):
     np.testing.assert_array_equal(again.encode(TEXTS), model.encode(TEXTS))
 
 
-def test_training_with_code_and_plain_columns(mural, tmp_path):
-    model = SentenceTransformer(mural.path, device="cpu", trust_remote_code=True)
-    trained(model, {"a": TEXTS, "b": TEXTS[::-1]}, tmp_path)
-
-
 def test_training_with_a_prompt_that_names_the_language(mla, tmp_path):
     model = SentenceTransformer(mla.path, device="cpu", **IN_GERMAN)
     trained(model, {"a": TEXTS, "b": TEXTS[::-1]}, tmp_path, prompts="de")
@@ -88,8 +82,3 @@ def test_training_with_a_prompt_that_names_the_language(mla, tmp_path):
 def test_training_with_columns_of_texts_with_their_languages(mla, tmp_path):
     tagged = [{"text": text, "language": "de"} for text in TEXTS]
     trained(SentenceTransformer(mla.path, device="cpu", **IN_GERMAN), {"a": tagged, "b": tagged[::-1]}, tmp_path)
-
-
-def test_in_half_the_memory(stock):
-    half = SentenceTransformer(stock.path, device="cpu", model_kwargs={"dtype": torch.bfloat16})
-    np.testing.assert_allclose(half.encode(TEXTS, convert_to_tensor=True).float(), stock.texts, atol=0.05)

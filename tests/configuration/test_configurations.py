@@ -5,13 +5,12 @@ import dataclasses
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from transformers import BertConfig, CLIPConfig, MBartConfig, MBartModel, SiglipConfig, ViTConfig
+from transformers import BertConfig, MBartConfig, MBartModel, SiglipConfig, ViTConfig
 from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES
 
 from babelens import (
     EtclConfig,
     LiweConfig,
-    LiweModel,
     MlaConfig,
     MuralConfig,
     Rc3Config,
@@ -70,9 +69,6 @@ def test_what_cannot_be_is_refused_by_its_key(config_class, settings, complaint)
         config_class(**settings)
 
 
-# ---- The papers' defaults ----
-
-
 @pytest.mark.parametrize(
     ("config", "preset"),
     [
@@ -97,20 +93,6 @@ def test_losses_begin_as_the_papers_say():
     assert (smalr.mask_weight, smalr.adversarial_weight, smalr.neighborhood_weight) == (1e-4, 1e-6, 5e-2)
     assert (smalr.specific_words, smalr.latent_tokens, smalr.word_size) == (5000, 40_000, 50)
     assert (smalr.exploration_tokens, smalr.exploration_probability) == (20, 0.2)
-
-
-def test_mla_is_for_clip_vit_b_32_and_five_languages():
-    config = MlaConfig()
-    assert type(config.base_config) is CLIPConfig
-    assert (config.base_config.text_config.hidden_size, config.base_config.vision_config.patch_size) == (512, 32)
-    assert config.known_languages == ["en", "de", "fr", "cs", "zh", "ja"]
-
-
-def test_the_cost_of_a_larger_character():
-    with torch.device("meta"):
-        small, large = (LiweModel(load_preset(name)).parameter_parts() for name in ("s-liwe", "l-liwe"))
-    assert large.pop("embeddings") - small.pop("embeddings") == 96 * (4096 + 26 * 384)
-    assert large == small == {"image": 2049 * 1024, "transformer": 2 * 3 * 1024 * (300 + 1024 + 2)}
 
 
 # facebook/mbart-large-50's config.json, where it differs from transformers' defaults.
@@ -143,9 +125,6 @@ def test_parameters_of_rc3_are_mbart_50s_and_those_of_the_images():
     assert model.num_parameters() == mbart.num_parameters() + 2 * 1024 + regions + patches == 616_127_232
 
 
-# ---- What is read from settings ----
-
-
 def test_languages_become_canonical():
     config = MlaConfig(native_language="EN", languages=("zh_cn", "iw"))
     assert config.known_languages == ["en", "zh-CN", "he"]
@@ -164,21 +143,6 @@ def test_towers_are_given_as_configurations_or_as_their_settings(tmp_path):
     assert again.directionality == "bidi" and not hasattr(again, "quantization_config")
 
 
-@pytest.mark.parametrize(("visual", "layer"), [("regions", "region"), ("patches", "patch")])
-def test_there_are_layers_only_for_what_the_model_reads(make_rc3, visual, layer):
-    model, _ = make_rc3(visual=visual)
-    names = {name.split(".")[1] for name, _ in model.named_parameters() if "_projection" in name}
-    assert {name for name in names if name.endswith("_projection")} == {f"{layer}_projection"}
-
-
-def test_only_given_labels_are_kept():
-    assert Rc3Config().num_labels == 0
-    for given in ({"num_labels": 2}, {"id2label": {0: "no", 1: "yes"}}):
-        config = Rc3Config(**given)
-        again = Rc3Config.from_dict(config.to_diff_dict())
-        assert again.num_labels == config.num_labels == 2 and again.id2label == config.id2label
-
-
 def test_specific_sizes_never_exceed_the_vocabulary():
     two = {"languages": ["en", "de"], "vocabulary_sizes": [7, 3]}
     assert SmalrConfig(**two, specific_words=5).specific_sizes == [5, 3]
@@ -192,11 +156,3 @@ def test_a_folder_of_version_0_1_has_a_key_in_british_spelling():
     del saved["neighborhood_weight"]
     config = SmalrConfig.from_dict(saved | {"neighbourhood_weight": 0.3})
     assert config.neighborhood_weight == 0.3 and "neighbourhood_weight" not in config.to_dict()
-
-
-def test_native_ids_may_lie_beyond_the_learned_vocabulary(monkeypatch):
-    """Trainers write them; transformers warned of them each time."""
-    said = []
-    monkeypatch.setattr("transformers.configuration_utils.logger.warning_once", said.append)
-    MlaConfig(vocab_size=122, sep_token_id=3, pad_token_id=49407, eos_token_id=49407).to_dict()
-    assert not said

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from babelens.modeling.tower_loading import chosen_pooling, declared_pooling
+from babelens.modeling.tower_loading import declared_pooling
 from babelens.utils.errors import ModelFolderError, ModelKindError
 from tests.support.tiny_native import saved, tiny_bert
 
@@ -43,8 +43,3 @@ def test_a_folder_states_its_pooling_or_none(bert, settings, pooling):
 def test_other_poolings_and_damaged_files_are_refused(bert, settings, error, word):
     with pytest.raises(error, match=word):
         declared_pooling(stating(bert, settings))
-
-
-def test_no_folder(tmp_path):
-    with pytest.raises(ModelFolderError, match="No folder"):
-        chosen_pooling(tmp_path / "nothing")

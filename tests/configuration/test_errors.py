@@ -5,7 +5,7 @@ import pkgutil
 
 import babelens
 from babelens.utils import errors as errors_module
-from babelens.utils.errors import BabelensError, nearest_first
+from babelens.utils.errors import BabelensError
 
 
 def test_every_error_of_the_package_has_one_root():
@@ -26,12 +26,3 @@ def test_every_error_of_the_package_has_one_root():
         if isinstance(value, type) and value.__module__ == errors_module.__name__
     }
     assert [error for error in errors if not issubclass(error, BabelensError)] == []
-
-
-KNOWN = ["adam_beta1", "learning_rate", "max_steps", "num_train_epochs", "per_device_train_batch_size", "weight_decay"]
-
-
-def test_the_nearest_comes_first():
-    for given, first in (("lr", "learning_rate"), ("epochs", "num_train_epochs"), ("max_step", "max_steps")):
-        ordered = nearest_first(given, KNOWN)
-        assert ordered[0] == first and sorted(ordered) == KNOWN

@@ -58,18 +58,6 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     assert (tmp_path / "elsewhere" / "x.txt").read_text() == "new"
 
 
-def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "folder").mkdir()
-    for name in ("pipe", "folder"):
-        with (
-            pytest.raises(OSError, match=rf"{name} could not be written.*not a regular file"),
-            atomic_file(tmp_path / name),
-        ):
-            pytest.fail("the block should not run")
-    assert names_in(tmp_path) == ["folder", "pipe"]
-
-
 def test_a_folder_appears_with_all_that_is_in_it(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="out could not be written"), new_folder(tmp_path / "out") as folder:
         (folder / "a").write_text("a")
@@ -81,9 +69,6 @@ def test_a_folder_appears_with_all_that_is_in_it(tmp_path: Path) -> None:
         assert not (tmp_path / "out").exists()
     assert (tmp_path / "out" / "deep" / "a").read_text() == "a"
     assert names_in(tmp_path) == ["out"]
-
-
-# ---- Permissions: libraries write weights through temporary files that nobody else can read ----
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from babelens.trainers.frozen_features import frozen_features
 from babelens.utils.errors import InputError, SaveError
-from babelens.utils.files import locked, new_folder, wait_for_lock
+from babelens.utils.files import locked, new_folder
 
 SECONDS = 60  # after which a test fails
 FORKED = multiprocessing.get_context("fork")
@@ -72,13 +72,6 @@ def test_a_second_process_is_refused_until_the_first_has_ended(tmp_path, holder)
     assert list(folder.iterdir()) == []
 
 
-def test_a_lock_leaves_what_is_in_the_folder(tmp_path):
-    with pytest.raises(KeyError), locked(tmp_path / "deep" / "model"):
-        (tmp_path / "deep" / "model" / "weights").write_text("w")
-        raise KeyError
-    assert [path.name for path in (tmp_path / "deep" / "model").iterdir()] == ["weights"]
-
-
 def test_the_first_process_of_a_job_locks_for_all(tmp_path, monkeypatch):
     with locked(tmp_path):
         monkeypatch.setenv("RANK", "1")
@@ -100,21 +93,6 @@ def test_a_new_folder_is_made_by_one_of_two(tmp_path):
     with pytest.raises(InputError, match="features exists: name a new folder"), new_folder(tmp_path / "features"):
         pass
     assert (tmp_path / "features" / "a").read_text() == "mine"
-
-
-def test_a_cache_is_waited_for_in_turn(tmp_path, holder, waiting):
-    _, pipe = holder(wait_for_lock)
-
-    def end_when_waited_for():
-        assert waiting.wait(SECONDS)
-        pipe.send("end")
-
-    other = threading.Thread(target=end_when_waited_for)
-    other.start()
-    with wait_for_lock(tmp_path / "features"):
-        other.join(SECONDS)
-        assert waiting.is_set()
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_features_are_computed_by_one_of_two(tmp_path, waiting):

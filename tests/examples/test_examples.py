@@ -99,9 +99,6 @@ def results(folder: Path, part: str) -> dict[str, float]:
     return json.loads((folder / f"{part}_results.json").read_text(encoding="utf-8"))
 
 
-# ---- Dual encoders ----
-
-
 @pytest.fixture(scope="module")
 def mural(data, run, tmp_path_factory) -> Path:
     """What `train_dual_encoder.py` leaves of a MURAL. Not to be changed."""
@@ -128,30 +125,6 @@ def test_an_interrupted_run_goes_on_from_its_last_checkpoint(mural, data, run, t
     run("train_dual_encoder", *options(**of_mural(data, folder)))
     assert_same(weights(AutoModel.from_pretrained(folder)), weights(AutoModel.from_pretrained(mural)))
     assert json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))["global_step"] == 4
-
-
-def test_align_has_no_translations_and_a_trained_model_is_evaluated_alone(data, run_here, tmp_path):
-    settings = of_mural(data, tmp_path / "align", method="align", preset="align-tiny", max_train_samples=8)
-    del settings["translations"]
-    run_here("train_dual_encoder", *options(**settings))
-    alone = {"do_train": False, "model_name_or_path": tmp_path / "align", "max_eval_samples": 4}
-    settings = of_mural(data, tmp_path / "alone", method="align", eval_languages=["de"]) | alone
-    del settings["translations"], settings["preset"]
-    run_here("train_dual_encoder", *options(**settings))
-    found = results(tmp_path / "alone", "eval")
-    assert found["eval_n_images_de"] == 4 and "eval_n_images_en" not in found
-
-
-def test_a_run_is_pushed_as_trainer_does(mural, data, run_here, tmp_path, monkeypatch):
-    pushed: list[dict[str, Any]] = []  # a run that is saved is pushed as well
-    monkeypatch.setattr("transformers.Trainer.init_hf_repo", lambda self, token=None: None)
-    monkeypatch.setattr("transformers.Trainer.push_to_hub", lambda self, **card: pushed.append(card))
-    settings = of_mural(data, tmp_path / "run", push_to_hub=True, save_strategy="no", max_steps=1, do_eval=False)
-    run_here("train_dual_encoder", *options(**settings))
-    assert pushed[-1] == {"language": ["de", "en", "fr"], "tags": ["mural"]}
-
-
-# ---- One more language ----
 
 
 def of_french(data: Path, output: Path, **settings: Any) -> list[str]:
@@ -186,9 +159,6 @@ def test_an_adapter_is_one_of_peft_and_english_stays_what_it_was(data, run, run_
     assert {"eval_native_change", "eval_t2i_r1_de", "eval_t2i_r1_en"} <= set(results(both, "eval"))
 
 
-# ---- RC3 ----
-
-
 def of_task(data: Path, output: Path, task: str, source: str, **settings: Any) -> list[str]:
     given = {"task": task, "model_name_or_path": data / "rc3", "do_train": True, "do_eval": True}
     return options(
@@ -212,18 +182,12 @@ def test_rc3_is_fine_tuned_on_captions(data, run_here, tmp_path, task):
     assert name in results(tmp_path, "eval")
 
 
-# ---- The notebook ----
-
-
 def test_the_tutorial_runs_to_its_end(run, tmp_path):
     printed = run("tutorial", cwd=tmp_path, TUTORIAL_STEPS="2")
     assert "greatest change of an English embedding: 0.0" in printed
     assert "greatest difference to the model that was saved" in printed
     assert AutoModel.from_pretrained(tmp_path / "runs/tutorial/model").config.languages == ["fr"]
     assert AutoModel.from_pretrained(tmp_path / "runs/tutorial/maori").config.languages == ["mi"]
-
-
-# ---- The command line ----
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -9,10 +9,9 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
 from babelens import CrossEncoder, Embedder, MlaModel
-from babelens.inference.backbones import load_backbone
 from babelens.modeling.peft_mla.conversion import save_adapter
-from babelens.utils.errors import BabelensError, ModelFolderError, ModelKindError
-from babelens.utils.pretrained import damaged_files, load_config, load_model
+from babelens.utils.errors import BabelensError, ModelFolderError
+from babelens.utils.pretrained import load_config, load_model
 from tests.support.tiny_native import saved, tiny_bert, tiny_clip
 
 WEIGHTS, ADAPTER = "model.safetensors", "adapter_model.safetensors"
@@ -122,15 +121,6 @@ def test_a_pickle_is_read_when_it_is_asked_for(folder, sound):
     assert torch.equal(model.text_projection.weight, Embedder.from_pretrained(sound).model.text_projection.weight)
 
 
-def test_only_the_part_that_is_needed_must_be_there(folder):
-    change_weights(lambda all_: {k: v for k, v in all_.items() if not k.startswith("visual_projection")})(folder)
-    assert load_model(AutoModel, folder, part=lambda model: model.text_model)
-    with pytest.raises(ModelFolderError, match=r"lacks the weights visual_projection\.weight"):
-        load_model(AutoModel, folder, part=lambda model: model.visual_projection)
-    with pytest.raises(ModelFolderError, match=r"lacks the weights visual_projection\.weight"):
-        load_backbone(folder)
-
-
 def test_there_is_no_model(tmp_path):
     (tmp_path / "notes.txt").write_text("notes")
     with pytest.raises(ModelFolderError, match="holds no model"):
@@ -139,14 +129,6 @@ def test_there_is_no_model(tmp_path):
         Embedder.from_pretrained(tmp_path / "notes.txt")
     with pytest.raises(ModelFolderError, match=r"(?i)no folder '.*/mistyped'"):
         Embedder.from_pretrained(tmp_path / "mistyped")
-
-
-def test_a_model_of_another_kind(sound):
-    with pytest.raises(ModelKindError, match="is not a cross-encoder"):
-        CrossEncoder.from_pretrained(sound)
-
-
-# ---- Code ----
 
 
 @pytest.fixture
@@ -176,9 +158,6 @@ def test_a_kernel_from_the_hub_is_code(sound):
     for name in ("paged|evil/kernel", {"text_config": "evil/kernel"}):
         with pytest.raises(ModelFolderError, match="attn_implementation"):
             load_model(AutoModel, sound, attn_implementation=name)
-
-
-# ---- Adapters ----
 
 
 @pytest.fixture
@@ -224,23 +203,6 @@ def test_a_damaged_adapter_is_one_sentence(fault, adapter):
     with pytest.raises(BabelensError, match=message) as caught:
         Embedder.from_pretrained(adapter)
     assert "\n" not in str(caught.value)
-
-
-def test_the_rates_of_a_tokenizer_are_no_tokenizer(tmp_path):
-    """A run writes them to `evaluation/tokenizer.json`; what a processor's folder holds is checked."""
-    for folder in ("evaluation", "native"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "tokenizer.json").write_text('{"en": 0.0}')
-    [problem] = damaged_files(tmp_path)
-    assert f"{tmp_path / 'native/tokenizer.json'} is truncated or damaged" in problem
-
-
-def test_a_tokenizer_that_is_checked_is_saved_as_it_was(tmp_path):
-    """How a tokenizer last cut and padded texts stands in its file, and would cut and pad the next ones."""
-    saved(tiny_clip(), tmp_path / "before")
-    Embedder.from_pretrained(tmp_path / "before").processor.save_pretrained(tmp_path / "after")
-    before, after = ((tmp_path / name / "tokenizer.json").read_bytes() for name in ("before", "after"))
-    assert after == before and b'"truncation": null' in before
 
 
 def test_a_misspelled_folder_is_asked_for_once(monkeypatch):

@@ -9,15 +9,12 @@ import importlib.util
 import io
 import json
 
-import numpy as np
 import pytest
 from PIL import Image
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
-
-from babelens.processing.images import open_image
 
 LABELS = ["ein rotes auto", "un chien gris"]
 
@@ -74,12 +71,6 @@ def test_an_image_and_labels_in_two_languages(client, image):
     assert client.post("/", json=as_address).json() == first.json() != client.post("/", json=in_sentence).json()
 
 
-def test_a_body_that_is_the_image(client, image):
-    sent = {"content": image, "headers": {"content-type": "image/png"}}
-    expected = client.post("/", json={"inputs": encoded(image), "parameters": {"candidate_labels": LABELS}}).json()
-    assert client.post("/", params={"candidate_labels": ", ".join(LABELS)}, **sent).json() == expected
-
-
 GOOD = {"candidate_labels": LABELS}
 
 
@@ -97,34 +88,6 @@ def test_a_wrong_request_is_told_what_is_wrong(client, image, inputs, parameters
     answer = client.post("/", json=sent)
     assert answer.status_code == 400 and message in answer.json()["error"]
     assert "\n" not in answer.json()["error"] and len(answer.json()["error"]) < 200
-
-
-def odd_images():
-    random = np.random.default_rng(0)
-    pixels = random.integers(0, 256, (24, 40, 4), dtype=np.uint8)
-    pixels[..., 3] = 255 * (random.random((24, 40)) < 0.5)
-    turned = Image.Exif()
-    turned[Image.ExifTags.Base.Orientation] = 6
-    yield "transparent", Image.fromarray(pixels), {}
-    yield "turned", Image.fromarray(pixels[..., :3]), {"exif": turned}
-
-
-@pytest.mark.parametrize(("image", "saving"), [pytest.param(*given, id=name) for name, *given in odd_images()])
-def test_images_are_read_as_the_model_reads_them(client, image, saving):
-    """Where transformers' pipeline, which is given the image, would show transparent pixels and clip 16 bits."""
-    written = io.BytesIO()
-    image.save(written, "PNG", **saving)
-    plain = io.BytesIO()
-    open_image(written.getvalue()).save(plain, "PNG")
-    parameters = GOOD
-    expected = client.post("/", json={"inputs": encoded(plain.getvalue()), "parameters": parameters}).json()
-    found = client.post("/", json={"inputs": encoded(written.getvalue()), "parameters": parameters})
-    assert found.status_code == 200
-    assert {each["label"]: each["score"] for each in found.json()} == pytest.approx(
-        {each["label"]: each["score"] for each in expected}, abs=1e-3
-    )
-    sent = {"content": written.getvalue(), "headers": {"content-type": "image/png"}}
-    assert client.post("/", params={"candidate_labels": ", ".join(LABELS)}, **sent).json() == found.json()
 
 
 def test_an_image_that_is_a_bomb(client):

@@ -80,20 +80,6 @@ def test_what_is_saved_later_is_added(package, tmp_path):
     assert first == second and len(first) == 5
 
 
-def test_auto_map_offers_every_head_and_prefers_the_saved_class(package, tmp_path):
-    config = "\n\nModel.config_class = ModelForTest.config_class = Config\n"
-    toy = package(TOY | {LOAD: TOY[LOAD] + config}, LOAD)
-    head = {"AutoModelForTest": "modeling_toy.ModelForTest"}
-    assert export_code(toy.Model, tmp_path / "a") == {"AutoModel": "modeling_toy.Model", **head}
-    assert export_code(toy.ModelForTest, tmp_path / "b") == {"AutoModel": "modeling_toy.ModelForTest", **head}
-
-
-def test_a_class_from_main_is_reported_not_exported(tmp_path, caplog):
-    assert export_code(type("Scratch", (), {"__module__": "__main__"}), tmp_path / "folder") == {}
-    assert "Scratch is defined in __main__" in caplog.text
-    assert not (tmp_path / "folder").exists()
-
-
 @pytest.mark.parametrize(
     "statement",
     [

@@ -5,9 +5,7 @@ import filecmp
 import importlib
 import json
 import pkgutil
-import shutil
 
-from huggingface_hub import HfApi, ModelCard, RepoUrl
 from transformers import AutoConfig, AutoImageProcessor, AutoModel, AutoProcessor, pipeline
 
 import babelens
@@ -24,18 +22,6 @@ def test_with_the_package_its_own_classes_load_and_no_flag_is_needed(published):
     assert type(processor) is babelens.MuralProcessor
     assert type(AutoImageProcessor.from_pretrained(published)) is type(processor.image_processor)
     assert type(processor.image_processor).__module__ == "babelens.processing.image_processing_mural"
-
-
-def test_json_files_name_the_classes(published):
-    config = json.loads((published / "config.json").read_text())
-    assert config["auto_map"] == {
-        "AutoConfig": "configuration_mural.MuralConfig",
-        "AutoModel": "modeling_mural.MuralModel",
-        "AutoModelForZeroShotImageClassification": "modeling_mural.MuralModel",
-    }
-    processor = json.loads((published / "processor_config.json").read_text())
-    assert processor["auto_map"] == {"AutoProcessor": "processing_mural.MuralProcessor"}
-    assert processor["image_processor"]["auto_map"] == {"AutoImageProcessor": "dual_encoder.MuralImageProcessor"}
 
 
 def test_the_model_offers_its_pipelines_where_the_package_is_missing(published, make_mural, tmp_path):
@@ -73,45 +59,6 @@ def test_the_order_of_saving_does_not_matter(published, make_mural, tmp_path):
     names = sorted(path.name for path in published.iterdir())
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     assert filecmp.cmpfiles(published, tmp_path, names, shallow=False)[1:] == ([], [])
-
-
-def test_a_processor_is_the_same_after_it_was_saved(published, tmp_path):
-    processor = AutoProcessor.from_pretrained(published)
-    before = processor.to_dict()
-    processor.save_pretrained(tmp_path)
-    assert processor.to_dict() == before == AutoProcessor.from_pretrained(tmp_path).to_dict()
-
-
-def test_a_config_alone_carries_its_own_code_only(make_mural, tmp_path):
-    make_mural()[0].config.save_pretrained(tmp_path)
-    assert {path.stem for path in tmp_path.glob("*_mural.py")} == {"configuration_mural"}
-    assert set(json.loads((tmp_path / "config.json").read_text())["auto_map"]) == {"AutoConfig"}
-
-
-def test_only_the_main_process_writes(make_mural, tmp_path):
-    make_mural()[0].save_pretrained(tmp_path, is_main_process=False)
-    assert list(tmp_path.glob("*.py")) == []
-
-
-def test_pushing_ships_the_code(published, make_mural, tmp_path, monkeypatch):
-    repository = tmp_path / "repository"
-    repository.mkdir()
-
-    def create_commit(self, repo_id, operations, **kwargs):
-        for operation in operations:
-            shutil.copy(operation.path_or_fileobj, repository / operation.path_in_repo)
-
-    monkeypatch.setattr(
-        HfApi, "create_repo", lambda self, repo_id, **kwargs: RepoUrl(f"https://huggingface.co/{repo_id}")
-    )
-    monkeypatch.setattr(HfApi, "create_commit", create_commit)
-    for module in ("modeling_utils", "utils.hub"):
-        monkeypatch.setattr(
-            f"transformers.{module}.create_and_tag_model_card", lambda *args, **kwargs: ModelCard("---\n---\n")
-        )
-    for part in (*make_mural(), make_mural()[0].config):
-        part.push_to_hub("owner/mural-tiny")
-    assert {path.name for path in published.iterdir()} <= {path.name for path in repository.iterdir()}
 
 
 def exportable_classes() -> list[type]:

@@ -15,7 +15,7 @@ from babelens.cli.main import app
 from babelens.model_cards.base_models import BaseModel
 from babelens.modeling.peft_mla import save_embedding
 from babelens.modeling.peft_mla.conversion import save_adapter
-from babelens.publishing import doubts, files_to_publish, folder_problems, push
+from babelens.publishing import files_to_publish, folder_problems, push
 from babelens.utils.errors import PublishError, SourceUnavailableError
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -97,14 +97,6 @@ def test_a_wrong_token_is_one_sentence(hub, finished, token, repository, reason)
     assert not hub.repositories
 
 
-def test_a_card_that_the_hub_refuses_is_one_sentence_and_leaves_no_repository(hub, api, finished, monkeypatch):
-    hub.refused_cards = '"license" must be one of [apache-2.0, …]'
-    monkeypatch.setattr(constants, "ENDPOINT", hub.endpoint)
-    with pytest.raises(PublishError, match="license"):
-        push(finished, ID, api=api)
-    assert not hub.repositories
-
-
 @pytest.mark.slow
 def test_a_published_model_is_loaded_without_the_package(hub, api, finished, run_without_babelens, tmp_path):
     push(finished, ID, api=api)
@@ -122,9 +114,6 @@ print(found.pooler_output[0, 0].item())
     with torch.no_grad():
         own = model.get_text_features(**processor(text=["ein rotes auto"], language="de", return_tensors="pt"))
     assert printed == pytest.approx(own.pooler_output[0, 0].item(), abs=1e-6)
-
-
-# ---- Folders that are not fit ----
 
 
 def edit_card(folder, **metadata):
@@ -186,16 +175,6 @@ def test_an_adapter_names_a_base_on_the_hub(make_mla, tmp_path):
         assert (folder_problems(folder) == []) != named
     (folder / "adapter_model.safetensors").unlink()
     assert any("adapter_model.safetensors is missing" in each for each in folder_problems(folder))
-
-
-def test_paths_of_the_machine_are_warned_of(folder):
-    assert doubts(folder) == []
-    with (folder / "README.md").open("a") as card:
-        card.write("\nTrained on `/home/jane/photos/train`.\n")
-    assert doubts(folder) == ["README.md names a path of this machine: /home/jane/photos/train"]
-
-
-# ---- The command ----
 
 
 def test_the_command_checks_tells_and_publishes_a_model_and_its_space(hub, finished, folder, monkeypatch):

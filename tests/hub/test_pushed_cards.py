@@ -41,17 +41,6 @@ def uploads(monkeypatch) -> Uploads:
     return Uploads(monkeypatch)
 
 
-def test_a_new_model_and_its_processor_say_what_is_known(make_mla, uploads):
-    for part in make_mla():
-        part.push_to_hub("owner/tiny")
-        card = uploads.card
-        assert card.data.tags[:2] == ["babelens", "mla"] and card.data.language[:2] == ["en", "de"]
-        assert 'SentenceTransformer("owner/tiny", trust_remote_code=True)' in card.text
-        assert "How this model was trained was not recorded." in card.text
-        # Nobody has said under which license it may be used.
-        assert card.data.license is None
-
-
 def test_the_card_of_its_folder_goes_along(finished, uploads):
     for part in (AutoModel.from_pretrained(finished), AutoProcessor.from_pretrained(finished)):
         part.push_to_hub("owner/tiny")
@@ -65,11 +54,6 @@ def test_a_model_that_was_changed_leaves_the_card_of_its_folder(finished, upload
     model.temperature.data += 1
     model.push_to_hub("owner/tiny")
     assert "was not recorded" in uploads.card.text
-
-
-def test_saving_and_pushing_at_once(make_mural, uploads, tmp_path):
-    make_mural()[0].save_pretrained(tmp_path, push_to_hub=True, repo_id="owner/tiny")
-    assert "A MuralModel of [babelens]" in uploads.card.text
 
 
 def test_a_trainer_says_how_it_trained(tmp_path):

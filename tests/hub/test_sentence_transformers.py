@@ -7,15 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sentence_transformers
-import torch
-from huggingface_hub import ModelCard
 from sentence_transformers import SentenceTransformer
 
 from babelens import Embedder
 from babelens.inference import CrossEncoder
-from babelens.model_cards.cards import write_card
-from babelens.model_cards.facts import DataSource, ModelCardFacts
-from babelens.publishing import files_to_publish
 from babelens.utils.sentence_files import add_prompts
 from tests.contracts import LANGUAGES, TEXTS, drawn_images
 from tests.support.tiny_cross_encoder import tiny_cross_encoder
@@ -119,19 +114,6 @@ def test_a_language_may_be_left_out_where_one_is_known_or_none_matters(folders, 
     close(model.encode([text, TAGGED[1]])[:1], expected)
 
 
-def test_texts_and_images_are_not_mixed(folders):
-    mural = loaded(folders("mural"))
-    for batch in ([*drawn_images(1), "a red car"], [Path("red.png"), "a red car"]):
-        with pytest.raises(WRONG):
-            mural.encode(batch, prompt_name="en")
-    with pytest.raises(WRONG, match=r"red\.png"):
-        mural.encode([Path("red.png")])
-    with pytest.raises(WRONG, match="'caption'"):
-        mural.encode([{"caption": "a red car"}], prompt_name="en")
-    with pytest.raises(WRONG, match="processing_kwargs"):
-        mural.encode(TEXTS, prompt_name="en", processing_kwargs={"text": {"max_length": 2}})
-
-
 def test_a_tag_that_no_prompt_names(folders, tmp_path):
     """A model with one vocabulary has the languages of ISO 639-1 as prompts; a card adds its own."""
     folder = shutil.copytree(folders("mural"), tmp_path / "mural")
@@ -148,14 +130,6 @@ def test_the_head_of_a_task(make_mural, tmp_path):
     close(loaded(tmp_path).encode(TEXTS, prompt_name="de", task="text_text"), expected)
     with pytest.raises(ValueError, match="no head for 'clustering'"):
         loaded(tmp_path).encode(TEXTS, prompt_name="de", task="clustering")
-
-
-def test_in_half_precision(folders):
-    half = loaded(folders("mla"), model_kwargs={"dtype": torch.bfloat16})
-    assert half.dtype is torch.bfloat16
-    found = half.encode(TAGGED)
-    assert found.dtype == half.encode(drawn_images(1)).dtype == np.float32
-    np.testing.assert_allclose(found, expected_texts(folders("mla"), dtype=torch.bfloat16), atol=1e-6)
 
 
 def test_saved_by_sentence_transformers_and_loaded_again(folder, model, tmp_path):
@@ -207,8 +181,6 @@ def test_without_the_package(folders, judge, run_without_babelens, tmp_path):
     same(found["scores"], own.score(["thing 0"], [image], language="de"))
 
 
-# ---- Cross-encoders ----
-
 QUERIES = ["thing 0", "a thing of many words, number 10", "ding 20"]
 
 
@@ -249,36 +221,3 @@ def test_a_cross_encoder_has_the_same_scores(judge, tmp_path):
     same(np.array([entry["score"] for entry in ranked]), np.sort(expected[0])[::-1])
     ranked = theirs.rank(images[0], QUERIES, prompt_name="de")
     same(np.array([entry["score"] for entry in ranked]), np.sort(expected[:, 0])[::-1])
-
-
-def test_a_cross_encoder_refuses_what_it_cannot_score(judge):
-    theirs, image = loaded_judge(judge), drawn_images(1)[0]
-    with pytest.raises(WRONG, match="give language="):
-        theirs.predict([(QUERIES[0], image)])
-    with pytest.raises(WRONG, match="has not learned 'fr'"):
-        theirs.predict([(QUERIES[0], image)], language="fr")
-    for pair in ((QUERIES[0], QUERIES[1]), (image, image)):
-        with pytest.raises(WRONG, match="must be a pair of a text and an image"):
-            theirs.predict([pair], prompt_name="de")
-
-
-def test_a_cross_encoder_of_regions_has_no_files_of_sentence_transformers(tmp_path):
-    """It reads no pixels, and sentence-transformers has no regions."""
-    tiny_cross_encoder(QUERIES, ["en", "de"], visual="regions")[0].save_pretrained(tmp_path)
-    assert not (tmp_path / "modules.json").exists()
-
-
-# ---- Cards ----
-
-
-def test_a_card_shows_how_to_load_it_and_names_its_languages(folders, tmp_path):
-    folder = shutil.copytree(folders("mural"), tmp_path / "mural-tiny")
-    data = DataSource(name="Synthetic images", license="CC0-1.0", role="images", attribution="nobody")
-    facts = ModelCardFacts(
-        model_name="mural-tiny", method="mural", image_languages=["de", "sr-Latn"], training_data=[data]
-    )
-    card = ModelCard.load(write_card(folder, facts))
-    assert "sentence-transformers" in card.data.tags
-    assert 'SentenceTransformer("your-name/mural-tiny", trust_remote_code=True)' in card.text
-    close(loaded(folder).encode(TEXTS, prompt_name="sr-Latn"), expected_texts(folder))
-    assert {"modules.json", "config_sentence_transformers.json", "pipelines.py"} <= set(files_to_publish(folder))

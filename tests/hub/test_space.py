@@ -39,22 +39,10 @@ def test_the_files_of_a_space(finished):
     assert "import babelens" not in files["app.py"].decode() and "from babelens" not in files["app.py"].decode()
 
 
-def test_a_space_without_examples(finished, tmp_path):
-    folder = shutil.copytree(finished, tmp_path / "model")
-    shutil.rmtree(folder / "examples")
-    assert set(space_files(folder, MODEL)) == {"README.md", "app.py", "requirements.txt"}
-
-
 def test_an_adapter_has_no_space(tmp_path):
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(PublishError, match="adapter"):
         space_files(tmp_path, MODEL)
-
-
-def test_a_space_needs_the_owner_of_the_model(finished):
-    """`babelens push` publishes a model without an owner as one's own, but the Space would load `name` alone."""
-    with pytest.raises(PublishError, match="include the owner, as in owner/mural-tiny"):
-        space_files(finished, "mural-tiny")
 
 
 def test_a_space_has_no_file_that_the_model_has_not(finished, tmp_path):
@@ -79,9 +67,3 @@ def test_a_space_is_published(hub, finished):
     found = hub.repositories["spaces", SPACE]
     assert found.private and space_files(finished, MODEL).items() <= found.files.items()
     assert not push_space(finished, MODEL, SPACE, api=api).changed
-
-
-def test_what_is_not_a_dual_encoder_has_no_page(finished, monkeypatch):
-    monkeypatch.setattr("babelens.spaces.dual_encoder_of", lambda kind: None)
-    with pytest.raises(PublishError, match="not a dual encoder"):
-        space_files(finished, MODEL)

@@ -11,10 +11,8 @@ from transformers import (
     AutoTokenizer,
     pipeline,
 )
-from typer.testing import CliRunner
 
 from babelens import Embedder
-from babelens.cli.main import app
 from babelens.publishing import folder_problems
 from babelens.stock_folders import export_stock
 from babelens.utils.errors import InputError, ModelKindError
@@ -91,12 +89,3 @@ def test_the_card_of_a_stock_folder(finished, tmp_path):
     assert "stock `AlignModel` of transformers: it loads without babelens" in text
     assert "trust_remote_code=True" not in text and 'AutoModel.from_pretrained("your-name/mural-tiny")' in text
     assert (made.folder / "examples/auto.png").is_file() and not folder_problems(made.folder)
-
-
-def test_the_command(make_mural, tmp_path):
-    source = saved(make_mural(), tmp_path / "mural")
-    run = CliRunner().invoke
-    given = ["export", str(source), "--format", "transformers", "--output"]
-    printed = " ".join(run(app, [*given, str(tmp_path / "b")]).stdout.split())
-    assert "AlignModel" in printed and "It lacks the head that compares texts" in printed
-    assert run(app, [*given, str(tmp_path / "c"), "--precision", "int8"]).exit_code == 2
