@@ -1,6 +1,9 @@
-"""The quickstart and the guide on languages run as they are printed, command by command, on small data."""
+"""What pages show runs as it is printed, on small data: the quickstart, the guides and the examples of the API."""
 
 import json
+import re
+import shlex
+import shutil
 import sys
 from itertools import product
 from pathlib import Path
@@ -8,11 +11,19 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from PIL import Image
 
+from babelens import (
+    Rc3ForConditionalGeneration,
+    Rc3ForImageTextRetrieval,
+    Rc3ForVisualQuestionAnswering,
+    Rc3Model,
+)
 from babelens.cli.main import main
-from tests.support.documents import CHECKOUT, TITLED_BLOCK, commands
+from tests.support.documents import CHECKOUT, TITLED_BLOCK, commands, write_example_data
 from tests.support.tiny_native import saved, tiny_bert, tiny_clip
+from tests.support.tiny_rc3_tasks import tiny_config, tiny_processor
 from tests.support.tiny_text_encoders import tiny_tokenizer
 
 pytestmark = pytest.mark.slow
@@ -82,15 +93,88 @@ def run(words: list[str]) -> None:
             assert not ended.code, words
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_command_and_example_runs(page, desk):
-    ran = 0
-    for language, _, code in TITLED_BLOCK.findall((CHECKOUT / "docs" / page).read_text(encoding="utf-8")):
-        if language == "bash":
+def run_blocks(text: str, place: str, *, only_python: bool = False) -> int:
+    """Runs the commands and the Python of a text, in order, and writes the files that it shows; returns how many ran.
+    The title of Python is not a file's: it says what a test does not have."""
+    ran, names = 0, {"__name__": "example"}
+    for language, title, code in TITLED_BLOCK.findall(text):
+        if language == "python" and not title:
+            exec(compile(code, place, "exec"), names)
+            ran += 1
+        elif language == "bash" and not only_python:
             for words in commands(code):
                 if words[0] not in ELSEWHERE and "--help" not in words:
-                    run([*words, *(SHORT if words[0] == "train" else [])])
+                    run(words)
                     ran += 1
-        elif language == "python":
-            exec(compile(code, page, "exec"), {})
-    assert ran > 4
+        elif title and language != "python" and not Path(title).exists():
+            Path(title).write_text(code, encoding="utf-8")
+    return ran
+
+
+def page(name: str) -> str:
+    return (CHECKOUT / "docs" / name).read_text(encoding="utf-8")
+
+
+def section(name: str, heading: str) -> str:
+    """The part of a page under a heading of the second level."""
+    return page(name).partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_runs(name, desk):
+    text = re.sub(r"^(babelens train \S+)", rf"\1 {shlex.join(SHORT)}", page(name), flags=re.MULTILINE)
+    assert run_blocks(text, name) > 4
+
+
+@pytest.fixture(scope="module")
+def examples(request, tmp_path_factory):
+    """Where examples run: `photos`, `pairs.tsv`, a CLIP, and a tiny model of each kind in `runs`."""
+    folder = tmp_path_factory.mktemp("examples")
+    write_example_data(folder)
+    for name in ("mural", "mla", "smalr", "liwe"):
+        saved(request.getfixturevalue(f"make_{name}")(), folder / "runs" / name)
+    heads = {"rc3": Rc3Model, "itr": Rc3ForImageTextRetrieval, "xgqa": Rc3ForVisualQuestionAnswering}
+    for name, head in (heads | {"translation": Rc3ForConditionalGeneration}).items():
+        torch.manual_seed(0)
+        processor = tiny_processor()
+        saved((head(tiny_config(processor, visual="patches")), processor), folder / "runs" / name)
+    return folder
+
+
+@pytest.fixture
+def here(examples, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("babelens.trainers.frozen_features.DEFAULT_CACHE", tmp_path / "cache")
+    shutil.copytree(examples, tmp_path, dirs_exist_ok=True)  # trainers write into `runs`
+
+
+API, LIBRARIES = "api/python.md", "how-to/other-libraries.md"
+PYTHON = [(API, part.partition("\n")[0]) for part in page(API).split("\n## ")[1:]]
+PYTHON += [(LIBRARIES, "transformers"), (LIBRARIES, "Data sets and trackers")]
+
+
+@pytest.mark.parametrize(("name", "heading"), PYTHON)
+def test_the_python_runs(name, heading, here):
+    ran = run_blocks(section(name, heading), f"{name}, {heading}", only_python=True)
+    assert ran or name == API
+
+
+GUIDES = [
+    *((guide, "Example") for guide in ("mural", "etcl", "mla", "rc3", "smalr")),
+    ("mural", "ALIGN"),
+    ("smalr", "LIWE"),
+    ("smalr", "Cross-lingual consistency"),
+]
+# The recipe's base and vocabulary are on the Hub.
+OFFLINE = "--set model.from_pretrained=clip --set 'multilingual_tokenizer={vocab_size: 200}'"
+
+
+@pytest.mark.parametrize(("guide", "heading"), GUIDES)
+def test_the_example_of_a_method_runs(guide, heading, here):
+    Path("runs/mural").rename("runs/start")
+    shutil.rmtree("runs/rc3")
+    text = section(f"methods/{guide}.md", heading).replace("openai/clip-vit-base-patch32", "clip")
+    text = text.replace("train mla/adapter", f"train mla/adapter {OFFLINE}")
+    if guide != "mural":
+        text = text.replace("runs/mural", "runs/start")  # another guide's result
+    assert run_blocks(text, guide)

@@ -1,12 +1,10 @@
-"""What README.md shows works, and it is short; the page of the command line shows every command."""
+"""The Python that README.md shows works."""
 
 import runpy
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
-
-from tests.support.documents import blocks_in, commands, known_commands
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 
@@ -26,13 +24,3 @@ def test_the_python_example_finds_an_image(make_mural, tmp_path, monkeypatch, ca
     Path("example.py").write_text(block("python"), encoding="utf-8")
     runpy.run_path("example.py")
     assert capsys.readouterr().out.strip() in ("photos/0.png", "photos/255.png")
-
-
-def test_every_command_is_shown():
-    shown = [
-        arguments
-        for block in blocks_in("bash")
-        if block.place.startswith("docs/api/command-line.md")
-        for arguments in commands(block.text)
-    ]
-    assert {arguments[0] for arguments in shown} == set(known_commands())

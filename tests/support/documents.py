@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from typer.main import get_command
 
+from babelens.utils.errors import BabelensError
 from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_training import write_shapes
 
@@ -64,56 +65,26 @@ def known_commands() -> dict[str, Any]:
 
 
 def mistakes(arguments: list[str], known: dict[str, Any], *, is_whole: bool = True) -> list[str]:
-    """What is wrong with a command: its name, an option, a missing or surplus argument.
-
-    Args:
-        arguments: the words after `babelens`.
-        known: the commands.
-        is_whole: whether what is needed must be there, and not just what is there be known.
-    """
+    """What the command line says to the words after `babelens`; unless they are a whole command, of options alone."""
     name, *words = arguments
-    if name.startswith("-"):  # of the program itself
-        return [] if name in ("--help", "--version") else [f"no option {name}"]
+    if name in ("--help", "--version"):
+        return []
     if name not in known:
         return [f"no command {name}"]
     command = known[name]
-    while hasattr(command, "commands"):  # a group
-        job, *words = words or ["--help"]
-        if job == "--help":
-            return []
-        if job not in command.commands:
-            return [f"{name} has no command {job}"]
-        command, name = command.commands[job], f"{name} {job}"
-    parameters = command.params
-    options = {opt: each for each in parameters for opt in (*each.opts, *each.secondary_opts) if opt.startswith("-")}
-    needed = [each for each in parameters if each.param_type_name == "argument"]
-    given, positional, found = set(), [], []
-    while words:
-        word = words.pop(0)
-        if not word.startswith("-"):
-            positional.append(word)
-            continue
-        option, has_value, _ = word.partition("=")
-        given.add(option)
-        if option == "--help":
-            return found
-        if option not in options:
-            found.append(f"{name} has no option {option}")
-        elif not options[option].is_flag and not has_value:
-            if is_whole and not words:
-                found.append(f"{option} has no value")
-            words = words[1:]
-    if is_whole:
-        found += [
-            f"{name} needs {'/'.join(each.opts)}"
-            for each in parameters
-            if each.param_type_name == "option" and each.required and not given & set(each.opts)
-        ]
-        least = sum(each.required for each in needed)
-        most = len(needed) if all(each.nargs == 1 for each in needed) else float("inf")
-        if not least <= len(positional) <= most:
-            found.append(f"{name} takes {least} to {most} arguments, not {positional}")
-    return found
+    while hasattr(command, "commands") and words and words[0] in command.commands:
+        command, words = command.commands[words[0]], words[1:]
+    if "--help" in words or not (words or is_whole):
+        return []
+    if hasattr(command, "commands"):
+        return [f"no command {name} {words}"]
+    try:
+        command.make_context(name, words)
+    except BabelensError:  # a file of the reader's
+        return []
+    except Exception as error:
+        return [f"{name}: {error!r}"] if is_whole or type(error).__name__ == "NoSuchOption" else []
+    return []
 
 
 def pages(folder: str) -> dict[str, str]:
