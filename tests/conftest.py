@@ -1,9 +1,9 @@
-"""What the tests of several rooms share: a tiny MURAL with its processor, and a Python that lacks babelens."""
+"""What the tests of several folders share: a tiny model of each method with its processor, and a Python without
+babelens."""
 
 import gc
 import os
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import pytest
@@ -17,31 +17,7 @@ from transformers import PreTrainedTokenizerFast
 
 pytest.register_assert_rewrite("tests.contracts")
 
-from babelens import (  # noqa: E402
-    EtclConfig,
-    EtclModel,
-    EtclProcessor,
-    LiweConfig,
-    LiweModel,
-    LiweProcessor,
-    MlaConfig,
-    MlaModel,
-    MlaProcessor,
-    MlaStudentConfig,
-    MlaStudentModel,
-    MlaStudentProcessor,
-    MuralConfig,
-    MuralModel,
-    MuralProcessor,
-    Rc3Config,
-    Rc3Model,
-    RidgeConfig,
-    RidgeModel,
-    RidgeProcessor,
-    SmalrConfig,
-    SmalrModel,
-    SmalrProcessor,
-)
+import babelens  # noqa: E402
 from babelens.modeling.acquirer import load_plain_state_dict  # noqa: E402
 from babelens.processing.image_processing_mural import MuralImageProcessor  # noqa: E402
 from babelens.processing.processing_liwe import frequent_characters  # noqa: E402
@@ -49,8 +25,9 @@ from babelens.processing.processing_smalr import frequent_words  # noqa: E402
 from babelens.processing.tokenizer_training import train_wordpiece  # noqa: E402
 from tests.contracts import CAPTIONS, TINY_RC3, drawn_images  # noqa: E402
 from tests.support.bare_python import bare_python  # noqa: E402
-from tests.support.made_once import MadeOnce  # noqa: E402
-from tests.support.tiny_native import student_processor  # noqa: E402
+from tests.support.made_once import MadeOnce, settle_batch_norm  # noqa: E402
+
+pytest_plugins = ["tests.support.mla_training", "tests.support.retrieval_fixtures"]
 
 
 def pytest_collection_finish() -> None:
@@ -76,18 +53,27 @@ def modules_stay() -> Iterator[None]:
     gc.freeze()
 
 
-# Tiny dual encoders and small corpora, for the tests of inference, evaluation and the command line.
-pytest_plugins = ["tests.support.mla_training", "tests.support.retrieval_fixtures"]
+@pytest.fixture
+def dirty_memory() -> Iterator[None]:
+    """Within a test, memory that nobody has written holds NaN, and in integers the largest number."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    assert torch.utils.deterministic.fill_uninitialized_memory and torch.empty(8).isnan().all()
+    yield
+    torch.use_deterministic_algorithms(before)
+
+
+@pytest.fixture(scope="session")
+def run_without_babelens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
+    """Runs Python code in a virtual environment that has what this one has, except babelens; returns what it prints.
+    Keyword arguments are further variables of its environment."""
+    with bare_python(tmp_path_factory.mktemp("bare")) as python:
+        yield python.run
+
 
 # The initial weights are wider than usual, so that what an untrained tower says depends on what it reads.
-TINY_TEXT = {
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-    "max_position_embeddings": 64,
-    "initializer_range": 0.3,
-}
+SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+TINY_TEXT = SIZES | {"max_position_embeddings": 64, "initializer_range": 0.3}
 # Two stages of an EfficientNet. All seven, as narrow as a test needs them, magnify rounding errors a thousandfold.
 TINY_VISION = {
     "image_size": 32,
@@ -101,258 +87,155 @@ TINY_VISION = {
     "num_block_repeats": [1, 1],
     "expand_ratios": [1, 6],
 }
+WORD_LEVEL = {
+    "hidden_size": 16,
+    "initializer_range": 0.5,
+    "vision_config": {"model_type": "align_vision_model"} | TINY_VISION,
+}
+CLIP_TEXT = SIZES | {"max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
+TINY_CLIP = {
+    "model_type": "clip",
+    "projection_dim": 16,
+    "text_config": CLIP_TEXT | {"initializer_factor": 10.0},
+    "vision_config": SIZES | {"image_size": 32, "patch_size": 8, "initializer_factor": 10.0},
+}
+ACQUIRED = [language for language in CAPTIONS if language != "en"]
 
 
-def settle_batch_norm(model: torch.nn.Module, pixel_values: torch.Tensor) -> None:
-    """Gives batch norm the statistics of images. With the initial ones, an untrained EfficientNet outputs zeros."""
-    norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
-    momenta = [norm.momentum for norm in norms]
-    for norm in norms:
-        norm.momentum = 1.0
-    with torch.no_grad():
-        model.train()(pixel_values=pixel_values)
-    for norm, momentum in zip(norms, momenta, strict=True):
-        norm.momentum = momentum
-    model.eval()
-
-
-def _tiny_tokenizer() -> PreTrainedTokenizerFast:
+def _tokenizer() -> PreTrainedTokenizerFast:
     return train_wordpiece(CAPTIONS.values(), 200, min_frequency=1)
 
 
-def _tiny_image_processor() -> MuralImageProcessor:
+def _image_processor() -> MuralImageProcessor:
     return MuralImageProcessor(size={"height": 36, "width": 36}, crop_size={"height": 32, "width": 32})
 
 
-def _tiny_two_towers(model_class: Any, config_class: Any, processor_class: Any, **options: Any) -> tuple[Any, Any]:
-    processor = processor_class(_tiny_image_processor(), _tiny_tokenizer())
-    text = TINY_TEXT | {"vocab_size": len(processor.tokenizer)} | options.pop("text_config", {})
-    towers = {"text_config": text, "vision_config": TINY_VISION}
-    torch.manual_seed(0)
-    model = model_class(config_class(**towers | {"temperature_init_value": 0.1} | options))
+def _settled(model: Any, processor: Any) -> tuple[Any, Any]:
     settle_batch_norm(model, processor(images=drawn_images(16), return_tensors="pt")["pixel_values"])
     return model, processor
 
 
-@pytest.fixture(scope="session")
-def make_mural() -> Callable[..., tuple[MuralModel, MuralProcessor]]:
-    """Builds the same tiny MURAL, a model in eval mode and its processor, at every call.
-
-    Keyword arguments are the configuration's; those in `text_config` are added to the tiny tower's, a `vision_config`
-    takes the place of the tiny EfficientNet.
-    """
-    return MadeOnce(partial(_tiny_two_towers, MuralModel, MuralConfig, MuralProcessor))
-
-
-@pytest.fixture(scope="session")
-def make_etcl() -> Callable[..., tuple[EtclModel, EtclProcessor]]:
-    """The same for ETCL."""
-    return MadeOnce(partial(_tiny_two_towers, EtclModel, EtclConfig, EtclProcessor))
+def two_towers(method: str, **options: Any) -> tuple[Any, Any]:
+    """A MURAL or an ETCL. Keyword arguments are the configuration's; those in `text_config` are added to the tiny
+    tower's, a `vision_config` replaces the tiny EfficientNet."""
+    parts = (getattr(babelens, f"{method}{kind}") for kind in ("Model", "Config", "Processor"))
+    model_class, config_class, processor_class = parts
+    processor = processor_class(_image_processor(), _tokenizer())
+    text = TINY_TEXT | {"vocab_size": len(processor.tokenizer)} | options.pop("text_config", {})
+    towers = {"text_config": text, "vision_config": TINY_VISION}
+    torch.manual_seed(0)
+    return _settled(model_class(config_class(**towers | {"temperature_init_value": 0.1} | options)), processor)
 
 
-TINY_CLIP = {
-    "projection_dim": 16,
-    "text_config": {
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "max_position_embeddings": 64,
-        "pad_token_id": 0,
-        "bos_token_id": 2,
-        "eos_token_id": 3,
-        "initializer_factor": 10.0,
-    },
-    "vision_config": {
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "image_size": 32,
-        "patch_size": 8,
-        "initializer_factor": 10.0,
-    },
-}
-
-
-def _tiny_mla(**options: Any) -> tuple[MlaModel, MlaProcessor]:
-    image_processor = _tiny_image_processor()
-    languages = [language for language in CAPTIONS if language != "en"]
+def _mla(**options: Any) -> tuple[Any, Any]:
+    """On a tiny CLIP."""
     native = train_wordpiece([CAPTIONS["en"]], 60, min_frequency=1)
-    processor = MlaProcessor(image_processor, native, _tiny_tokenizer(), languages=languages, max_text_length=64)
+    learned = {"languages": ACQUIRED, "max_text_length": 64}
+    processor = babelens.MlaProcessor(_image_processor(), native, _tokenizer(), **learned)
     text = TINY_CLIP["text_config"] | {"vocab_size": len(native)}
     torch.manual_seed(0)
-    config = MlaConfig(
-        **{
-            "base_config": TINY_CLIP | {"model_type": "clip", "text_config": text},
-            "languages": languages,
-            "acquirer_size": 8,
-            "embedding_size": 12,
-            "vocab_size": len(processor.multilingual_tokenizer),
-            "sep_token_id": processor.multilingual_tokenizer.sep_token_id,
-        }
-        | options
+    defaults = {
+        "base_config": TINY_CLIP | {"text_config": text},
+        "languages": ACQUIRED,
+        "acquirer_size": 8,
+        "embedding_size": 12,
+        "vocab_size": len(processor.multilingual_tokenizer),
+        "sep_token_id": processor.multilingual_tokenizer.sep_token_id,
+    }
+    return babelens.MlaModel(babelens.MlaConfig(**defaults | options)).eval(), processor
+
+
+def _mla_on_mural(**options: Any) -> tuple[Any, Any]:
+    """With linear acquirers in a MURAL, whose text tower is BERT."""
+    native, native_processor = two_towers("Mural")
+    tokenizer = _tokenizer()
+    processor = babelens.MlaProcessor.for_native(native.config, native_processor, tokenizer, languages=ACQUIRED)
+    vocabulary = {"vocab_size": len(tokenizer), "sep_token_id": tokenizer.sep_token_id}
+    torch.manual_seed(0)
+    defaults = {"languages": ACQUIRED, "acquirer": "linear", "embedding_size": 12} | vocabulary
+    return babelens.MlaModel.from_native(native, **defaults | options), processor
+
+
+def _mla_student(**options: Any) -> tuple[Any, Any]:
+    """A tiny BERT and the tiny CLIP."""
+    mla, mla_processor = _mla()
+    native, tokenizer = mla.unload(), mla_processor.multilingual_tokenizer
+    torch.manual_seed(0)
+    defaults = {"text_config": TINY_TEXT | {"vocab_size": len(tokenizer)}, "base_config": native.config}
+    defaults |= {"languages": ACQUIRED, "acquirer_size": 8}
+    model = babelens.MlaStudentModel(babelens.MlaStudentConfig(**defaults | options))
+    load_plain_state_dict(model.native_model, native.state_dict())
+    return model.eval(), babelens.MlaStudentProcessor.for_student(model.config, mla_processor, tokenizer)
+
+
+def _ridge(*, encoder: bool = False, glossaries: bool = False) -> tuple[Any, Any]:
+    """Maps for the tiny CLIP. With `encoder` the tiny BERT reads the texts, too; with `glossaries` the tiny CLIP reads
+    what a small glossary makes of them."""
+    mla, mla_processor = _mla()
+    native, tokenizer = mla.unload(), mla_processor.multilingual_tokenizer
+    torch.manual_seed(0)
+    text = TINY_TEXT | {"vocab_size": len(tokenizer), "model_type": "bert"} if encoder else None
+    options: dict[str, Any] = {"text_pooling": "mean", "ngram_rows": 64, "rank": 8, "languages": ACQUIRED}
+    options["gloss_weights"] = [0.5 * index for index in range(1 + len(ACQUIRED))] if glossaries else []
+    model = babelens.RidgeModel(babelens.RidgeConfig(base_config=native.config, text_config=text, **options))
+    load_plain_state_dict(model.native_model, native.state_dict())
+    for name, values in model.maps.named_buffers():
+        if name == "ngrams":
+            values.copy_(torch.randint(-127, 128, values.shape))
+        elif name != "importance":
+            values.copy_(torch.randn(values.shape))
+    read: dict[str, Any] = {"languages": ACQUIRED, "max_text_length": 64}
+    if glossaries:
+        read["glossaries"] = {ACQUIRED[0]: {"ein": "a", "hund": "dog", "rotes": "red", "auto": "car", "im": ""}}
+    encoder_tokenizer = tokenizer if encoder else None
+    processor = babelens.RidgeProcessor.for_native(native.config, mla_processor, encoder_tokenizer, **read)
+    return model.eval(), processor
+
+
+def _smalr(**options: Any) -> tuple[Any, Any]:
+    vocabularies = {language: frequent_words([text], language) for language, text in CAPTIONS.items()}
+    torch.manual_seed(0)
+    defaults = WORD_LEVEL | {
+        "languages": list(vocabularies),
+        "vocabulary_sizes": [len(words) for words in vocabularies.values()],
+        "specific_words": 2,
+        "latent_tokens": 6,
+        "word_size": 5,
+        "image_hidden_size": 16,
+        "mask_probability": 0.0,
+    }
+    model = babelens.SmalrModel(babelens.SmalrConfig(**defaults | options))
+    return _settled(model, babelens.SmalrProcessor(_image_processor(), vocabularies))
+
+
+def _liwe(**options: Any) -> tuple[Any, Any]:
+    characters = frequent_characters({language: [text] for language, text in CAPTIONS.items()})
+    processor = babelens.LiweProcessor(_image_processor(), characters, word_length=12)
+    torch.manual_seed(0)
+    words = {"character_size": 4, "word_length": 12, "word_hidden_sizes": [10], "word_size": 12}
+    defaults = WORD_LEVEL | words | {"vocab_size": processor.vocab_size}
+    return _settled(babelens.LiweModel(babelens.LiweConfig(**defaults | options)), processor)
+
+
+def _rc3(model_class: Any = babelens.Rc3Model, **options: Any) -> tuple[Any, None]:
+    """Its inputs are `visio_textual_batch`'s, which need no processor."""
+    torch.manual_seed(0)
+    return model_class(babelens.Rc3Config(**TINY_RC3 | options)).eval(), None
+
+
+def _made_once(build: Callable[..., tuple[Any, Any]], *arguments: Any) -> Any:
+    """A fixture that builds the same tiny model, in eval mode, and its processor at every call."""
+    return pytest.fixture(scope="session")(
+        lambda: MadeOnce(lambda *given, **options: build(*arguments, *given, **options))
     )
-    return MlaModel(config).eval(), processor
 
 
-@pytest.fixture(scope="session")
-def make_mla() -> Callable[..., tuple[MlaModel, MlaProcessor]]:
-    """Builds the same tiny MLA on a tiny CLIP at every call; keyword arguments are the configuration's."""
-    return MadeOnce(_tiny_mla)
-
-
-@pytest.fixture(scope="session")
-def make_mla_on_mural(make_mural: Any) -> Callable[..., tuple[MlaModel, MlaProcessor]]:
-    """As `make_mla`, on the tiny MURAL, whose text tower is BERT, with linear acquirers."""
-
-    def make(**options: Any) -> tuple[MlaModel, MlaProcessor]:
-        native, native_processor = make_mural()
-        languages = [language for language in CAPTIONS if language != "en"]
-        tokenizer = _tiny_tokenizer()
-        processor = MlaProcessor.for_native(native.config, native_processor, tokenizer, languages=languages)
-        vocabulary = {"vocab_size": len(tokenizer), "sep_token_id": tokenizer.sep_token_id}
-        torch.manual_seed(0)
-        defaults = {"languages": languages, "acquirer": "linear", "embedding_size": 12} | vocabulary
-        return MlaModel.from_native(native, **defaults | options), processor
-
-    return MadeOnce(make)
-
-
-@pytest.fixture(scope="session")
-def make_mla_student() -> Callable[..., tuple[MlaStudentModel, MlaStudentProcessor]]:
-    """Builds the same tiny BERT beside the tiny CLIP at every call; keyword arguments are the configuration's."""
-
-    def make(**options: Any) -> tuple[MlaStudentModel, MlaStudentProcessor]:
-        mla, mla_processor = _tiny_mla()
-        native, tokenizer = mla.unload(), mla_processor.multilingual_tokenizer
-        torch.manual_seed(0)
-        text = {"text_config": TINY_TEXT | {"vocab_size": len(tokenizer)}}
-        languages = {"languages": mla.config.languages, "acquirer_size": 8}
-        model = MlaStudentModel(MlaStudentConfig(**{"base_config": native.config} | text | languages | options))
-        load_plain_state_dict(model.native_model, native.state_dict())
-        return model.eval(), student_processor(model.config, mla_processor, tokenizer)
-
-    return MadeOnce(make)
-
-
-@pytest.fixture(scope="session")
-def make_ridge() -> Callable[..., tuple[RidgeModel, RidgeProcessor]]:
-    """Builds the same maps for the tiny CLIP at every call; `encoder=True` has the tiny BERT read the texts, too, and
-    `glossaries=True` the tiny CLIP what a small glossary makes of them."""
-
-    def make(*, encoder: bool = False, glossaries: bool = False) -> tuple[RidgeModel, RidgeProcessor]:
-        mla, mla_processor = _tiny_mla()
-        native, tokenizer = mla.unload(), mla_processor.multilingual_tokenizer
-        torch.manual_seed(0)
-        text = TINY_TEXT | {"vocab_size": len(tokenizer), "model_type": "bert"} if encoder else None
-        languages = list(mla.config.languages)
-        options: dict[str, Any] = {"text_pooling": "mean", "ngram_rows": 64, "rank": 8, "languages": languages}
-        options["gloss_weights"] = [0.5 * index for index in range(1 + len(languages))] if glossaries else []
-        model = RidgeModel(RidgeConfig(base_config=native.config, text_config=text, **options))
-        load_plain_state_dict(model.native_model, native.state_dict())
-        for name, values in model.maps.named_buffers():
-            if name == "ngrams":
-                values.copy_(torch.randint(-127, 128, values.shape))
-            elif name != "importance":
-                values.copy_(torch.randn(values.shape))
-        read: dict[str, Any] = {"languages": languages, "max_text_length": 64}
-        if glossaries:
-            read["glossaries"] = {languages[0]: {"ein": "a", "hund": "dog", "rotes": "red", "auto": "car", "im": ""}}
-        processor = RidgeProcessor.for_native(native.config, mla_processor, tokenizer if encoder else None, **read)
-        return model.eval(), processor
-
-    return MadeOnce(make)
-
-
-@pytest.fixture
-def dirty_memory() -> Iterator[None]:
-    """Within a test, memory that nobody has written holds NaN, and in integers the largest number."""
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True)
-    assert torch.utils.deterministic.fill_uninitialized_memory and torch.empty(8).isnan().all()
-    yield
-    torch.use_deterministic_algorithms(before)
-
-
-@pytest.fixture(scope="session")
-def settle() -> Callable[[torch.nn.Module, torch.Tensor], None]:
-    return settle_batch_norm
-
-
-@pytest.fixture(scope="session")
-def run_without_babelens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
-    """Runs Python code in a virtual environment that has what this one has, except babelens; returns what it prints.
-    Keyword arguments are further variables of its environment."""
-    with bare_python(tmp_path_factory.mktemp("bare")) as python:
-        yield python.run
-
-
-@pytest.fixture(scope="session")
-def make_smalr() -> Callable[..., tuple[SmalrModel, SmalrProcessor]]:
-    """Builds the same tiny SMALR on a tiny EfficientNet at every call; keyword arguments are the configuration's."""
-
-    def make(**options: Any) -> tuple[SmalrModel, SmalrProcessor]:
-        vocabularies = {language: frequent_words([text], language) for language, text in CAPTIONS.items()}
-        processor = SmalrProcessor(_tiny_image_processor(), vocabularies)
-        torch.manual_seed(0)
-        config = SmalrConfig(
-            **{
-                "languages": list(vocabularies),
-                "vocabulary_sizes": [len(words) for words in vocabularies.values()],
-                "specific_words": 2,
-                "latent_tokens": 6,
-                "word_size": 5,
-                "hidden_size": 16,
-                "image_hidden_size": 16,
-                "initializer_range": 0.5,
-                "mask_probability": 0.0,
-                "vision_config": {"model_type": "align_vision_model"} | TINY_VISION,
-            }
-            | options
-        )
-        model = SmalrModel(config)
-        settle_batch_norm(model, processor(images=drawn_images(16), return_tensors="pt")["pixel_values"])
-        return model, processor
-
-    return MadeOnce(make)
-
-
-@pytest.fixture(scope="session")
-def make_liwe() -> Callable[..., tuple[LiweModel, LiweProcessor]]:
-    """Builds the same tiny LIWE on a tiny EfficientNet at every call; keyword arguments are the configuration's."""
-
-    def make(**options: Any) -> tuple[LiweModel, LiweProcessor]:
-        characters = frequent_characters({language: [text] for language, text in CAPTIONS.items()})
-        processor = LiweProcessor(_tiny_image_processor(), characters, word_length=12)
-        torch.manual_seed(0)
-        config = LiweConfig(
-            **{
-                "vocab_size": processor.vocab_size,
-                "character_size": 4,
-                "word_length": 12,
-                "word_hidden_sizes": [10],
-                "word_size": 12,
-                "hidden_size": 16,
-                "initializer_range": 0.5,
-                "vision_config": {"model_type": "align_vision_model"} | TINY_VISION,
-            }
-            | options
-        )
-        model = LiweModel(config)
-        settle_batch_norm(model, processor(images=drawn_images(16), return_tensors="pt")["pixel_values"])
-        return model, processor
-
-    return MadeOnce(make)
-
-
-@pytest.fixture(scope="session")
-def make_rc3() -> Callable[..., tuple[Any, None]]:
-    """Builds the same tiny model of RC3 at every call; keyword arguments are the configuration's. Its inputs are
-    `visio_textual_batch`'s, which need no processor."""
-
-    def make(model_class: Any = Rc3Model, **options: Any) -> tuple[Any, None]:
-        torch.manual_seed(0)
-        return model_class(Rc3Config(**TINY_RC3 | options)).eval(), None
-
-    return MadeOnce(make)
+make_mural = _made_once(two_towers, "Mural")
+make_etcl = _made_once(two_towers, "Etcl")
+make_mla = _made_once(_mla)
+make_mla_on_mural = _made_once(_mla_on_mural)
+make_mla_student = _made_once(_mla_student)
+make_ridge = _made_once(_ridge)
+make_smalr = _made_once(_smalr)
+make_liwe = _made_once(_liwe)
+make_rc3 = _made_once(_rc3)

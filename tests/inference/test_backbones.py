@@ -55,7 +55,7 @@ def test_a_dual_encoder_lends_its_tower_and_its_image_processor(clip_folder):
     assert type(LiweModel.from_backbone(backbone, **MODELS[LiweModel]).vision_model) is type(backbone)
 
 
-def test_weights_that_are_not_those_of_the_configuration_are_refused():
-    backbone = ViTModel(BACKBONES["vit"][0]().config, add_pooling_layer=False)
+def test_weights_that_are_not_those_of_the_configuration_are_refused(tmp_path):
+    backbone = ViTModel(saved_backbone("vit", tmp_path)[0].config, add_pooling_layer=False)
     with pytest.raises(InputError, match=r"(?s)the weights of the ViTModel are not those .*pooler\.dense"):
         LiweModel.from_backbone(backbone, **MODELS[LiweModel])

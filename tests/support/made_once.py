@@ -41,3 +41,16 @@ class MadeOnce:
         if key not in self._made:
             self._made[key] = *self._build(*classes, **options), torch.get_rng_state()
         return self._made[key]
+
+
+def settle_batch_norm(model: torch.nn.Module, pixel_values: torch.Tensor) -> None:
+    """Gives batch norm the statistics of images. With the initial ones, an untrained EfficientNet outputs zeros."""
+    norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.momentum = 1.0
+    with torch.no_grad():
+        model.train()(pixel_values=pixel_values)
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+    model.eval()

@@ -9,20 +9,9 @@ from transformers import set_seed
 from babelens import MlaModel, MlaProcessor, MlaTrainer, MlaTrainingArguments
 from babelens.processing.tokenizer_training import train_wordpiece
 from tests.support.tiny_native import shapes_texts, tiny_clip
-from tests.support.tiny_training import prepared, shapes_corpus
+from tests.support.tiny_training import QUIET, prepared, shapes_corpus
 
-SETTINGS = {
-    "per_device_train_batch_size": 4,
-    "max_steps": 3,
-    "learning_rate": 1e-2,
-    "save_strategy": "no",
-    "logging_steps": 1,
-    "report_to": "none",
-    "disable_tqdm": True,
-    "use_cpu": True,
-    "precision": "float32",  # the same on every machine
-    "seed": 3,
-}
+SETTINGS = QUIET | {"per_device_train_batch_size": 4, "max_steps": 3, "learning_rate": 1e-2}
 # No warm-up: the first step alone already shows what training does. And no mirror images, as in the cache.
 COLD = {"warmup_steps": 0}
 STILL = {"image_augmentation": {"horizontal_flip": 0.0}, **COLD}

@@ -3,7 +3,11 @@
 from typing import Any
 
 import torch
+from peft import get_peft_model
+from torch import nn
 from transformers import CLIPConfig, CLIPModel
+
+from babelens.modeling.peft_mla import MlaAdapterConfig
 
 SEP, LENGTH = 3, 8
 VOCABULARY: dict[str, Any] = {"vocab_size": 30, "embedding_size": 6, "sep_token_id": SEP, "acquirer_size": 4}
@@ -20,3 +24,13 @@ def make_clip(seed: int = 0, **text: Any) -> CLIPModel:
     return CLIPModel(
         CLIPConfig(text_config=tower, vision_config=vision, projection_dim=8, initializer_factor=10.0)
     ).eval()
+
+
+def with_adapters(base: nn.Module, *languages: str, **options: Any) -> Any:
+    """`base` with an adapter for each language, by its name; the first is active."""
+    torch.manual_seed(1)
+    configs = [MlaAdapterConfig(language=language, **VOCABULARY | options) for language in languages]
+    model = get_peft_model(base, configs[0], adapter_name=languages[0])
+    for config in configs[1:]:
+        model.add_adapter(config.language, config)
+    return model.eval()

@@ -5,30 +5,22 @@ Where a kind's own tokenizer needs SentencePiece, another one stands for it that
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from transformers import (
-    AlignConfig,
-    AlignModel,
     AlignProcessor,
-    AltCLIPConfig,
-    AltCLIPModel,
     AltCLIPProcessor,
+    AutoConfig,
+    AutoModel,
     BertTokenizer,
-    ChineseCLIPConfig,
-    ChineseCLIPModel,
     ChineseCLIPProcessor,
     CLIPProcessor,
-    MetaClip2Config,
-    MetaClip2Model,
     PreTrainedModel,
+    PreTrainedTokenizerBase,
     ProcessorMixin,
-    Siglip2Config,
-    Siglip2Model,
     Siglip2Processor,
     Siglip2Tokenizer,
-    VisionTextDualEncoderConfig,
-    VisionTextDualEncoderModel,
     VisionTextDualEncoderProcessor,
     XLMRobertaConfig,
     XLMRobertaModel,
@@ -37,13 +29,14 @@ from transformers import (
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.siglip2.image_processing_pil_siglip2 import Siglip2ImageProcessorPil
 
-from babelens import EtclConfig, EtclModel, EtclProcessor, MuralConfig, MuralModel
+from babelens import EtclProcessor
 from babelens.processing.tokenizer_training import train_wordpiece
 from tests.support.tiny_native import TOWER, WIDE, shapes_texts, tiny_clip, tiny_siglip
 from tests.support.tiny_training import TEXT, VISION, shapes_corpus, shapes_processor
 
 Parts = tuple[PreTrainedModel, ProcessorMixin]
 LENGTH = 40
+XLM_ENDS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
 VIT = TOWER | {"image_size": 32, "patch_size": 8}
 # As in `WIDE`, of towers that have `initializer_range`.
 BERT = TOWER | {"initializer_range": 0.3}
@@ -103,13 +96,19 @@ def tiny_xlm_roberta() -> tuple[PreTrainedModel, XLMRobertaTokenizer]:
     return XLMRobertaModel(config).eval(), tokenizer
 
 
-def tiny_metaclip_2() -> Parts:
-    tokenizer = xlm_tokenizer()
-    ends = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
-    text = TOWER | WIDE | ends | {"vocab_size": len(tokenizer), "max_position_embeddings": LENGTH}
+def made(model_type: str, **settings: Any) -> PreTrainedModel:
+    """An untrained model in eval mode, the same at every call."""
     torch.manual_seed(0)
-    config = MetaClip2Config(text_config=text, vision_config=VIT | WIDE, projection_dim=16)
-    return MetaClip2Model(config).eval(), CLIPProcessor(images(), tokenizer)
+    return AutoModel.from_config(AutoConfig.for_model(model_type, projection_dim=16, **settings)).eval()
+
+
+def with_tokenizer(
+    model_type: str, processor: Callable[..., ProcessorMixin], tokenizer: PreTrainedTokenizerBase, **settings: Any
+) -> Parts:
+    """A model whose text tower, by default a `BERT`, has as many tokens and places as its tokenizer."""
+    text = {"vocab_size": len(tokenizer), "max_position_embeddings": tokenizer.model_max_length}
+    towers = {"text_config": text | settings.pop("text", BERT), "vision_config": settings.pop("vision", VIT | WIDE)}
+    return made(model_type, **towers, **settings), processor(images(), tokenizer)
 
 
 def tiny_siglip2() -> Parts:
@@ -117,80 +116,55 @@ def tiny_siglip2() -> Parts:
     tokenizer = gemma_tokenizer()
     text = TOWER | {"vocab_size": len(tokenizer), "max_position_embeddings": 64, "projection_size": 16}
     text |= {"eos_token_id": 1, "pad_token_id": 0}
-    torch.manual_seed(0)
-    model = Siglip2Model(Siglip2Config(text_config=text, vision_config=TOWER))
+    model = made("siglip2", text_config=text, vision_config=TOWER)
     embeddings = model.text_model.embeddings
     with torch.no_grad():  # or else the last state would depend on the padding before it, and hardly on the text
         embeddings.token_embedding.weight[0] = 0
         embeddings.position_embedding.weight.mul_(0.1)
         for block in model.text_model.encoder.layers:
             block.self_attn.v_proj.weight.mul_(3)
-    return model.eval(), Siglip2Processor(Siglip2ImageProcessorPil(), tokenizer)
-
-
-def tiny_align() -> Parts:
-    tokenizer = bert_tokenizer(512)  # its processor cuts texts at 64 tokens
-    text = BERT | {"vocab_size": len(tokenizer), "max_position_embeddings": 512}
-    torch.manual_seed(0)
-    model = AlignModel(AlignConfig(text_config=text, vision_config=ALIGN_VISION, projection_dim=16))
-    return model.eval(), AlignProcessor(images(), tokenizer)
+    return model, Siglip2Processor(Siglip2ImageProcessorPil(), tokenizer)
 
 
 def tiny_altclip() -> Parts:
     """Its text tower counts positions from 2, as XLM-R's does."""
-    tokenizer = xlm_tokenizer()
-    text = BERT | {"vocab_size": len(tokenizer), "max_position_embeddings": LENGTH + 2, "project_dim": 12}
-    torch.manual_seed(0)
-    model = AltCLIPModel(AltCLIPConfig(text_config=text, vision_config=VIT | WIDE, projection_dim=16))
+    text = BERT | {"max_position_embeddings": LENGTH + 2, "project_dim": 12}
+    model, processor = with_tokenizer("altclip", AltCLIPProcessor, xlm_tokenizer(), text=text)
     with torch.no_grad():
         model.text_model.transformation.weight.mul_(10)
-    return model.eval(), AltCLIPProcessor(images(), tokenizer)
-
-
-def tiny_chinese_clip() -> Parts:
-    tokenizer = bert_tokenizer()
-    text = BERT | {"vocab_size": len(tokenizer), "max_position_embeddings": LENGTH}
-    torch.manual_seed(0)
-    config = ChineseCLIPConfig(text_config=text, vision_config=VIT | WIDE, projection_dim=16)
-    return ChineseCLIPModel(config).eval(), ChineseCLIPProcessor(images(), tokenizer)
+    return model, processor
 
 
 def tiny_vision_text(encoder: str) -> Parts:
     """A ViT with a text encoder of this `model_type`."""
-    tokenizer = xlm_tokenizer() if encoder == "xlm-roberta" else bert_tokenizer()
-    positions = LENGTH + 2 if encoder == "xlm-roberta" else LENGTH
-    text = BERT | {"model_type": encoder, "vocab_size": len(tokenizer), "max_position_embeddings": positions}
-    vision = VIT | {"model_type": "vit", "initializer_range": 0.3}
-    torch.manual_seed(0)
-    config = VisionTextDualEncoderConfig(text_config=text, vision_config=vision, projection_dim=16)
-    return VisionTextDualEncoderModel(config).eval(), VisionTextDualEncoderProcessor(images(), tokenizer)
+    is_xlm = encoder == "xlm-roberta"
+    tokenizer = xlm_tokenizer() if is_xlm else bert_tokenizer()
+    text = BERT | {"model_type": encoder, "max_position_embeddings": LENGTH + 2 if is_xlm else LENGTH}
+    towers = {"text": text, "vision": VIT | {"model_type": "vit", "initializer_range": 0.3}}
+    return with_tokenizer("vision-text-dual-encoder", VisionTextDualEncoderProcessor, tokenizer, **towers)
 
 
-def tiny_mural() -> Parts:
+def tiny_two_towers(method: str) -> Parts:
     processor = shapes_processor(shapes_corpus())
     text = TEXT | {"vocab_size": len(processor.tokenizer), "initializer_range": 0.3}
+    settings = {"text_config": text, "vision_config": VISION}
+    if method == "etcl":
+        processor = EtclProcessor(processor.image_processor, processor.tokenizer)
     torch.manual_seed(0)
-    return MuralModel(MuralConfig(text_config=text, vision_config=VISION)).eval(), processor
-
-
-def tiny_etcl() -> Parts:
-    processor = shapes_processor(shapes_corpus())
-    text = TEXT | {"vocab_size": len(processor.tokenizer), "initializer_range": 0.3}
-    torch.manual_seed(0)
-    model = EtclModel(EtclConfig(text_config=text, vision_config=VISION)).eval()
-    return model, EtclProcessor(processor.image_processor, processor.tokenizer)
+    return AutoModel.from_config(AutoConfig.for_model(method, **settings)).eval(), processor
 
 
 KINDS: dict[str, Callable[[], Parts]] = {
     "clip": lambda: tiny_clip([word for word in shapes_words() if word.isascii()]),
-    "metaclip_2": tiny_metaclip_2,
+    "metaclip_2": lambda: with_tokenizer("metaclip_2", CLIPProcessor, xlm_tokenizer(), text=TOWER | WIDE | XLM_ENDS),
     "siglip": tiny_siglip,
     "siglip2": tiny_siglip2,
-    "align": tiny_align,
+    # Its processor cuts texts at 64 tokens.
+    "align": lambda: with_tokenizer("align", AlignProcessor, bert_tokenizer(512), vision=ALIGN_VISION),
     "altclip": tiny_altclip,
-    "chinese_clip": tiny_chinese_clip,
+    "chinese_clip": lambda: with_tokenizer("chinese_clip", ChineseCLIPProcessor, bert_tokenizer()),
     "vision-text-dual-encoder (bert)": lambda: tiny_vision_text("bert"),
     "vision-text-dual-encoder (xlm-roberta)": lambda: tiny_vision_text("xlm-roberta"),
-    "mural": tiny_mural,
-    "etcl": tiny_etcl,
+    "mural": lambda: tiny_two_towers("mural"),
+    "etcl": lambda: tiny_two_towers("etcl"),
 }

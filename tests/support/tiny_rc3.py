@@ -1,8 +1,5 @@
 """A pre-training of RC3 small enough for a test, as a module and as a program that a test can start, kill and start
-again.
-
-python tests/tiny_rc3.py OUTPUT [--die-at STEP] [--resume] [--set KEY=VALUE]
-"""
+again."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,7 @@ from babelens import Rc3Config, Rc3ForPreTraining, Rc3Processor, Rc3Trainer, Rc3
 from babelens.data.corpus.normalize import as_caption_corpus
 from babelens.processing.processing_rc3 import square_image_processor
 from babelens.processing.tokenizer_training import train_bpe
-from tests.support.tiny_training import COLORS, DieAt, prepared, shapes_corpus, weights
+from tests.support.tiny_training import COLORS, QUIET, DieAt, prepared, shapes_corpus, weights
 
 LANGUAGES = ["de", "en", "fr"]
 REGION_SIZE = 5
@@ -75,20 +72,9 @@ def rc3_trainer(
     **changes: Any,
 ) -> Rc3Trainer:
     """A trainer on the shapes; `model` has keys of the configuration."""
-    settings = {
-        "per_device_train_batch_size": 8,
-        "per_device_eval_batch_size": 8,
-        "max_steps": 12,
-        "learning_rate": 3e-3,
-        "save_strategy": "no",
-        "logging_steps": 1,
-        "report_to": "none",
-        "disable_tqdm": True,
-        "use_cpu": True,
-        "precision": "float32",  # the same on every machine
-        "seed": 3,
-    }
-    arguments = Rc3TrainingArguments(output_dir=str(output), **{**settings, **changes})
+    batches = {"per_device_train_batch_size": 8, "per_device_eval_batch_size": 8}
+    settings = QUIET | batches | {"max_steps": 12, "learning_rate": 3e-3}
+    arguments = Rc3TrainingArguments(output_dir=str(output), **settings | changes)
     set_seed(arguments.seed)
     processor = rc3_processor()
     return prepared(

@@ -10,7 +10,7 @@ from datasets import ClassLabel, Dataset, Features, Image, Value
 from babelens import Rc3Config, Rc3Model, Rc3Processor
 from babelens.processing.processing_rc3 import square_image_processor
 from babelens.processing.tokenizer_training import train_bpe
-from tests.support.tiny_training import COLORS, SHAPES, shapes_corpus
+from tests.support.tiny_training import COLORS, QUIET, SHAPES, shapes_corpus
 
 LANGUAGES = ["en", "de", "fr"]
 REGION_SIZE = 6
@@ -28,17 +28,11 @@ SIZES = {
     "patch_width": 32,
     "init_std": 0.1,
 }
-SETTINGS = {
+SETTINGS = QUIET | {
     "per_device_train_batch_size": 16,
     "learning_rate": 3e-3,
     "lr_scheduler_type": "constant",
     "logging_steps": 10,
-    "save_strategy": "no",
-    "report_to": "none",
-    "disable_tqdm": True,
-    "use_cpu": True,
-    "precision": "float32",  # the same on every machine
-    "seed": 3,
 }
 
 

@@ -36,6 +36,16 @@ SHAPES = {
 }
 BOXES = {"square": (4, 4, 28, 28), "bar": (2, 12, 30, 20), "column": (12, 2, 20, 30), "dot": (12, 12, 20, 20)}
 
+# Settings of every run.
+QUIET: dict[str, Any] = {
+    "save_strategy": "no",
+    "logging_steps": 1,
+    "report_to": "none",
+    "disable_tqdm": True,
+    "use_cpu": True,
+    "precision": "float32",  # the same on every machine
+    "seed": 3,
+}
 # No batch norm: its statistics would depend on how a batch is divided.
 VISION = {
     "model_type": "clip_vision_model",
@@ -109,20 +119,8 @@ def shapes_trainer(
     tower's configuration, `keys` to the model's; `shards` says which tasks have a stream of how many shards."""
     corpus = shapes_corpus()
     processor = shapes_processor(corpus)
-    settings = {
-        "per_device_train_batch_size": 8,
-        "max_steps": 12,
-        "learning_rate": 1e-3,
-        "optim": "lamb",
-        "save_strategy": "no",
-        "logging_steps": 1,
-        "report_to": "none",
-        "disable_tqdm": True,
-        "use_cpu": True,
-        "precision": "float32",  # the same on every machine
-        "seed": 3,
-    }
-    arguments = ContrastiveTrainingArguments(output_dir=str(output), **{**settings, **changes})
+    settings = QUIET | {"per_device_train_batch_size": 8, "max_steps": 12, "learning_rate": 1e-3, "optim": "lamb"}
+    arguments = ContrastiveTrainingArguments(output_dir=str(output), **settings | changes)
     set_seed(arguments.seed)
     text_config = {
         **TEXT,
