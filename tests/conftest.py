@@ -67,8 +67,8 @@ def dirty_memory() -> Iterator[None]:
 def run_without_babelens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
     """Runs Python code in a virtual environment that has what this one has, except babelens; returns what it prints.
     Keyword arguments are further variables of its environment."""
-    with bare_python(tmp_path_factory.mktemp("bare")) as python:
-        yield python.run
+    with bare_python(tmp_path_factory.mktemp("bare")) as run:
+        yield run
 
 
 # The initial weights are wider than usual, so that what an untrained tower says depends on what it reads.

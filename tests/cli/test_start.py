@@ -13,7 +13,7 @@ import typer
 from babelens.cli.main import _missing_package, app, main
 from babelens.utils.errors import ModelFolderError
 from babelens.utils.pretrained import located
-from tests.support.forked_programs import forked_programs
+from tests.support.forked_programs import ForkedPrograms
 
 HEAVY = {"torch", "transformers", "datasets", "peft", "accelerate", "mteb", "pyarrow", "numpy", "pandas", "PIL"}
 # `import babelens` registers models, but for the command line, which it knows by its name.
@@ -62,7 +62,7 @@ def here(tmp_path_factory):
 def answer(here):
     """Runs commands in a process that has imported the command line alone; returns their exit statuses, what each
     printed to both streams, and the packages that were imported at the end."""
-    with forked_programs(sys.executable, IMPORTS, here) as programs:
+    with ForkedPrograms(sys.executable, IMPORTS, here) as programs:
 
         def answered(*commands, **environment):
             done = programs.run(PROGRAM, json.dumps(commands), **environment)

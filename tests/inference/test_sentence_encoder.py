@@ -14,15 +14,15 @@ from babelens.text_bases import SentenceTransformerBase, text_base
 from babelens.utils.identity import model_identity
 from tests.contracts import drawn_images
 from tests.support.served import serving
-from tests.support.tiny_embedders import EMBEDDERS, tiny_embedder
+from tests.support.tiny_embedders import tiny_embedder
 from tests.support.tiny_training import write_shapes
 
 sentence_transformers = pytest.importorskip("sentence_transformers")
 
 
-@pytest.fixture(scope="module", params=EMBEDDERS)
-def folder(request, tmp_path_factory):
-    return tiny_embedder(request.param, tmp_path_factory.mktemp(request.param))
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny_embedder(tmp_path_factory.mktemp("llava"))
 
 
 def test_it_embeds_as_sentence_transformers_does(folder):

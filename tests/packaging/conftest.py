@@ -3,11 +3,11 @@
 import os
 import shutil
 import subprocess
-import sys
-import venv
 from pathlib import Path
 
 import pytest
+
+from tests.support.bare_python import linked_environment
 
 CHECKOUT = Path(__file__).parents[2]
 NOT_SOURCES = shutil.ignore_patterns("__pycache__", "*.egg-info")
@@ -71,20 +71,5 @@ def repository(sources, run) -> Path:
 
 @pytest.fixture(scope="session")
 def make_environment(tmp_path_factory):
-    """Makes virtual environments that have what this one has, except babelens; returns the folder of their programs.
-
-    Their site-packages hold links to the installed packages; babelens, and what leads to its sources, is left out.
-    """
-
-    def make_environment() -> Path:
-        folder = tmp_path_factory.mktemp("environment")
-        venv.create(folder, symlinks=True)
-        site_packages = next(folder.glob("lib/python*/site-packages"))
-        for installed in (Path(entry) for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")):
-            for package in installed.iterdir():
-                link = site_packages / package.name
-                if "babelens" not in package.name and package.suffix != ".pth" and not link.exists():
-                    link.symlink_to(package)
-        return folder / "bin"
-
-    return make_environment
+    """Makes environments that have what this one has, except babelens; returns the folder of their programs."""
+    return lambda: linked_environment(tmp_path_factory.mktemp("environment"))

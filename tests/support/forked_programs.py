@@ -3,10 +3,9 @@
 import json
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 # Reads one program after another from its standard input, and answers with the status of each.
 _SERVER = """
@@ -42,14 +41,8 @@ for line in sys.stdin:
 
 
 class ForkedPrograms:
-    """Runs programs in processes forked from a server, which starts with the first of them.
-
-    Args:
-        python: the interpreter.
-        imports: the program of the server, before it waits for others.
-        folder: the working directory.
-        environment: that of the server; by default that of this process.
-    """
+    """Runs programs in processes forked from a server, which starts with the first of them and ends with the block;
+    `imports` is the program of the server, before it waits for others."""
 
     def __init__(
         self, python: str | Path, imports: str, folder: Path, environment: Mapping[str, str] | None = None
@@ -83,17 +76,9 @@ class ForkedPrograms:
             self._server = None
             raise
 
-    def close(self) -> None:
-        """Ends the server."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         if self._server:
             self._server.communicate()
-
-
-@contextmanager
-def forked_programs(python: str | Path, imports: str, folder: Path) -> Iterator[ForkedPrograms]:
-    """`ForkedPrograms` whose server ends with the block."""
-    programs = ForkedPrograms(python, imports, folder)
-    try:
-        yield programs
-    finally:
-        programs.close()

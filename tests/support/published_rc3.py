@@ -129,16 +129,6 @@ def write_xflickrco() -> None:
     write_regions("xflickrco-test_boxes36.h5", [f"{image}.jpg" for image in tested])
 
 
-def write_multi30k() -> None:
-    Path("data/multi30k").mkdir(exist_ok=True)
-    for split, images in (("train", FLICKR), ("test_2016_flickr", FLICKR[:2]), ("test_2017_flickr", FLICKR[2:])):
-        for tag, text in (("en", "A dog runs."), ("de", "Ein Hund rennt."), ("fr", "Un chien court.")):
-            Path(f"data/multi30k/{split}.{tag}").write_text(f"{text}\n" * len(images))
-        Path(f"data/multi30k/{split}.txt").write_text("".join(f"{image}.jpg\n" for image in images))
-    write_images("flickr30k", [f"{image}.jpg" for image in FLICKR])
-    write_regions("flickr30k_boxes36.h5", FLICKR)
-
-
 def packed(value) -> bytes:
     """msgpack of lists, texts, bytes and arrays, as tensorpack writes them with msgpack-numpy."""
     return pytest.importorskip("msgpack").packb(value, default=packed_array, use_bin_type=True)

@@ -2,18 +2,14 @@
 
 import numpy as np
 import pytest
-import torch
 
 from babelens.modeling.losses import contrastive_loss
-from babelens.trainers.processes import gather_labels, gather_rows, row_counts
 from tests.support.parallel_methods import evaluate, train as train_method
 from tests.support.parallel_rc3 import train as train_rc3_head
 from tests.support.processes import together
 from tests.support.scaled_training import (
     PLAIN,
-    gather_a_mask,
     loss_and_gradients,
-    smalr_loss_and_gradients,
     train,
     whole_batch,
 )
@@ -57,26 +53,6 @@ def test_every_row_gets_the_gradient_of_the_whole_batch():
         rows = np.concatenate([rank[column] for rank in found])
         np.testing.assert_allclose(rows / 3, expected.numpy(), rtol=1e-10, atol=1e-14)
     assert np.mean([rank[3] for rank in found]) == pytest.approx(temperature.grad.item(), rel=1e-10)
-
-
-def test_a_mask_of_positives_is_refused_where_it_cannot_be_true():
-    with pytest.raises(RuntimeError, match=r"TypeError: positives of 2 processes must be integer labels \[K, n\]"):
-        together(2, gather_a_mask)
-    rows, mask = torch.randn(3, 2), torch.eye(3, dtype=torch.bool)
-    counts = row_counts(3, rows.device)
-    assert counts == [3] and gather_rows(rows, counts) is rows
-    assert torch.equal(gather_labels(mask, counts), mask)
-
-
-def test_a_batch_may_have_more_texts_than_images():
-    """SMALR's: texts and images are gathered each by their own numbers, and labels match across processes."""
-    [(loss, expected)] = together(1, smalr_loss_and_gradients, [6])
-    found = together(2, smalr_loss_and_gradients, [5, 1])
-    for value, _ in found:
-        assert value == pytest.approx(loss, rel=1e-12)
-    for name, gradient in expected.items():
-        parts = [gradients[name] for _, gradients in found if name in gradients]
-        np.testing.assert_allclose(sum(parts) / 2, gradient, rtol=1e-9, atol=1e-13, err_msg=name)
 
 
 # ---- The other methods ----
