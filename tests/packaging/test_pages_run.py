@@ -171,8 +171,10 @@ OFFLINE = "--set model.from_pretrained=clip --set 'multilingual_tokenizer={vocab
 
 @pytest.mark.parametrize(("guide", "heading"), GUIDES)
 def test_the_example_of_a_method_runs(guide, heading, here):
-    Path("runs/mural").rename("runs/start")
-    shutil.rmtree("runs/rc3")
+    Path("runs/mural").rename("start")
+    shutil.rmtree("runs")
+    Path("runs").mkdir()
+    Path("start").rename("runs/start")
     text = section(f"methods/{guide}.md", heading).replace("openai/clip-vit-base-patch32", "clip")
     text = text.replace("train mla/adapter", f"train mla/adapter {OFFLINE}")
     if guide != "mural":
