@@ -139,3 +139,13 @@ def test_what_cannot_be_learned_from_is_refused():
         model.fit(torch.ones(3, 4, 5), [[0]] * 4)
     with pytest.raises(ValueError, match="nothing to learn"):
         make("en", "de", "ja", aggregation="mean").fit(torch.rand(3, 4, 5), [[0]] * 4)
+
+
+@pytest.mark.parametrize("aggregation", ["mean", "mlp"])
+def test_scores_that_do_not_fit_are_refused(aggregation):
+    model = make("en", "de", "ja", aggregation=aggregation)
+    broken = torch.ones(3, 4, 5)
+    broken[1, 2, 4] = torch.inf
+    for scores, complaint in ((torch.ones(2, 4, 5), "en, de, ja"), (broken, r"scores\[1, 2, 4\] in de")):
+        with pytest.raises(InputError, match=complaint):
+            model(scores)

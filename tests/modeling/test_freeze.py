@@ -4,6 +4,8 @@ import pytest
 import torch
 from transformers import AutoModel
 
+from babelens.modeling.towers import keep_frozen_parts_still
+
 LOCKED = {"freeze": ["image"]}
 _LOAD_WITHOUT_PACKAGE = """
 import sys
@@ -47,3 +49,13 @@ def test_a_folder_is_frozen_without_the_package(make_mural, run_without_babelens
     for part in make_mural(**LOCKED):
         part.save_pretrained(tmp_path)
     assert run_without_babelens(_LOAD_WITHOUT_PACKAGE, tmp_path).split("\n")[-2] == "('image',) False True"
+
+
+def test_batch_statistics_move_only_with_the_scales():
+    norm, plain = torch.nn.BatchNorm1d(2), torch.nn.BatchNorm1d(2, affine=False)
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2), norm, plain, torch.nn.Dropout())
+    keep_frozen_parts_still(module)
+    assert [part.training for part in module] == [True, True, True, True]
+    norm.weight.requires_grad_(False)
+    keep_frozen_parts_still(module)
+    assert [part.training for part in module] == [True, False, False, True]

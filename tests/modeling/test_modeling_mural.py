@@ -169,3 +169,15 @@ def test_a_mural_goes_on_from_an_align_with_a_new_head(make_mural):
     assert 0.01 < weights["text_heads.text_text.weight"].std() < 0.03
     again = MuralModel.from_native(mural, tasks=["image_text"])
     assert again.state_dict().keys() == start.state_dict().keys()
+
+
+def test_tasks_that_do_not_go_together_are_refused(mural, make_mural):
+    model, processor = mural
+    pixels = image_text_batch(processor)["pixel_values"]
+    with pytest.raises(ValueError, match="images or translations, not both"):
+        model(**translation_batch(processor), pixel_values=pixels)
+    with pytest.raises(ValueError, match=r"no head for 'translation'; its tasks are \['image_text', 'text_text'\]"):
+        model.get_text_features(torch.ones(1, 2, dtype=torch.long), task="translation")
+    align, _ = make_mural(tasks=["image_text"])
+    with pytest.raises(ValueError, match=r"no head for 'text_text'; its tasks are \['image_text'\]"):
+        align(**translation_batch(processor))

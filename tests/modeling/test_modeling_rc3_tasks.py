@@ -210,3 +210,17 @@ def test_tokens_that_are_the_encoders_are_never_written(writer):
 def test_writing_in_no_language_or_an_unknown_one_is_refused(writer, options, error, complaint):
     with pytest.raises(error, match=complaint):
         writer.generate(**visio_textual_batch(), max_new_tokens=3, **options)
+
+
+@pytest.mark.parametrize(
+    ("model_class", "options", "labels", "error"),
+    [
+        (Rc3ForVisualEntailment, {}, torch.tensor([0, 3, 1, 1]), IndexError),
+        (Rc3ForVisualQuestionAnswering, {"num_labels": 7}, torch.zeros(4, 8), ValueError),
+        (Rc3ForVisualQuestionAnswering, {"num_labels": 7}, torch.full((4, 7), 1.5), InputError),
+    ],
+)
+def test_labels_that_there_are_not_are_refused(make_rc3, model_class, options, labels, error):
+    model, _ = make_rc3(model_class, **options)
+    with pytest.raises(error):
+        model(**batch_of(model_class), labels=labels)

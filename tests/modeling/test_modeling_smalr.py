@@ -328,3 +328,12 @@ def test_ten_languages_in_twenty_million_parameters():
     mule, mule_needed = counts(specific_words=None, latent_tokens=0, mask_weight=0.0, word_size=300)
     assert mule > 5 * trained
     assert 1 - mule_needed / mule == pytest.approx(0.93, abs=0.005)
+
+
+def test_exploration_takes_one_of_the_best_now_and_then():
+    torch.manual_seed(0)
+    attention = HardAttention(SmalrConfig(**TINY | {"exploration_probability": 0.5, "exploration_tokens": 2}))
+    scores = torch.tensor([[5.0, 4.0, 0.0, 0.0, 0.0]]).expand(4000, -1)
+    shares = attention._choose(scores).bincount(minlength=5) / 4000
+    torch.testing.assert_close(shares, torch.tensor([0.75, 0.25, 0, 0, 0]), atol=0.03, rtol=0)
+    assert attention.eval()._choose(scores).unique().tolist() == [0]
