@@ -26,6 +26,7 @@ from babelens.processing.tokenizer_training import train_wordpiece  # noqa: E402
 from tests.contracts import CAPTIONS, TINY_RC3, drawn_images  # noqa: E402
 from tests.support.bare_python import bare_python  # noqa: E402
 from tests.support.made_once import MadeOnce, settle_batch_norm  # noqa: E402
+from tests.support.tiny_native import student_processor  # noqa: E402
 
 pytest_plugins = ["tests.support.mla_training", "tests.support.retrieval_fixtures"]
 
@@ -165,7 +166,7 @@ def _mla_student(**options: Any) -> tuple[Any, Any]:
     defaults |= {"languages": ACQUIRED, "acquirer_size": 8}
     model = babelens.MlaStudentModel(babelens.MlaStudentConfig(**defaults | options))
     load_plain_state_dict(model.native_model, native.state_dict())
-    return model.eval(), babelens.MlaStudentProcessor.for_student(model.config, mla_processor, tokenizer)
+    return model.eval(), student_processor(model.config, mla_processor, tokenizer)
 
 
 def _ridge(*, encoder: bool = False, glossaries: bool = False) -> tuple[Any, Any]:
