@@ -97,6 +97,14 @@ def test_a_wrong_token_is_one_sentence(hub, finished, token, repository, reason)
     assert not hub.repositories
 
 
+def test_a_card_that_the_hub_refuses_is_one_sentence_and_leaves_no_repository(hub, api, finished, monkeypatch):
+    hub.refused_cards = '"license" must be one of [apache-2.0, …]'
+    monkeypatch.setattr(constants, "ENDPOINT", hub.endpoint)
+    with pytest.raises(PublishError, match="license"):
+        push(finished, ID, api=api)
+    assert not hub.repositories
+
+
 @pytest.mark.slow
 def test_a_published_model_is_loaded_without_the_package(hub, api, finished, run_without_babelens, tmp_path):
     push(finished, ID, api=api)
