@@ -100,6 +100,14 @@ def test_the_code_of_a_base_a_recipe_or_a_checkpoint_does_not_run(run, evil, tmp
         assert not (tmp_path / "it-ran").exists()
 
 
+def test_analyze_has_no_option_for_code_and_advises_python(run, evil, tmp_path):
+    (tmp_path / "pairs.tsv").write_text("en\tde\ncat\tKatze\n")
+    given = ["--data", tmp_path / "pairs.tsv", "--output", tmp_path / "map.svg"]
+    error = run("analyze", "languages", evil, *given, code=1).exception
+    assert "Python" in str(error) and "--trust-remote-code" not in str(error), error
+    assert not (tmp_path / "it-ran").exists()
+
+
 @pytest.mark.parametrize(
     "model",
     [{"attn_implementation": "evil/kernel"}, {"overrides": {"text_config": {"attn_implementation": "evil/kernel"}}}],
