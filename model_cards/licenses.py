@@ -1,8 +1,8 @@
 """Which license the weights of a model can carry, given the licenses of its training data and base models.
 
-It is unsettled whether trained weights are an adaptation of what they were trained on; of the weights that they were
-made from they are one. The weights get the license that is right in either reading: the strictest of them all.
-Licenses outside of that order are for people to decide.
+It is unsettled whether trained weights are an adaptation of their training data; they are an adaptation of the weights
+that training started from. The strictest license of them all is right in either reading, so the weights get it. For
+licenses outside this order, a person decides.
 """
 
 import re
@@ -37,8 +37,8 @@ def check_hub_license(license: str, name: str | None = None) -> None:
     """Checks that a license is written as the Hub identifies it, and that only `other` has its own name."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", license):
         raise PublishError(
-            f"{license!r} is not an identifier of the Hub; such are 'apache-2.0' and 'cc-by-4.0', and 'other' is for "
-            "any license that has none"
+            f"{license!r} is not a license identifier of the Hub, such as 'apache-2.0' or 'cc-by-4.0'; use 'other' "
+            "for a license without one"
         )
     if name is not None and license != OTHER:
         raise PublishError(f"license_name is for license: {OTHER}, and not for {license}, which has a name")
@@ -72,7 +72,7 @@ def what_it_forbids(base: BaseModel) -> str:
     """Returns what the license of a base model forbids to weights that are made from it; empty if nothing."""
     license = base.license
     if license == UNKNOWN:
-        return "its license is not known, so that its makers have to be asked before the weights are used or published"
+        return "its license is not known: ask its authors before you use or publish the weights"
     found = {
         _NON_COMMERCIAL: "not for commercial use",
         _NO_DERIVATIVES: "changed weights may not be published",
