@@ -115,3 +115,18 @@ def test_every_public_name_has_one_entry():
 def test_every_command_is_shown():
     shown = {words[0] for block in blocks_in("bash") if "docs/api/" in block.place for words in commands(block.text)}
     assert shown == set(known_commands())
+
+
+def test_pages_are_plain_english():
+    """The worst of what made these pages hard to read: "X is no Y", "beside" for "compared with", "stands"."""
+    worn = re.compile(
+        r"\b(?:is|are) no (?!longer|better|more|data|recipe)\w+|\bbeside the\b|\bin the place of\b"
+        r"|\bstands? (?:in|for)\b"
+    )
+    found = {
+        (document.name, match[0])
+        for document in DOCUMENTS
+        if document.name not in ("CHANGELOG.md", "published-experiments.md", "SECURITY.md", "RESULTS.md")
+        for match in worn.finditer(document.read_text(encoding="utf-8"))
+    }
+    assert found == set()

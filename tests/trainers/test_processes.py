@@ -10,6 +10,7 @@ from tests.support.processes import together
 from tests.support.scaled_training import (
     PLAIN,
     loss_and_gradients,
+    smalr_loss_and_gradients,
     train,
     whole_batch,
 )
@@ -53,6 +54,17 @@ def test_every_row_gets_the_gradient_of_the_whole_batch():
         rows = np.concatenate([rank[column] for rank in found])
         np.testing.assert_allclose(rows / 3, expected.numpy(), rtol=1e-10, atol=1e-14)
     assert np.mean([rank[3] for rank in found]) == pytest.approx(temperature.grad.item(), rel=1e-10)
+
+
+def test_a_batch_may_have_more_texts_than_images():
+    """SMALR's: texts and images are gathered each by their own numbers, and labels match across processes."""
+    [(loss, expected)] = together(1, smalr_loss_and_gradients, [6])
+    found = together(2, smalr_loss_and_gradients, [5, 1])
+    for value, _ in found:
+        assert value == pytest.approx(loss, rel=1e-12)
+    for name, gradient in expected.items():
+        parts = [gradients[name] for _, gradients in found if name in gradients]
+        np.testing.assert_allclose(sum(parts) / 2, gradient, rtol=1e-9, atol=1e-13, err_msg=name)
 
 
 # ---- The other methods ----
