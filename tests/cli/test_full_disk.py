@@ -7,6 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.support.tiny_checkpoints import CHECKPOINTS
+from tests.support.tiny_native import saved
+
 
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch, tmp_path):
@@ -35,8 +38,8 @@ def small_disk():
         (["embed", "MODEL", "--images", "IMAGES", "--output", "OUT/v.npy"], 200),
         (["embed", "MODEL", "--images", "IMAGES", "--output", "OUT/v.parquet"], 200),
         (["evaluate", "captions", "MODEL", "--data", "IMAGES", "--output", "OUT/r.json"], 200),
-        (["trim", "MODEL", "--texts", "TEXTS", "--output", "OUT/model"], 2000),
-        (["trim", "MODEL", "--texts", "TEXTS", "--output", "OUT/model"], 20_000),
+        (["trim", "MBERT", "--texts", "TEXTS", "--output", "OUT/model"], 2000),
+        (["trim", "MBERT", "--texts", "TEXTS", "--output", "OUT/model"], 20_000),
     ],
 )
 def test_a_full_disk_is_one_sentence_and_nothing_is_left(run, small_disk, model, images, tmp_path, command, size):
@@ -47,7 +50,8 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_left(run, small_disk, model,
     (images / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
     (tmp_path / "texts").write_text("cat\n")
     (tmp_path / "out").mkdir()
-    places = {"MODEL": model, "IMAGES": images, "TEXTS": tmp_path / "texts"}
+    mbert = saved(CHECKPOINTS["mbert"](), tmp_path / "mbert") if "MBERT" in command else None
+    places = {"MODEL": model, "MBERT": mbert, "IMAGES": images, "TEXTS": tmp_path / "texts"}
     arguments = [str(places.get(each, each)).replace("OUT", str(tmp_path / "out")) for each in command]
     with small_disk(size):
         error = run(*arguments, code=1).exception

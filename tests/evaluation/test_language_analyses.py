@@ -14,8 +14,10 @@ from babelens.evaluation.analysis import (
     as_json,
     distance_ratios,
     joint_representations,
+    label_map,
     language_map,
     parallel_texts,
+    side_by_side,
     svcca,
 )
 from babelens.evaluation.analysis.numbers import analysis_extra
@@ -150,3 +152,29 @@ def test_without_the_extra_the_error_names_it(monkeypatch):
         language_map({tag: np.eye(9) for tag in ("a", "b", "c", "d")})
     with pytest.raises(MissingExtraError), analysis_extra():
         raise ImportError
+
+
+ROWS = np.random.default_rng(0).standard_normal((40, 3))
+REFUSED = {
+    "but there are 40 and 39": lambda: svcca(ROWS, ROWS[1:]),
+    "nothing to compare": lambda: svcca(ROWS, np.ones_like(ROWS)),
+    "too few": lambda: svcca(ROWS[:4], ROWS[:4]),
+    "needs at least": lambda: language_map({"en": ROWS, "de": ROWS}),
+    "of the same texts": lambda: language_map(dict.fromkeys(("en", "de", "fr"), ROWS) | {"cs": ROWS[1:]}),
+    "at least one label": lambda: label_map(ROWS, [0] * len(ROWS), {}, ["cat"]),
+    "the baseline has no representations in de": lambda: distance_ratios(
+        {"en": ROWS, "de": ROWS}, {"en": ROWS}, [""] * 40, anchor="en"
+    ),
+    "there are 2 ids": lambda: distance_ratios({"en": ROWS}, {"en": ROWS}, ["a", "b"], anchor="en"),
+    "no language other than the anchor": lambda: distance_ratios({"en": ROWS}, {"en": ROWS}, [""] * 40, anchor="en"),
+    "does not distinguish de from en": lambda: distance_ratios(
+        {"en": ROWS, "de": ROWS + 1}, {"en": ROWS, "de": ROWS}, [""] * 40, anchor="en"
+    ),
+    "no models": lambda: side_by_side({}, Dataset.from_dict({}), ["en"]),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_cannot_be_compared_is_refused(message):
+    with pytest.raises(InputError, match=message):
+        REFUSED[message]()
