@@ -6,7 +6,6 @@ in which images are loaded. A resumed run, and a run with more workers, therefor
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -84,7 +83,7 @@ class TrainingTransform:
             )
         pixels = torch.from_numpy(np.stack(crops))  # uint8 [N, 3, H, W]
         pixels = self._recolor(self._warp(pixels, rngs), rngs)
-        same: dict[str, Any] = {"do_resize": False, "do_center_crop": False, "input_data_format": "channels_first"}
+        same = {"do_resize": False, "do_center_crop": False, "do_convert_rgb": False}
         values = self.processor(images=[*pixels.numpy()], **same, return_tensors="pt")["pixel_values"]
         # Convolutions on CPUs and tensor cores are fastest with channels last in memory.
         return values.float().contiguous(memory_format=torch.channels_last)

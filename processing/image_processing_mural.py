@@ -39,7 +39,8 @@ class MuralImageProcessor(HubCodeMixin, PilBackend):
     def convert_to_rgb(self, image: Any, input_data_format: Any = None) -> np.ndarray:
         if hasattr(image, "mode"):  # a Pillow image
             return np.asarray(to_rgb(image))
-        return super().convert_to_rgb(image, input_data_format=input_data_format)
+        given = {} if input_data_format is None else {"input_data_format": input_data_format}
+        return super().convert_to_rgb(image, **given)  # older versions of transformers take no format
 
 
 __all__ = ["MuralImageProcessor"]
