@@ -1,7 +1,7 @@
 """Which license the weights of a model can carry, given the licenses of its training data and base models.
 
 It is unsettled whether trained weights are an adaptation of their training data; they are an adaptation of the weights
-that training started from. The strictest license of them all is right in either reading, so the weights get it. For
+that training started from. The strictest of these licenses is correct either way, so the weights get it. For
 licenses outside this order, a person decides.
 """
 

@@ -26,7 +26,7 @@ RECIPES = {
     "rc3": "emoji/rc3/entailment:demo",
     "smalr": "emoji/smalr/demo",
 }
-# What is trained first, in order: the folder next to the model, the recipe, and the key that names the folder.
+# Models to train first: the folder, the recipe, and the key of later recipes that names the folder.
 PREPARED = {
     "rc3": (
         ("backbone", "emoji/rc3/backbone:demo", "backbone"),

@@ -34,7 +34,8 @@ def export(
         typer.Option(help="Of graphs: float32, the default; float16; or weights of 8 bits. Repeatable."),
     ] = None,
     language: Annotated[
-        str | None, typer.Option(help="With --format immich: the language of queries without a known one.")
+        str | None,
+        typer.Option(help="With --format immich: the language in which to read queries that name none."),
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
@@ -75,8 +76,8 @@ def _show_immich(made: "ImmichFolder") -> None:
     console.print(f"{made.folder}: {made.width} dimensions; lowest cosine with the model {cosines}", highlight=False)
     if made.routed:
         console.print(
-            f"Queries from interfaces in {', '.join(made.routed)} are read in these languages, others as "
-            f"{made.language}. Immich reads no glossary.",
+            f"Immich names the language of a query if it is {', '.join(made.routed)}. Other queries are read as "
+            f"{made.language}. The export has no glossary.",
             highlight=False,
         )
     elif made.language is not None:

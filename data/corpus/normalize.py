@@ -157,7 +157,7 @@ class _Normalizer:
 
     def _corpus(self, dataset: Dataset) -> Dataset:
         if not len(dataset):
-            raise CorpusError("there are no rows")
+            raise CorpusError("no rows")
         _refuse_broken_texts(dataset, self.place)
         if self.names_images and "image_id" not in dataset.column_names:
             dataset = dataset.add_column("image_id", _digests(dataset))

@@ -80,7 +80,7 @@ def read_table(file: Path, named: ColumnNames | None = None) -> tuple[Dataset, P
             cells.append(record.get(name))
         numbers.append(number)
     if not numbers:
-        raise CorpusError(f"{file}: there are no rows")
+        raise CorpusError(f"{file}: no rows")
     place = _Place(f"{file} {unit}", numbers)
     if named is not None:
         columns = _with_images(columns, place, file, named)

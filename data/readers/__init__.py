@@ -48,7 +48,7 @@ def task_dataset(rows: Iterable[dict[str, Any]], features: dict[str, Any], sourc
     """Makes a dataset of rows that have the same columns; features of columns that they do not have are left out."""
     table = list(rows)
     if not table:
-        raise CorpusError(f"{source}: there are no rows")
+        raise CorpusError(f"{source}: no rows")
     present = Features({name: feature for name, feature in features.items() if name in table[0]})
     return Dataset.from_list(table, features=present).select_columns(list(present))
 

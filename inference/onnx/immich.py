@@ -9,10 +9,9 @@
 The server knows models, and the width of their embeddings, by their names: a folder replaces one of its models.
 Embeddings of another width are filled up with zeros, which changes no cosine.
 
-Only models whose names begin with `nllb` learn the language of a query: the server puts the Flores code of the
-interface's language before the text, as in `ukr_Cyrlкіт`. A ridge model takes the place of one of these, and reads a
-query by the map of that language (`immich_characters`). Other models that read each language in its own way are
-exported for one language.
+The server passes the language of a query only to models whose names begin with `nllb`: it puts the Flores code of the
+interface's language before the text, as in `ukr_Cyrlкіт`. A ridge model replaces one of these, and reads a query
+by the map of that language (`immich_characters`). Other models with separate languages are exported for one of them.
 """
 
 import copy
@@ -53,7 +52,7 @@ IMMICH_MODELS = {
     1152: "ViT-SO400M-14-SigLIP-384__webli",
     1536: "ViT-gopt-16-SigLIP2-256__webli",
 }
-# The same for models that learn the language of a query.
+# The same for models that get the language of a query.
 NLLB_MODELS = {768: "nllb-clip-base-siglip__v1", 1152: "nllb-clip-large-siglip__v1"}
 LEAST_COSINE = 0.9999
 _IMAGES = ((40, 120), (97, 64), (224, 301))  # heights and widths of drawn images

@@ -1,9 +1,9 @@
-"""Texts of a ridge model as Immich's server prepares them: a token for each character, after one for the language.
+"""Prepares texts of a ridge model for Immich's server: one token for the language, then one for each character.
 
-The tokenizer replaces what every language writes alike (compatible forms, invisible characters, marks that writers
-leave out). The graph then spells each character as its language does, and reads the text by the map of the language.
-Spelling that depends on neighboring letters in one language only, such as the place of a tone in Vietnamese, is not
-unified. The glossary is left out: the server cannot translate a query.
+The tokenizer applies the spelling rules that all languages share (compatible forms, invisible characters, optional
+marks). The graph then applies the rules of the text's language to each character, and reads the text by the map of
+that language. Rules of one language that depend on neighboring letters, such as the position of a Vietnamese tone
+mark, are left out. So is the glossary, because the server cannot translate a query.
 """
 
 import json
@@ -41,10 +41,10 @@ _NOT_CHARACTERS = {"Cn", "Cs", "Co"}  # Unicode's categories of code points that
 
 
 class CharacterTexts:
-    """How the server prepares texts for a ridge model.
+    """The tokenizer and the text graph of a ridge model.
 
     Args:
-        stated: the language of texts whose code names no learned language; by default `und`.
+        stated: the language of texts whose code is not of a learned language; by default `und`.
 
     Attributes:
         length: the number of token ids of a text.
@@ -62,7 +62,7 @@ class CharacterTexts:
                 "this model also reads texts with a text encoder, which Immich cannot: acquire the languages without "
                 "--text-encoder"
             )
-        # Without a glossary.
+        # The export has no glossary.
         embedder.model.config.gloss_weights = []
         self.processor.glossaries.clear()
         languages = self.processor.languages
@@ -86,7 +86,7 @@ class CharacterTexts:
 
     @cached_property
     def _vocabulary(self) -> dict[str, tuple[str, ...]]:
-        """What each character becomes in each spelling, for characters that the tokenizer's normalizer leaves."""
+        """What each character becomes in each spelling; characters that the tokenizer replaces are left out."""
         kept = [
             character
             for character in map(chr, range(sys.maxunicode + 1))
@@ -95,7 +95,7 @@ class CharacterTexts:
             and unicodedata.is_normalized("NFKC", character)
         ]
         kept += [whole for whole in SEQUENCES.values() if len(whole) == 1]
-        lines = "\n".join(kept)  # no rule of spelling reaches over a line
+        lines = "\n".join(kept)  # no spelling rule crosses a line break
         folded = (self.processor.folded([lines], self._languages[spelling])[0] for spelling in self._spellings)
         spelled = [unicodedata.normalize("NFKC", each).lower().split("\n") for each in folded]
         return {" ": (" ",) * len(self._spellings)} | dict(zip(kept, zip(*spelled, strict=True), strict=True))
@@ -113,7 +113,7 @@ class CharacterTexts:
         for text, number in texts.items():
             codes[number, : len(text)] = [*map(ord, text)]
         numbers = np.array([[texts[text] for text in column] for column in zip(*self._rows, strict=True)])
-        # Nothing for [PAD] and [UNK], and for the languages.
+        # [PAD], [UNK] and the languages have no characters.
         return torch.from_numpy(np.pad(codes[numbers], ((0, 0), (2, len(self._codes)), (0, 0))))
 
     # ---- The graph ----
@@ -151,7 +151,7 @@ class CharacterTexts:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """Gives a token for each character, and for the code before a text."""
+        """Splits a text into the language's code and characters."""
         tokenizer = Tokenizer(models.WordLevel(self._token_ids, unk_token=_UNKNOWN))
         tokenizer.add_tokens([AddedToken(code, normalized=False) for code in self._codes])
         tokenizer.normalizer = _in_every_language() if self.processor.normalization else normalizers.NFKC()
@@ -159,7 +159,7 @@ class CharacterTexts:
         return tokenizer
 
     def _spells(self, text: str, language: str) -> bool:
-        """Whether a text is read as the model reads it."""
+        """Whether the graph reads the same characters of a text as the model."""
         ids = torch.tensor([self.tokenizer.encode(text).ids or [0]])
         index = torch.tensor([[UNDETERMINED, *self.processor.languages].index(language)])
         found = self.read(ids, index)[0]
@@ -176,7 +176,7 @@ class CharacterTexts:
 
 
 def _in_every_language() -> normalizers.Normalizer:
-    """The steps of `text_normalization.folded` that depend on neighboring characters, and on no language."""
+    """The steps of `text_normalization.folded` that depend on neighboring characters but not on the language."""
     by_length = sorted(SEQUENCES.items(), key=lambda pair: -len(pair[0]))
     return normalizers.Sequence(
         [
@@ -198,7 +198,7 @@ def _in_every_language() -> normalizers.Normalizer:
 
 
 def _language_of(code: str, languages: list[str]) -> str | None:
-    """The learned language that a code of the server means, if any."""
+    """The learned language for one of the server's codes, if any."""
     language, script = code.split("_")
     tag = language if script in ("Hira", "Hang") else f"{language}-{script}"
     try:
@@ -208,7 +208,7 @@ def _language_of(code: str, languages: list[str]) -> str | None:
 
 
 def _without_gaps(codes: Tensor) -> Tensor:
-    """Moves code points [N, C] to the left, over the zeros between them."""
+    """Moves the zeros between code points [N, C] to the end."""
     kept = codes > 0
     place = torch.where(kept, kept.cumsum(1) - 1, codes.shape[1])  # the others share a place that is cut off
     moved = torch.zeros(codes.shape[0], codes.shape[1] + 1, dtype=codes.dtype)

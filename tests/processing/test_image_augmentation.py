@@ -51,7 +51,7 @@ PROCESSORS = {
 
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_without_augmentation_pixels_are_the_processors(name):
-    images = [image.resize((50, 50)) for image in drawn_images(6)]  # squares, of which the crop is all
+    images = [image.resize((50, 50)) for image in drawn_images(6)]  # a crop keeps a whole square
     expected = PROCESSORS[name](images, return_tensors="pt")["pixel_values"]
     assert torch.equal(TrainingTransform(PROCESSORS[name], NOTHING)(images, list(range(6))), expected)
 

@@ -6,7 +6,7 @@ from transformers import set_seed
 
 from babelens import ContrastiveTrainingArguments, EtclConfig, EtclModel, EtclProcessor, EtclTrainer
 from babelens.data.batching.mixture import TaskData
-from tests.support.tiny_training import TEXT, VISION, shapes_corpus, shapes_processor
+from tests.support.tiny_training import QUIET, TEXT, VISION, shapes_corpus, shapes_processor
 
 
 def make_trainer(output, train_dataset=None, **settings):
@@ -18,12 +18,8 @@ def make_trainer(output, train_dataset=None, **settings):
             "per_device_train_batch_size": 8,
             "max_steps": 3,
             "learning_rate": 1e-3,
-            "save_strategy": "no",
-            "logging_steps": 1,
-            "report_to": "none",
-            "disable_tqdm": True,
-            "use_cpu": True,
-            "precision": "float32",  # the same on every machine
+            **QUIET,
+            "seed": 42,
             **settings,
         },
     )
