@@ -6,7 +6,8 @@ base acquired earlier stay bitwise the same.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +36,7 @@ from .data.corpus.loading import load_captions
 from .data.emoji.benchmark import NameTranslations, Pairs
 from .data.readers.bitext import read_translations
 from .emoji_names import check_columns, names_for, names_of_emoji
-from .inference.embedder import Embedder
+from .inference.embedder import Embedder, default_device
 from .inference.loading import load_dual_encoder
 from .model_cards.base_models import EARLIER, TEXT_TOWER, UNKNOWN, BaseModel, base_model_facts
 from .model_cards.licenses import OTHER, check_hub_license, check_weights_license
@@ -418,7 +419,12 @@ class Acquisition:
     # ---- Learning and saving ----
 
     def learn(self) -> None:
-        """Solves for the languages; `results` hold how well each was learned."""
+        """Solves for the languages; `results` hold how well each was learned. The base and the text encoder run on the
+        accelerator, if there is one."""
+        with _on_accelerator(self.model):
+            self._learn()
+
+    def _learn(self) -> None:
         precision = fastest_precision(self.model.device.type) if self.precision == "auto" else self.precision
         how: dict[str, Any] = {"batch_size": self.batch_size, "precision": precision}
         how |= {"names": self.emoji_names, "dictionaries": self.dictionaries}
@@ -487,6 +493,16 @@ class Acquisition:
                 command=command,
                 license=self.license,
             ).save(scratch)
+
+
+@contextmanager
+def _on_accelerator(model: PreTrainedModel) -> Iterator[None]:
+    before = model.device
+    model.to(default_device() or before)
+    try:
+        yield
+    finally:
+        model.to(before)
 
 
 def _different_pairs(corpus: Dataset, language: str, native: str) -> list[tuple[str, str]]:

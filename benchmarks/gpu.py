@@ -5,14 +5,17 @@
 
 The parts are, each by its name in `--parts`:
 
-- `steps`: training steps of MURAL-base and of towers of CLIP ViT-B/32's shapes, in bfloat16 with `torch.compile`, as
-  `Trainer.train()` makes them. Their operations are counted by torch's `FlopCounterMode`, once, on the model as it is;
-  the share of the device's rate is that number by the time of a step and by the rate of a large matrix product in the
-  same number format, which is measured in the same run.
+- `steps`: training steps of MURAL-base, of ALIGN-base and of towers with CLIP ViT-B/32's shapes, in bfloat16, without
+  and with `torch.compile`, as `Trainer.train()` makes them. Their operations are counted by torch's `FlopCounterMode`,
+  once, on the model as it is; the share of the device's rate is that number by the time of a step and by the rate of a
+  large matrix product in the same number format, which is measured in the same run.
 - `batch`: the largest batch of CLIP's shapes that fits, doubled until it does not, without and with gradient caching.
+- `caching`: a step with gradient caching and one of sentence-transformers' cached trainer, by turns.
 - `loss`: the contrastive loss and open_clip's `ClipLoss`, by turns.
 - `encode`: images, with and without decoding JPEGs, and texts that an `Embedder` encodes in a second.
-- `acquire`: MLA's steps on cached features, and the time of the steps that the paper gives a language.
+- `mla`: MLA's steps on cached features, and the time of the steps that the paper gives a language.
+- `acquire`: a language in closed form from the embeddings of a base with CLIP ViT-L/14's shapes, without and with a
+  text encoder.
 - `devices`: the same training step on every device by `torchrun` (NCCL, or gloo on CPUs), compared with one device.
 
 A part that fails is reported with its error; the others run all the same.
@@ -28,6 +31,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -35,13 +39,15 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import typer
-from gradient_caching import IMAGE_TEXT, make_batch, make_trainer, versions
+from gradient_caching import IMAGE_TEXT, TEXT_TEXT, cached_step, make_batch, make_trainer, our_step, versions
 from loss import OPEN_CLIP, OURS, embeddings, make_side
 from PIL import Image
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import CLIPImageProcessorPil, TrainerCallback
+from transformers import BertConfig, BertModel, CLIPImageProcessorPil, TrainerCallback
+from turns import by_turns
 
 from babelens import Embedder, MlaConfig, MlaModel, MuralConfig, MuralModel, MuralProcessor, load_preset
+from babelens.acquire import Acquisition
 from babelens.processing.tokenizer_training import train_wordpiece
 
 # How long the paper trains a language (Zhang et al. 2022, section 4.1): 117,150 steps of 128 translations, then 11,715
@@ -76,32 +82,36 @@ class Sizes:
     Args:
         image: width and height of images, in pixels.
         vision, text: sizes of the towers that differ from CLIP ViT-B/32.
-        preset: the MURAL that is trained.
+        presets: the models that are trained on their tasks' batches.
         batch: examples of a step.
         chunk: examples embedded at a time with gradient caching.
+        cached: examples of a step with gradient caching, compared with sentence-transformers.
         largest: the batch at which the search for the largest one ends.
         steps: timed steps.
         product: rows and columns of the matrices whose product is timed.
         pairs: pairs of embeddings in the loss.
         images, texts: how many are encoded.
+        sentences: how many teach a language.
     """
 
     image: int = 224
     vision: tuple[tuple[str, int], ...] = ()
     text: tuple[tuple[str, int], ...] = ()
-    preset: str = "mural-base"
+    presets: tuple[str, ...] = ("mural-base", "align-base")
     batch: int = 512
     chunk: int = 256
+    cached: int = 4096
     largest: int = 1 << 20
     steps: int = 20
     product: int = 8192
     pairs: int = 32_768
     images: int = 4096
     texts: int = 16_384
+    sentences: int = 1000
 
 
 _SMALL = (("hidden_size", 64), ("intermediate_size", 128), ("num_hidden_layers", 2), ("num_attention_heads", 2))
-TINY = Sizes(32, _SMALL, _SMALL, "mural-tiny", 8, 4, 32, 2, 256, 128, 12, 24)
+TINY = Sizes(32, _SMALL, _SMALL, ("mural-tiny", "align-tiny"), 8, 4, 8, 32, 2, 256, 128, 12, 24, 40)
 
 
 @dataclass(frozen=True)
@@ -178,23 +188,40 @@ class Stopwatch(TrainerCallback):
 # ---- Models ----
 
 
-def clip_shapes(sizes: Sizes) -> MuralModel:
-    """A dual encoder of two towers with the shapes of CLIP ViT-B/32, with random weights."""
+# Of the base in `acquire`.
+LARGE_VISION = {
+    "patch_size": 14,
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+}
+LARGE_TEXT = {
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_attention_heads": 12,
+    "projection_dim": 768,
+}
+
+
+def clip_shapes(sizes: Sizes, large: bool = False) -> MuralModel:
+    """A dual encoder of two towers with the shapes of CLIP ViT-B/32, or of ViT-L/14, with random weights."""
     torch.manual_seed(0)
-    vision = {"model_type": "clip_vision_model", "patch_size": 32, "image_size": sizes.image} | dict(sizes.vision)
-    text = {"model_type": "clip_text_model"} | dict(sizes.text)
+    vision = {"model_type": "clip_vision_model", "patch_size": 32, "image_size": sizes.image}
+    vision |= (LARGE_VISION if large else {}) | dict(sizes.vision)
+    text = {"model_type": "clip_text_model"} | (LARGE_TEXT if large else {}) | dict(sizes.text)
     return MuralModel(MuralConfig(vision_config=vision, text_config=text, text_pooling="eos", tasks=[IMAGE_TEXT]))
 
 
-def mural(sizes: Sizes) -> MuralModel:
+def _preset(name: str, sizes: Sizes) -> MuralModel:
     torch.manual_seed(0)
-    return MuralModel(load_preset(sizes.preset))
+    return MuralModel(load_preset(name))
 
 
 def step_seconds(machine: Machine, model: MuralModel, batch: int, **settings: Any) -> float:
-    """The median time of a step of `Trainer.train()` on one batch, data never waited for."""
+    """The median time of a step of `Trainer.train()` on one batch of each task, data never waited for."""
     image = getattr(model.config.vision_config, "image_size", machine.sizes.image)
-    inputs = {IMAGE_TEXT: make_batch(model, IMAGE_TEXT, batch, image)}
+    inputs = {task: make_batch(model, task, batch, image) for task in model.config.tasks}
     stopwatch = Stopwatch(machine)
     with tempfile.TemporaryDirectory() as folder:
         options = machine.settings(max_steps=WARM_UP_STEPS + machine.sizes.steps, **settings)
@@ -211,14 +238,20 @@ def steps(machine: Machine) -> Iterator[Row]:
     sizes = machine.sizes
     rate = machine.product_rate()
     yield Row("steps", f"product of {sizes.product} x {sizes.product} matrices, bfloat16", rate / 1e12, "TFLOP/s")
-    for name, make in (("CLIP ViT-B/32's shapes", clip_shapes), (sizes.preset, mural)):
+    models = {"CLIP ViT-B/32's shapes": clip_shapes, **{name: partial(_preset, name) for name in sizes.presets}}
+    for name, make in models.items():
         model = make(sizes).train().to(machine.device)
         image = getattr(model.config.vision_config, "image_size", sizes.image)
-        inputs = {key: value.to(machine.device) for key, value in make_batch(model, IMAGE_TEXT, 8, image).items()}
         with FlopCounterMode(display=False) as counter:
-            images = model.get_image_features(inputs["pixel_values"]).pooler_output
-            texts = model.get_text_features(inputs["input_ids"], inputs["attention_mask"]).pooler_output
-            (images @ texts.T).sum().backward()
+            for task in model.config.tasks:
+                inputs = {key: value.to(machine.device) for key, value in make_batch(model, task, 8, image).items()}
+                texts = model.get_text_features(inputs["input_ids"], inputs["attention_mask"]).pooler_output
+                if task == TEXT_TEXT:
+                    ids, mask = inputs["paired_input_ids"], inputs["paired_attention_mask"]
+                    others = model.get_text_features(ids, mask).pooler_output
+                else:
+                    others = model.get_image_features(inputs["pixel_values"]).pooler_output
+                (others @ texts.T).sum().backward()
         operations = counter.get_total_flops() / 8 * sizes.batch
         model.zero_grad()
         for compiled in (False, True):
@@ -244,6 +277,35 @@ def batch(machine: Machine) -> Iterator[Row]:
         yield Row("batch", f"{setting}, the largest tried was {size}", largest, "examples")
         if largest:
             yield Row("batch", f"{setting}, batch {largest}", largest / seconds, "examples/s")
+
+
+def caching(machine: Machine) -> Iterator[Row]:
+    if not find_spec("sentence_transformers"):
+        print("sentence-transformers is not installed here", file=sys.stderr)
+        return
+    sizes, models = machine.sizes, [clip_shapes(machine.sizes).train().to(machine.device) for _ in range(2)]
+    batch = make_batch(models[0], IMAGE_TEXT, sizes.cached, sizes.image)
+    batch = {key: value.to(machine.device) for key, value in batch.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        ours = our_step(models[0], batch, folder, **machine.settings(embed_chunk_size=sizes.chunk))
+        options = {"use_cpu": not machine.on_gpu, "bf16": True}
+        steps = {
+            "babelens": ours,
+            "sentence-transformers": cached_step(models[1], batch, sizes.chunk, folder, **options),
+        }
+
+        def complete(name: str, model: MuralModel) -> None:
+            steps[name]()
+            model.zero_grad()
+            machine.synchronize()
+
+        turns = {name: partial(complete, name, model) for name, model in zip(steps, models, strict=True)}
+        times = by_turns(turns, max(sizes.steps // 4, 2))
+    setting = f"CLIP ViT-B/32's shapes, batch {sizes.cached} in chunks of {sizes.chunk}, bfloat16"
+    for name, seconds in times.items():
+        yield Row("caching", f"{name}, {setting}", sizes.cached / float(np.median(seconds)), "examples/s")
+    ratio = float(np.median(times["babelens"] / times["sentence-transformers"]))
+    yield Row("caching", "time of babelens by that of sentence-transformers", ratio, "")
 
 
 def loss(machine: Machine) -> Iterator[Row]:
@@ -293,7 +355,7 @@ def encode(machine: Machine) -> Iterator[Row]:
     yield Row("encode", "captions of 4 to 15 words, bfloat16", len(captions) / seconds, "1/s")
 
 
-def acquire(machine: Machine) -> Iterator[Row]:
+def mla(machine: Machine) -> Iterator[Row]:
     sizes = machine.sizes
     base = {
         "vision_config": {"model_type": "clip_vision_model", "patch_size": 32, "image_size": sizes.image}
@@ -322,8 +384,36 @@ def acquire(machine: Machine) -> Iterator[Row]:
 
         seconds = machine.seconds(step, sizes.steps)
         total += PAPER_STEPS[stage] * seconds
-        yield Row("acquire", f"{stage}, batch {count}, everything cached", 1 / seconds, "steps/s")
-    yield Row("acquire", "all steps that the paper trains a language", total / 60, "minutes")
+        yield Row("mla", f"{stage}, batch {count}, everything cached", 1 / seconds, "steps/s")
+    yield Row("mla", "all steps that the paper trains a language", total / 60, "minutes")
+
+
+def acquire(machine: Machine) -> Iterator[Row]:
+    if machine.on_gpu != torch.accelerator.is_available():
+        print("`acquire` uses the accelerator of a machine; hide it to measure the processor", file=sys.stderr)
+        return
+    sizes, rng = machine.sizes, np.random.default_rng()  # new texts in each run: features are kept on disk
+
+    def sentences() -> list[str]:
+        return [" ".join(rng.choice(_WORDS, rng.integers(8, 16))) for _ in range(sizes.sentences)]
+
+    tokenizer = train_wordpiece(sentences(), 200)
+    with tempfile.TemporaryDirectory() as name:
+        folder, encoder = Path(name) / "base", Path(name) / "encoder"
+        clip_shapes(sizes, large=True).save_pretrained(folder)
+        size = {"height": sizes.image, "width": sizes.image}
+        MuralProcessor(CLIPImageProcessorPil(size=size, crop_size=size), tokenizer).save_pretrained(folder)
+        BertModel(BertConfig(**dict(sizes.text))).save_pretrained(encoder)
+        tokenizer.save_pretrained(encoder)
+        for setting, given in (("without a text encoder", None), ("with one of BERT-base's size", str(encoder))):
+            pairs = [(text[::-1], text) for text in sentences()]
+            acquisition = Acquisition(str(folder), {"mi": pairs}, given, names=False)
+            acquisition.load()
+            machine.synchronize()
+            start = time.perf_counter()
+            acquisition.learn()
+            seconds = time.perf_counter() - start
+            yield Row("acquire", f"{len(pairs)} sentences, base of ViT-L/14's shapes, {setting}", seconds, "s")
 
 
 def devices(machine: Machine) -> Iterator[Row]:
@@ -357,7 +447,7 @@ def one_step(machine: Machine) -> None:
 
 
 PARTS: dict[str, Callable[[Machine], Iterator[Row]]] = {
-    each.__name__: each for each in (steps, batch, loss, encode, acquire, devices)
+    each.__name__: each for each in (steps, batch, caching, loss, encode, mla, acquire, devices)
 }
 
 

@@ -115,8 +115,8 @@ def our_step(model: PreTrainedModel, batch: Batch, folder: str, **settings: Any)
     return lambda: trainer.training_step(model, {IMAGE_TEXT: dict(batch)})
 
 
-def cached_step(model: PreTrainedModel, batch: Batch, chunk: int, folder: str) -> Step:
-    """The same by sentence-transformers."""
+def cached_step(model: PreTrainedModel, batch: Batch, chunk: int, folder: str, **settings: Any) -> Step:
+    """The same step in sentence-transformers, on the CPU unless `settings` of its arguments say otherwise."""
     from sentence_transformers import (
         SentenceTransformer,
         SentenceTransformerTrainer,
@@ -124,7 +124,7 @@ def cached_step(model: PreTrainedModel, batch: Batch, chunk: int, folder: str) -
     )
     from sentence_transformers.sentence_transformer.losses import CachedMultipleNegativesRankingLoss
 
-    wrapped = SentenceTransformer(modules=[Towers(model)], device="cpu")
+    wrapped = SentenceTransformer(modules=[Towers(model)], device=str(model.device))
     loss = CachedMultipleNegativesRankingLoss(
         wrapped,
         scale=1 / model.config.temperature_init_value,
@@ -132,7 +132,8 @@ def cached_step(model: PreTrainedModel, batch: Batch, chunk: int, folder: str) -
         directions=("query_to_doc", "doc_to_query"),
         partition_mode="per_direction",
     )
-    arguments = SentenceTransformerTrainingArguments(folder, use_cpu=True, report_to="none", save_strategy="no")
+    options = {"use_cpu": True, "report_to": "none", "save_strategy": "no", **settings}
+    arguments = SentenceTransformerTrainingArguments(folder, **options)
     trainer = SentenceTransformerTrainer(wrapped, arguments, loss=loss)
     trainer.current_gradient_accumulation_steps = 1
     columns = {
