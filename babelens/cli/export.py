@@ -26,7 +26,7 @@ def export(
         typer.Option(
             "--format",
             help="`onnx`: graphs. `transformers`: an equivalent class that comes with transformers, if there is one. "
-            "`immich`: the graphs and files of a CLIP in Immich's machine-learning server.",
+            "`immich`: for Immich's machine-learning server, from a model that `acquire` made.",
         ),
     ] = "onnx",
     precision: Annotated[
@@ -74,14 +74,11 @@ def _show_immich(made: "ImmichFolder") -> None:
     console = plain_console()
     cosines = " and ".join(f"{value:.5f} ({name})" for name, value in made.cosines.items())
     console.print(f"{made.folder}: {made.width} dimensions; lowest cosine with the model {cosines}", highlight=False)
-    if made.routed:
-        console.print(
-            f"Immich names the language of a query if it is {', '.join(made.routed)}. Other queries are read as "
-            f"{made.language}. The export has no glossary.",
-            highlight=False,
-        )
-    elif made.language is not None:
-        console.print(f"It reads every query as {made.language}.", highlight=False)
+    console.print(
+        f"Immich names the language of a query if it is {', '.join(made.routed) or 'none of these'}. Other queries "
+        f"are read as {made.language}. The export has no glossary.",
+        highlight=False,
+    )
     console.print(f"In Immich, it replaces {made.replaces}.", highlight=False)
 
 

@@ -1,4 +1,4 @@
-"""Exports a dual encoder in the layout in which Immich's machine-learning server keeps its CLIP models.
+"""Exports a ridge model in the layout in which Immich's machine-learning server keeps its CLIP models.
 
     config.json                                     what open_clip's have: the length of texts
     textual/model.onnx                              `text` int32 [1, length] -> embeddings [1, width]
@@ -7,53 +7,47 @@
     visual/preprocess_cfg.json                      size, interpolation, mean, std, and how images are resized
 
 The server knows models, and the width of their embeddings, by their names: a folder replaces one of its models.
-Embeddings of another width are filled up with zeros, which changes no cosine.
+Embeddings of another width are filled up with zeros, which changes no cosine. To models whose names begin with `nllb`,
+the server also passes the language of a query: it puts the Flores code of the interface's language before the text, as
+in `ukr_Cyrlкіт`. A ridge model replaces one of these, and reads a query by the map of that language.
 
-The server passes the language of a query only to models whose names begin with `nllb`: it puts the Flores code of the
-interface's language before the text, as in `ukr_Cyrlкіт`. A ridge model replaces one of these, and reads a query
-by the map of that language (`immich_characters`). Other models with separate languages are exported for one of them.
+The exported tokenizer applies the spelling rules that all languages share (compatible forms, invisible characters,
+optional marks). The graph then applies the rules of the text's language to each character. Rules of one language that
+depend on neighboring letters, such as the position of a Vietnamese tone mark, are left out. So is the glossary,
+because the server cannot translate a query.
 """
 
-import copy
 import json
+import sys
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
-from tokenizers import Tokenizer
-from tokenizers.normalizers import Prepend, Sequence
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ...modeling.modeling_dual_encoder import as_output, normalize
-from ...processing.processing_mla import MlaProcessor
-from ...processing.processing_mla_student import MlaStudentProcessor
-from ...processing.processing_ridge import RidgeProcessor
-from ...processing.text_inputs import counting_cut_texts, default_language
-from ...processing.text_normalization import same_letters
-from ...utils.errors import InputError, ModelKindError
+from ...processing.processing_ridge import MOST_CHARACTERS, RidgeProcessor, as_characters
+from ...processing.text_inputs import UNDETERMINED, counting_cut_texts
+from ...processing.text_normalization import NASAL, OPTIONAL, SEQUENCES, UNSEEN, spelling_of
+from ...utils.errors import InputError, LanguageTagError, ModelKindError
 from ...utils.files import check_new, new_folder
+from ...utils.language_matching import learned_language
+from ...utils.languages import normalize_language
 from ..embedder import Embedder
 from ..texts import SAMPLE_TEXTS
 from .export import convert, load_exportable, write_graph
-from .immich_characters import CharacterTexts
 from .model import PRECISIONS, open_graph
 
-# Widths of the embeddings that the server knows, each with a model that a folder can replace.
-IMMICH_MODELS = {
-    512: "ViT-B-32__openai",
-    640: "RN50x4__openai",
-    768: "ViT-L-14__openai",
-    1024: "RN50__openai",
-    1152: "ViT-SO400M-14-SigLIP-384__webli",
-    1536: "ViT-gopt-16-SigLIP2-256__webli",
-}
-# The same for models that get the language of a query.
-NLLB_MODELS = {768: "nllb-clip-base-siglip__v1", 1152: "nllb-clip-large-siglip__v1"}
+# Widths of the embeddings of models that get the language of a query, each with a model that a folder can replace.
+IMMICH_MODELS = {768: "nllb-clip-base-siglip__v1", 1152: "nllb-clip-large-siglip__v1"}
 LEAST_COSINE = 0.9999
 _IMAGES = ((40, 120), (97, 64), (224, 301))  # heights and widths of drawn images
 
@@ -65,48 +59,51 @@ class ImmichFolder:
     Args:
         replaces: the name of a model of Immich with embeddings of this width.
         width: the width of the embeddings, with the zeros.
-        language: the language of its texts, or `None` if it reads texts in any; of a ridge model, the language of
-            queries without a learned language, or `und`.
+        language: the language of queries without a learned language, or `und`.
         cosines: the lowest cosine with the model's embedding, for texts and for images.
-        routed: of a ridge model, the learned languages that the server can name.
+        routed: the learned languages that the server can name.
     """
 
     folder: Path
     replaces: str
     width: int
-    language: str | None
+    language: str
     cosines: dict[str, float]
-    routed: tuple[str, ...] = ()
+    routed: tuple[str, ...]
 
 
 def export_immich(
     source: str | Path, output: str | Path, *, language: str | None = None, precision: str = "fp32", **loading: Any
 ) -> ImmichFolder:
-    """Writes a dual encoder as a folder that Immich's machine-learning server loads as a CLIP model.
+    """Writes a ridge model as a folder that Immich's machine-learning server loads as a CLIP model.
 
     Args:
-        language: the language of all texts, for a model that reads each in its own way. For a ridge model, the
-            learned language of queries in languages that it has not learned, such as English; by default they are
-            read by the map that all its languages share.
+        language: the learned language of queries in languages that the model has not learned, such as English; by
+            default they are read by the map that all its languages share.
         precision: `fp32`, `fp16` or `int8`.
         loading: what `Embedder.from_pretrained` takes, such as `trust_remote_code`.
 
     Examples:
-        >>> export_immich("runs/mural", "immich/ViT-B-32__openai").replaces
-        'ViT-B-32__openai'
+        >>> export_immich("clip-uk", "immich/nllb-clip-base-siglip__v1").replaces
+        'nllb-clip-base-siglip__v1'
     """
     if precision not in PRECISIONS:
         raise InputError(f"precision={precision!r}: choose one of {', '.join(PRECISIONS)}")
     check_new(output)
     embedder = load_exportable(source, **loading)
-    is_ridge = isinstance(embedder.processor, RidgeProcessor)
-    texts = CharacterTexts(embedder, language) if is_ridge else _Texts(embedder, language)
-    images, models = _Images(embedder), NLLB_MODELS if is_ridge else IMMICH_MODELS
-    own = texts.width(embedder.model)
+    if not isinstance(embedder.processor, RidgeProcessor):
+        raise ModelKindError(
+            f"{source} is a {type(embedder.model).__name__}: the layout of Immich is for models that `babelens "
+            "acquire` made; export other models with --format onnx"
+        )
+    texts, images = CharacterTexts(embedder, language), _Images(embedder)
+    own = len(embedder.model.maps.mean)
     own = min(own, getattr(embedder.model.config, "truncate_dim", None) or own)
-    width = next((each for each in models if each >= own), None)
+    width = next((each for each in IMMICH_MODELS if each >= own), None)
     if width is None:
-        raise ModelKindError(f"the embeddings have {own} values, and Immich has none of more than {max(models)}")
+        raise ModelKindError(
+            f"the embeddings have {own} values, and Immich has none of more than {max(IMMICH_MODELS)}"
+        )
     model = _Server(embedder.model, texts, images, width)
     with new_folder(output) as folder:
         for name in ("textual", "visual"):
@@ -117,12 +114,12 @@ def export_immich(
         _write_json(folder / "visual" / "preprocess_cfg.json", images.settings())
         traced_text = {"text": torch.zeros(2, texts.length, dtype=torch.int32)}
         traced_image = {"image": torch.zeros(2, 3, images.size, images.size)}
-        for tower, traced, room in (("text", traced_text, "textual"), ("image", traced_image, "visual")):
+        for tower, traced, subfolder in (("text", traced_text, "textual"), ("image", traced_image, "visual")):
             free = {name: ["batch", *[None] * (value.dim() - 1)] for name, value in traced.items()}
-            first = folder / room / ("model.onnx" if precision == "fp32" else "fp32.onnx")
+            first = folder / subfolder / ("model.onnx" if precision == "fp32" else "fp32.onnx")
             write_graph(model, tower, traced, free, first)
             if precision != "fp32":
-                convert(first, folder / room / "model.onnx", precision)
+                convert(first, folder / subfolder / "model.onnx", precision)
                 for file in first.parent.glob("fp32.onnx*"):
                     file.unlink()
         cosines = _compared(ImmichReader(folder), embedder, texts.samples, own)
@@ -131,7 +128,7 @@ def export_immich(
                 f"read as Immich reads it, the folder gives other embeddings than the model: cosines {cosines}; "
                 "nothing was exported"
             )
-    return ImmichFolder(Path(output), models[width], width, texts.stated, cosines, texts.routed)
+    return ImmichFolder(Path(output), IMMICH_MODELS[width], width, texts.stated, cosines, texts.routed)
 
 
 def _write_json(path: Path, settings: Mapping[str, Any]) -> None:
@@ -141,7 +138,7 @@ def _write_json(path: Path, settings: Mapping[str, Any]) -> None:
 class _Server(nn.Module):
     """A dual encoder that takes what the server gives: only padded token ids, and images of one size."""
 
-    def __init__(self, model: nn.Module, texts: "_Texts | CharacterTexts", images: "_Images", width: int) -> None:
+    def __init__(self, model: nn.Module, texts: "CharacterTexts", images: "_Images", width: int) -> None:
         super().__init__()
         self.config = None  # its `truncate_dim` would cut off the zeros
         self.kept = getattr(model.config, "truncate_dim", None)
@@ -160,93 +157,6 @@ class _Server(nn.Module):
         features = normalize(features[:, : self.kept])
         features = nn.functional.pad(features, (0, self.width - features.shape[-1]))
         return BaseModelOutputWithPooling(pooler_output=features)
-
-
-class _Texts:
-    """How the server prepares texts: one tokenizer, one length, no mask."""
-
-    routed = ()
-
-    def __init__(self, embedder: Embedder, stated: str | None) -> None:
-        self._embedder, processor = embedder, embedder.processor
-        self._language = language = stated or default_language(processor)
-        self.stated = language if stated or not getattr(processor, "one_tokenizer", True) else None
-        tokenizer, prompt = _tokenizer_of(processor, language)
-        if tokenizer.padding_side != "right" or tokenizer.truncation_side != "right" or tokenizer.pad_token is None:
-            raise ModelKindError("Immich pads and cuts texts on the right, and this model's tokenizer does not")
-        self.tokenizer = copy.deepcopy(tokenizer)
-        # A prompt is put before each part of a text that special tokens divide, and before no empty text.
-        # The server reads letters as they are typed, and the processor by their standard code points.
-        texts = list(SAMPLE_TEXTS)
-        if getattr(processor, "normalization", 0):
-            texts = [same_letters(text, language) for text in texts]
-        cleaned = [text for text in map(_cleaned, texts) if not prompt or (text and "<s>" not in text)]
-        self.samples = [("", language, text) for text in cleaned]
-        if prompt:
-            backend = self.tokenizer.backend_tokenizer
-            backend.normalizer = Sequence([Prepend(prompt), *([backend.normalizer] if backend.normalizer else [])])
-        made = self.inputs(SAMPLE_TEXTS[-1])  # longer than any model reads
-        self.length, self.names = made["input_ids"].shape[1], [*made]
-        if unknown := set(self.names) - {"input_ids", "attention_mask", "language_ids", "token_type_ids"}:
-            raise ModelKindError(
-                f"Immich gives only token ids, but this model also reads {', '.join(sorted(unknown))}"
-            )
-        self.language_id = int(made["language_ids"][0]) if "language_ids" in made else 0
-        self.pad_id = int(self.tokenizer.pad_token_id)
-        self.ends_in_pad = int(self.tokenizer("x")["input_ids"][-1]) == self.pad_id
-
-    @torch.no_grad()
-    def width(self, model: Any) -> int:
-        """Returns the width of the model's embeddings."""
-        return as_output(model.get_text_features(**self.inputs("x"))).pooler_output.shape[-1]
-
-    def features(self, model: Any, ids: Tensor) -> Tensor:
-        """Returns the features [N, d] of padded token ids [N, length], all that the server gives."""
-        inputs: dict[str, Tensor] = {"input_ids": ids}
-        if "attention_mask" in self.names:
-            # The last token of a text may be the padding token, as in CLIP: all positions up to the last other token,
-            # and one more, belong to the text.
-            places = torch.arange(ids.shape[1])
-            last = ((ids != self.pad_id) * places).amax(1, keepdim=True) + int(self.ends_in_pad)
-            inputs["attention_mask"] = (places <= last).long()
-        if "token_type_ids" in self.names:
-            inputs["token_type_ids"] = torch.zeros_like(ids)
-        if "language_ids" in self.names:
-            inputs["language_ids"] = torch.full_like(ids[:, 0], self.language_id)
-        return as_output(model.get_text_features(**inputs)).pooler_output
-
-    def inputs(self, text: str) -> dict[str, Tensor]:
-        """Returns the output of the model's processor for a text."""
-        with counting_cut_texts():
-            return dict(self._embedder.process_texts([text], [self._language]))
-
-    def save(self, folder: Path) -> None:
-        """Writes what the server reads, after comparing it with the processor on texts in many scripts."""
-        backend = self.tokenizer.backend_tokenizer
-        backend.no_padding()
-        backend.no_truncation()
-        backend.save(str(folder / "tokenizer.json"))
-        _write_json(folder / "tokenizer_config.json", {"pad_token": str(self.tokenizer.pad_token)})
-        read = _read_tokenizer(folder, self.length)
-        for _, _, text in self.samples:
-            wanted = self.inputs(text)["input_ids"][0].tolist()
-            wanted += [self.pad_id] * (self.length - len(wanted))
-            if read.encode(text).ids != wanted:
-                raise ModelKindError(f"Immich would read {text[:40]!r} with other tokens than the model's processor")
-
-
-def _tokenizer_of(processor: Any, language: str) -> tuple[Any, str]:
-    """Returns the tokenizer that reads texts in a language, and what is put before them."""
-    prompt: str = getattr(processor, "text_prompt", "") or ""
-    tokenizer: Any = getattr(processor, "tokenizer", None)
-    if isinstance(processor, MlaStudentProcessor):
-        if not processor.one_tokenizer and language == processor.native_language:
-            prompt, tokenizer = "", processor.native_tokenizer
-    elif isinstance(processor, MlaProcessor) and language != processor.native_language:
-        tokenizer = processor.multilingual_tokenizer
-    if not hasattr(tokenizer, "backend_tokenizer") or not hasattr(processor, "image_processor"):
-        raise ModelKindError(f"a {type(processor).__name__} reads words, and Immich a tokenizer.json")
-    return tokenizer, prompt
 
 
 class _Images:
@@ -359,3 +269,189 @@ def _compared(
     found = read, np.stack([reader.image(image) for image in images])
     pairs = {name: (own, made[:, :width]) for name, own, made in zip(("texts", "images"), wanted, found, strict=True)}
     return {name: float((own * made).sum(1).min()) for name, (own, made) in pairs.items()}
+
+
+# ---- Texts: one token for the language, then one for each character ----
+
+# The codes that the server puts before texts, one for each language of its interface.
+_CODES = (
+    "afr_Latn arb_Arab azj_Latn bel_Cyrl bul_Cyrl cat_Latn ces_Latn dan_Latn deu_Latn ell_Grek eng_Latn spa_Latn "
+    "est_Latn pes_Arab fin_Latn fra_Latn heb_Hebr hin_Deva hrv_Latn hun_Latn hye_Armn ind_Latn ita_Latn jpn_Hira "
+    "kmr_Latn kor_Hang ltz_Latn lit_Latn lav_Latn mkd_Cyrl khk_Cyrl mar_Deva zsm_Latn nob_Latn nno_Latn nld_Latn "
+    "pol_Latn por_Latn ron_Latn rus_Cyrl slk_Latn slv_Latn srp_Cyrl swe_Latn tam_Taml tel_Telu tha_Thai tur_Latn "
+    "ukr_Cyrl urd_Arab vie_Latn zho_Hans zho_Hant"
+)
+_PAD, _UNKNOWN = "[PAD]", "[UNK]"
+_SPACE = ord(" ")
+_NOT_CHARACTERS = {"Cn", "Cs", "Co"}  # Unicode's categories of code points that are not assigned
+
+
+class CharacterTexts:
+    """The tokenizer and the text graph of a ridge model.
+
+    Args:
+        stated: the language of texts whose code is not of a learned language; by default `und`.
+
+    Attributes:
+        length: the number of token ids of a text.
+        routed: the learned languages that the server can name.
+        stated: as above, or `und`.
+        samples: (code, language, text) to compare the export with the model.
+    """
+
+    length = 1 + MOST_CHARACTERS
+
+    def __init__(self, embedder: Embedder, stated: str | None) -> None:
+        self.processor: RidgeProcessor = embedder.processor
+        if self.processor.has_text_encoder:
+            raise ModelKindError(
+                "this model also reads texts with a text encoder, which Immich cannot: acquire the languages without "
+                "--text-encoder"
+            )
+        # The export has no glossary.
+        embedder.model.config.gloss_weights = []
+        self.processor.glossaries.clear()
+        languages = self.processor.languages
+        self.stated = UNDETERMINED if stated is None else learned_language(normalize_language(stated), languages)
+        if stated is None and not embedder.model.maps.has_shared:
+            raise InputError(f"this model has no map for other languages: name one of {', '.join(languages)}")
+        known = [UNDETERMINED, *languages]  # in the order of the maps
+        route = {code: _language_of(code, languages) for code in _CODES.split()}
+        self.routed = tuple(dict.fromkeys(tag for tag in route.values() if tag))
+        self._spellings = list(dict.fromkeys(map(spelling_of, known)))
+        self._languages = {spelling_of(tag): tag for tag in reversed(known)}  # one of each spelling
+        self._codes = {code: known.index(tag or self.stated) for code, tag in route.items()}
+        self._default = known.index(self.stated)
+        self._spelling_of_map = torch.tensor([self._spellings.index(spelling_of(tag)) for tag in known])
+        named = {tag: code for code, tag in route.items() if tag}
+        tagged = [(code, tag) for tag, code in {self.stated: "", **named}.items()]
+        texts = [" ".join(text.split()) for text in SAMPLE_TEXTS]
+        self.samples = [(code, tag, text) for code, tag in tagged for text in texts if self._spells(text, tag)]
+
+    # ---- Characters ----
+
+    @cached_property
+    def _vocabulary(self) -> dict[str, tuple[str, ...]]:
+        """What each character becomes in each spelling; characters that the tokenizer replaces are left out."""
+        kept = [
+            character
+            for character in map(chr, range(sys.maxunicode + 1))
+            if unicodedata.category(character) not in _NOT_CHARACTERS
+            and not character.isspace()
+            and unicodedata.is_normalized("NFKC", character)
+        ]
+        kept += [whole for whole in SEQUENCES.values() if len(whole) == 1]
+        lines = "\n".join(kept)  # no spelling rule crosses a line break
+        folded = (self.processor.folded([lines], self._languages[spelling])[0] for spelling in self._spellings)
+        spelled = [unicodedata.normalize("NFKC", each).lower().split("\n") for each in folded]
+        return {" ": (" ",) * len(self._spellings)} | dict(zip(kept, zip(*spelled, strict=True), strict=True))
+
+    @cached_property
+    def _rows(self) -> dict[tuple[str, ...], int]:
+        """The ids of tokens, from 2 on, by what they become in each spelling."""
+        return {row: number for number, row in enumerate(dict.fromkeys(self._vocabulary.values()), 2)}
+
+    @cached_property
+    def _table(self) -> Tensor:
+        """The code points of each token in each spelling [spellings, tokens, K], 0 where there are fewer."""
+        texts = {text: number for number, text in enumerate({text for row in self._rows for text in row})}
+        codes = np.zeros((len(texts), max(map(len, texts))), dtype=np.int64)
+        for text, number in texts.items():
+            codes[number, : len(text)] = [*map(ord, text)]
+        numbers = np.array([[texts[text] for text in column] for column in zip(*self._rows, strict=True)])
+        # [PAD], [UNK] and the languages have no characters.
+        return torch.from_numpy(np.pad(codes[numbers], ((0, 0), (2, len(self._codes)), (0, 0))))
+
+    # ---- The graph ----
+
+    def features(self, model: Any, ids: Tensor) -> Tensor:
+        """Returns the features [N, d] of token ids [N, length]."""
+        first = 2 + len(self._rows)  # the first code's id
+        routes = torch.tensor(list(self._codes.values()))
+        code = ids[:, 0] - first
+        index = torch.where(code >= 0, routes[code.clamp(min=0)], self._default)
+        return model.maps(index, self.read(ids, index), None).to(model.dtype)
+
+    def read(self, ids: Tensor, index: Tensor) -> Tensor:
+        """Returns the code points [N, C] of token ids [N, L], spelled as in the language of each text, [N]."""
+        codes = self._table[self._spelling_of_map[index][:, None], ids].flatten(1)
+        space = torch.full_like(codes[:, :1], _SPACE)
+        codes = _without_gaps(torch.cat([space, codes], 1))
+        length = (codes > 0).sum(1, keepdim=True)
+        codes = torch.cat([codes, torch.zeros_like(space)], 1)
+        codes = torch.where(torch.arange(codes.shape[1]) == length, _SPACE, codes)
+        is_doubled = (codes[:, 1:] == _SPACE) & (codes[:, :-1] == _SPACE)
+        codes = torch.cat([codes[:, :1], torch.where(is_doubled, 0, codes[:, 1:])], 1)
+        return _without_gaps(codes)[:, :MOST_CHARACTERS]
+
+    # ---- Files ----
+
+    @cached_property
+    def _token_ids(self) -> dict[str, int]:
+        ids = {_PAD: 0, _UNKNOWN: 1} | {each: self._rows[row] for each, row in self._vocabulary.items()}
+        return ids | {code: 2 + len(self._rows) + number for number, code in enumerate(self._codes)}
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Splits a text into the language's code and characters."""
+        tokenizer = Tokenizer(models.WordLevel(self._token_ids, unk_token=_UNKNOWN))
+        tokenizer.add_tokens([AddedToken(code, normalized=False) for code in self._codes])
+        tokenizer.normalizer = _in_every_language() if self.processor.normalization else normalizers.NFKC()
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+        return tokenizer
+
+    def _spells(self, text: str, language: str) -> bool:
+        """Whether the graph reads the same characters of a text as the model."""
+        ids = torch.tensor([self.tokenizer.encode(text).ids or [0]])
+        index = torch.tensor([[UNDETERMINED, *self.processor.languages].index(language)])
+        found = self.read(ids, index)[0]
+        wanted = as_characters(self.processor.folded([text], language)[0])[:MOST_CHARACTERS]
+        return found[found > 0].tolist() == wanted
+
+    def save(self, folder: Path) -> None:
+        """Writes what the server reads."""
+        written = json.loads(self.tokenizer.to_str())
+        written["model"]["vocab"] = self._token_ids  # `tokenizers` writes one character for each id
+        files = {"tokenizer.json": written, "tokenizer_config.json": {"pad_token": _PAD}}
+        for name, content in files.items():
+            (folder / name).write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _in_every_language() -> normalizers.Normalizer:
+    """The steps of `text_normalization.folded` that depend on neighboring characters but not on the language."""
+    by_length = sorted(SEQUENCES.items(), key=lambda pair: -len(pair[0]))
+    return normalizers.Sequence(
+        [
+            normalizers.Replace("´", "'"),
+            normalizers.Replace(Regex(UNSEEN.pattern), ""),
+            normalizers.NFKC(),
+            normalizers.Replace("İ", "i"),
+            # In Lao and Thai, the tone comes before a nasal vowel.
+            *(normalizers.Replace(f"\u0ecd{chr(tone)}", f"{chr(tone)}\u0ecd") for tone in range(0xEC8, 0xECD)),
+            *(normalizers.Replace(f"\u0e4d{chr(tone)}", f"{chr(tone)}\u0e4d") for tone in range(0xE47, 0xE4D)),
+            *(normalizers.Replace(sequence, whole) for sequence, whole in by_length),
+            normalizers.NFD(),
+            normalizers.Replace(Regex(f"(?i:{OPTIONAL})"), ""),
+            normalizers.NFC(),
+            normalizers.Replace(Regex(NASAL.pattern), "ं"),
+            normalizers.Replace("եւ", "եվ"),
+        ]
+    )
+
+
+def _language_of(code: str, languages: list[str]) -> str | None:
+    """The learned language for one of the server's codes, if any."""
+    language, script = code.split("_")
+    tag = language if script in ("Hira", "Hang") else f"{language}-{script}"
+    try:
+        return learned_language(normalize_language(tag), languages)
+    except LanguageTagError:
+        return None
+
+
+def _without_gaps(codes: Tensor) -> Tensor:
+    """Moves the zeros between code points [N, C] to the end."""
+    kept = codes > 0
+    place = torch.where(kept, kept.cumsum(1) - 1, codes.shape[1])  # the others share a place that is cut off
+    moved = torch.zeros(codes.shape[0], codes.shape[1] + 1, dtype=codes.dtype)
+    return moved.scatter(1, place, codes)[:, :-1]
