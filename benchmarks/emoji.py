@@ -1,15 +1,14 @@
-"""The comparisons of MLA's, ETCL's and SMALR's papers on the emoji benchmark: the rows of a folder of recipes, several
-seeds, one table.
+"""The comparisons of the papers on the emoji benchmark: the rows of a folder of recipes, several seeds, one table.
 
     babelens train emoji/mla/clip --output runs/clip
     python benchmarks/emoji.py mla --base runs/clip --output runs/mla
     python benchmarks/emoji.py mla --base runs/clip --output runs/mla-one-language --one-language
     python benchmarks/emoji.py etcl --output runs/etcl
     python benchmarks/emoji.py smalr --backbone runs/clip --output runs/smalr --counts 1,2,4,7,10
-    python benchmarks/emoji.py weights --output runs/weights
+    babelens train emoji/rc3/backbone --output runs/backbone
+    python benchmarks/emoji.py rc3 --backbone runs/backbone --output runs/rc3
 
 Numbers are in percent, mean ± deviation over the seeds; rows that begin with the same stage take it from the same run.
-RC3, whose rows are fine-tuned, has a script of its own (`emoji_rc3.py`).
 """
 
 import json
@@ -17,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -29,7 +28,7 @@ from babelens.configuration.configuration_smalr import SMALR_LANGUAGES
 from babelens.evaluation.consistency import emoji_consistency
 from babelens.evaluation.emoji import GROUP_TITLES
 from babelens.evaluation.results import emoji_dataset
-from babelens.training.schema import load_recipe
+from babelens.trainers.checkpoints import newest_checkpoint
 
 Report = dict[str, Any]
 Column = Callable[[Report], float]
@@ -176,7 +175,6 @@ def etcl_table(experiment: Experiment, rows: list[str], seeds: list[int], questi
 SMALR = {"smalr": "SMALR", "hem": "HEM", "la": "LA", "mule": "MULE", "par-embn": "PAR-EmbN", "liwe": "S-LIWE"}
 CONSISTENCY = {"clc_a": "SMALR-CLC-A", "clc_c": "SMALR-CLC-C"}
 COUNTED = ("smalr", "mule", "liwe")  # the rows of figure 1b
-PLOTS = Path(__file__).parents[1] / "docs/results/images"  # next to the page that shows them
 
 
 @dataclass(frozen=True)
@@ -201,7 +199,6 @@ def smalr(
     counts: Annotated[
         str, typer.Option(help=f"Numbers of languages to train {', '.join(COUNTED)} on, of the paper's ten.")
     ] = "10",
-    plots: Annotated[Path, typer.Option(help="Folder of the plots, which need matplotlib.")] = PLOTS,
     only_table: OnlyTable = False,
 ) -> None:
     """SMALR's family and LIWE, on the same frozen CLIP's features of the same images.
@@ -223,8 +220,8 @@ def smalr(
         runs = smalr_experiment(output, backbone, len(SMALR_LANGUAGES))
         shown += [consistent(runs, of_seeds, base, aggregation) for aggregation in CONSISTENCY]
     print(smalr_table(shown))
-    if shown:
-        draw_smalr(shown, found, plots)
+    if len(found) > 1:
+        print(f"\n{smalr_counts_table(found)}")
 
 
 def smalr_experiment(output: Path, backbone: Path, count: int) -> Experiment:
@@ -296,69 +293,116 @@ def smalr_table(points: list[Point]) -> str:
     )
 
 
-def draw_smalr(points: list[Point], by_count: dict[int, dict[str, Point]], folder: Path) -> None:
-    """Figure 3, recall against parameters, in training and, hollow, at test time; and figure 1b, recall against the
-    number of training languages and, dashed, that in English alone."""
-    from matplotlib import pyplot
-
-    for name in ("parameters", "languages"):
-        figure, axes = pyplot.subplots(figsize=(6, 4), layout="constrained")
-        for point in points if name == "parameters" else ():
-            ends, recall = [fmean(point.at_test_time), fmean(point.trained)], point.mean()
-            (line,) = axes.plot(ends, [recall, recall], "-", alpha=0.3)
-            axes.plot(ends[1], recall, "o", color=line.get_color(), label=point.title)
-            axes.plot(ends[0], recall, "o", color=line.get_color(), markerfacecolor="none")
-        for row in COUNTED if name == "languages" else ():
-            curve = {count: found[row] for count, found in sorted(by_count.items()) if row in found}
-            english = [fmean(recall[NATIVE] for recall in point.recalls[VENDOR]) for point in curve.values()]
-            (line,) = axes.plot([*curve], [point.mean() for point in curve.values()], "o-", label=SMALR[row])
-            axes.plot([*curve], english, "o--", color=line.get_color(), alpha=0.5)
-        if name == "parameters":
-            axes.set(xlim=0, xlabel="parameters in millions: trained (full), at test time (hollow)")
-        else:
-            axes.set(xlim=(0.5, 10.5), xlabel="languages trained on: their mean (solid), English (dashed)")
-        axes.set(ylabel="mean recall, unseen vendor, %")
-        axes.grid(alpha=0.3)
-        axes.legend()
-        figure.savefig(folder / f"emoji_smalr_{name}.png", dpi=110)
+def smalr_counts_table(by_count: dict[int, dict[str, Point]]) -> str:
+    """Mean recall on the unseen vendor by the number of training languages: their mean / English (figure 1b)."""
+    counts, lines = sorted(by_count), []
+    for row in COUNTED:
+        points = [by_count[count].get(row) for count in counts]
+        english = [point and fmean(recall[NATIVE] for recall in point.recalls[VENDOR]) for point in points]
+        cells = [f"{p.mean():.1f} / {e:.1f}" if p else "–" for p, e in zip(points, english, strict=True)]
+        lines.append([SMALR[row], *cells])
+    return markdown(["languages", *map(str, counts)], lines)
 
 
-# ---- The weight of the text-text task relative to the image-text task (Jain et al. 2021, figure 7) ----
+# ---- RC3 (Zhou et al. 2023, tables 1, 2 and 4) ----
+
+# Task -> its columns, each the mean of these metrics.
+TASKS: dict[str, dict[str, list[str]]] = {
+    "entailment": {"entailment": ["accuracy"]},
+    "vqa": {"questions": ["accuracy"]},
+    "itr": {"R@1": ["t2i_r1", "i2t_r1"], "R@10": ["t2i_r10", "i2t_r10"]},
+}
+# Row -> what it is, its pre-training, what it is fine-tuned and tested with, and the paper's figures (table 4, for
+# patches and both tables 1 and 2): accuracy on XVNLI and xGQA and recall at 1 of retrieval, in English / the mean of
+# the other languages (fr; de, id, zh; de, ja, zh).
+PAPER = ("paper: XVNLI", "paper: xGQA", "paper: ITR R@1")
+RC3 = {
+    "full": ("full", "pretrain", "regions", ("77.9 / 71.7", "54.1 / 35.2", "41.1 / 33.9")),
+    "no-kl": ("w/o KL", "no-kl", "regions", ("76.3 / 70.7", "53.4 / 33.7", "40.6 / 33.0")),
+    "no-rxvtcl": ("w/o R-XVtCL", "no-rxvtcl", "regions", ("74.3 / 70.3", "52.6 / 35.6", "40.8 / 33.3")),
+    "no-contrast": ("w/o R-XVtCL & XTCL", "no-contrast", "regions", ("76.2 / 70.5", "52.4 / 28.1", "39.2 / 32.8")),
+    "patches": ("full, patches", "pretrain", "patches", ("71.2 / 64.4", "41.4 / 24.3", "–")),
+    "both": ("full, regions and patches", "pretrain", "both", ("78.4 / 72.4", "55.9 / 38.4", "41.3 / 34.2")),
+}
 
 
 @app.command()
-def weights(
+def rc3(
     output: Output,
-    by: Annotated[Literal["weights", "rates"], typer.Option(help="What the ratio is one of.")] = "weights",
-    recipe: Annotated[str, typer.Option(help="A recipe with both tasks and validation data.")] = "emoji/mural",
-    rows: Annotated[str, typer.Option(help="Ratios, text-text to image-text.")] = "1,0.5,0.1,0.05,0.01",
-    seeds: Seeds = "1",
+    backbone: Annotated[Path, typer.Option(help="Its features are an image's regions.")] = Path("runs/backbone"),
+    seeds: Seeds = "1,2,3",
+    rows: Rows = "",
+    steps: Annotated[int | None, typer.Option(help="Pre-training steps; default: the recipe's.")] = None,
     settings: Changes = None,
+    only_table: OnlyTable = False,
 ) -> None:
-    """A recipe of MURAL with several ratios, and the mean recall of each language on its validation data.
+    """RC3's ablations: pre-trained in seven languages, fine-tuned on each task in English alone.
 
-    With `--by rates`, every task has an optimizer of its own, as in the paper (section 3.2), and the ratio is that of
-    the learning rates: weights would have no effect there. The recipe's rates for parts of the model are then left
-    out, since both set the same rates. The paper's figure: `--recipe mural/base --set train.image_text.source=…`.
+    As in table 4, the ablations and the full pre-training that they are compared with are fine-tuned on regions; the
+    last two rows are the full pre-training, fine-tuned on patches and on both, as in tables 1 and 2.
     """
+    names, given = chosen(rows, RC3), [f"backbone={backbone}", *(settings or [])]
+    more = [] if steps is None else [f"training.max_steps={steps}"]
+    pretraining = Experiment(output / "pretrain", "emoji/rc3/pretrain:{}", [*given, *more])
 
-    def of_ratio(row: str, seed: int) -> list[str]:
-        if by == "weights":
-            changes = {"task_weights": f"{{image_text: 1.0, text_text: {row}}}", "task_learning_rates": "null"}
-        else:
-            rate = load_recipe(recipe).training["learning_rate"]
-            rates = f"{{image_text: {rate}, text_text: {rate * float(row)}}}"
-            changes = {"task_learning_rates": rates, "task_weights": "null", "learning_rate_mapping": "null"}
-        return [*(settings or []), *(f"training.{key}={value}" for key, value in changes.items())]
+    def start(row: str, seed: int) -> list[str]:
+        _, trained, visual, _ = RC3[row]
+        learned = f"model.from_pretrained={pretraining.folder(trained, seed)}"
+        return [*given, learned, f"model.overrides.visual={visual}"]
 
-    experiment = Experiment(output, recipe, of_ratio)
-    ratios = rows.split(",")
-    experiment.train_all(ratios, numbers(seeds))
-    [name] = experiment.reports(ratios[0], numbers(seeds))[0]  # the validation data
-    languages = list(experiment.reports(ratios[0], numbers(seeds))[0][name])
-    columns = [lambda report, tag=tag: report[name][tag]["mean_recall"] for tag in languages]
-    found = rows_of(experiment, {row: f"{row} : 1" for row in ratios}, numbers(seeds), columns)
-    print(markdown(["text-text : image-text", *languages], [cells for _, cells in found]))
+    recipes = {task: "emoji/rc3/entailment" + f":{task}" * (task != "entailment") for task in TASKS}
+    fine_tuning = {task: Experiment(output / task, recipe, start) for task, recipe in recipes.items()}
+    for seed in [] if only_table else numbers(seeds):
+        for row in names:
+            pretraining.train(RC3[row][1], seed)
+            for experiment in fine_tuning.values():
+                experiment.train(row, seed)
+    print(rc3_table(pretraining, fine_tuning, names, numbers(seeds)))
+
+
+def rc3_table(pretraining: Experiment, fine_tuning: dict[str, Experiment], rows: list[str], seeds: list[int]) -> str:
+    """For each test set, English / the mean of the other languages in percent: mean ± deviation over seeds."""
+    reports = {row: {task: each.reports(row, seeds) for task, each in fine_tuning.items()} for row in rows}
+    of_rows = [found for by_task in reports.values() for found in by_task.values()]
+    tables = []
+    for test in dict.fromkeys(test for found in of_rows for report in found for test in report):
+        lines = []
+        for row, by_task in reports.items():
+            title, trained, _, paper = RC3[row]
+            cells = [
+                native_and_others([report[test] for report in found if test in report], metrics)
+                for task, found in by_task.items()
+                for metrics in TASKS[task].values()
+            ]
+            if any(by_task.values()):
+                lines.append([title, spread_of(matching_accuracies(pretraining, trained, seeds)), *cells, *paper])
+        headings = [heading for columns in TASKS.values() for heading in columns]
+        body = markdown(["row", "ITM in pre-training", *headings, *PAPER], lines)
+        tables.append(f"{test}, English / other languages\n\n{body}")
+    return "\n\n".join(tables)
+
+
+def native_and_others(found: list[dict[str, dict[str, float]]], metrics: list[str]) -> str:
+    """The mean of some metrics, from the results of several seeds by language."""
+    scores = [{tag: fmean(each[name] for name in metrics) for tag, each in results.items()} for results in found]
+    others = [fmean(score for tag, score in each.items() if tag != NATIVE) for each in scores]
+    return f"{spread_of([each[NATIVE] for each in scores])} / {spread_of(others)}"
+
+
+def matching_accuracies(pretraining: Experiment, row: str, seeds: list[int]) -> list[float]:
+    """Image-text matching in percent, on the images of the vendor that was held out, by the end of a run."""
+    found = []
+    for seed in seeds:
+        if checkpoint := newest_checkpoint(pretraining.folder(row, seed) / "checkpoints"):
+            state: dict[str, Any] = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+            found += [
+                100 * entry["eval_itm_accuracy"] for entry in state["log_history"] if "eval_itm_accuracy" in entry
+            ][-1:]
+    return found
+
+
+def spread_of(values: list[float]) -> str:
+    return spread(values) if values else "–"
 
 
 if __name__ == "__main__":

@@ -2,11 +2,9 @@
 
     pip install --no-deps -r benchmarks/requirements.txt
     python benchmarks/encoding.py
-    python benchmarks/encoding.py --tower google/efficientnet-b0
 
 A CLIP ViT-B/32 with random weights encodes JPEGs, from their files to vectors of unit length, and captions, from
 strings. All sides take turns in one process, each with the batch size that it has by default (open_clip has none: 64).
-`--tower` measures a convolutional tower alone: as a plain loop over batches encodes images, and as `Embedder` does.
 
 open_clip's transforms are torchvision's, whose wheels need the CUDA build of torch: this file does what they do to
 Pillow images (bicubic resizing, center crop, a tensor, normalization), and gives the results to open_clip's model.
@@ -26,35 +24,16 @@ import torch
 import typer
 from PIL import Image
 from sentence_transformers import SentenceTransformer
-from transformers import AutoImageProcessor, AutoModel, CLIPConfig, CLIPModel, CLIPProcessor, CLIPTokenizer
+from transformers import CLIPConfig, CLIPModel, CLIPProcessor, CLIPTokenizer
 from transformers.image_utils import OPENAI_CLIP_MEAN, OPENAI_CLIP_STD
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from turns import Clock, by_turns
 
-from babelens import Embedder, SmalrModel, SmalrProcessor
+from babelens import Embedder
 
 BATCH = 64
 Side = Callable[[], object]
-WORDS = [
-    "a",
-    "the",
-    "two",
-    "red",
-    "small",
-    "old",
-    "dog",
-    "bicycle",
-    "street",
-    "woman",
-    "water",
-    "near",
-    "holding",
-    "under",
-    "market",
-    "mountain",
-    "with",
-    "of",
-]
+WORDS = "a the two red small old dog bicycle street woman water near holding under market mountain with of"
 
 
 def main(
@@ -63,7 +42,6 @@ def main(
     pixels: Annotated[int, typer.Option(help="Longer side of the JPEGs.")] = 640,
     rounds: Annotated[int, typer.Option(help="Number of turns of each side.")] = 5,
     threads: Annotated[int, typer.Option(help="Number of threads of torch.")] = 1,
-    tower: Annotated[str | None, typer.Option(help="A convolutional image tower, instead of CLIP.")] = None,
 ) -> None:
     """Print items in a second, and the ratios of `Embedder` to the others."""
     torch.set_num_threads(threads)
@@ -71,9 +49,6 @@ def main(
     clock = time.process_time if threads == 1 else time.perf_counter
     with tempfile.TemporaryDirectory() as folder:
         files = write_jpegs(Path(folder, "images"), images, pixels)
-        if tower:
-            measure("images", images, convolutional(tower, files), rounds, clock)
-            return
         sides = clips(Path(folder, "clip"), files, captions(texts))
         measure("images", images, {name: side for name, (side, _) in sides.items()}, rounds, clock)
         measure("texts", texts, {name: side for name, (_, side) in sides.items()}, rounds, clock)
@@ -88,22 +63,6 @@ def measure(what: str, count: int, sides: dict[str, Side], rounds: int, clock: C
         ratio = np.median(np.divide(values, own))
         print(f"| {name} | {count / np.median(values):.1f} | {ratio:.2f} |", flush=True)
     print()
-
-
-def convolutional(name: str, files: list[Path]) -> dict[str, Side]:
-    """A tower inside of a dual encoder, and the same tower in a plain loop over batches."""
-    plain, image_processor = AutoModel.from_pretrained(name).eval(), AutoImageProcessor.from_pretrained(name)
-    words = {"en": WORDS}
-    model = SmalrModel.from_backbone(plain, languages=["en"], vocabulary_sizes=[len(WORDS)], latent_tokens=8)
-    embedder = Embedder(model, SmalrProcessor(image_processor, words))
-
-    @torch.no_grad()
-    def loop() -> None:
-        for start in range(0, len(files), BATCH):
-            batch = [Image.open(file).convert("RGB") for file in files[start : start + BATCH]]
-            plain(**image_processor(batch, return_tensors="pt"))
-
-    return {"Embedder": lambda: embedder.encode_image(files, show_progress=False), "a loop over batches": loop}
 
 
 def clips(folder: Path, files: list[Path], texts: list[str]) -> dict[str, tuple[Side, Side]]:
@@ -188,7 +147,7 @@ def write_jpegs(folder: Path, count: int, pixels: int) -> list[Path]:
 def captions(count: int) -> list[str]:
     """Captions of 3 to 30 words."""
     generator = random.Random(0)
-    return [" ".join(generator.choices(WORDS, k=generator.randint(3, 30))) for _ in range(count)]
+    return [" ".join(generator.choices(WORDS.split(), k=generator.randint(3, 30))) for _ in range(count)]
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -29,6 +30,7 @@ from loss import resident_peak
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PrinterCallback
+from turns import by_turns, quartiles
 
 from babelens import load_preset
 from babelens.registry import METHODS
@@ -171,21 +173,13 @@ def compare(
     """Time of babelens' step by sentence-transformers', and how far gradients in chunks are from the whole batch's."""
     torch.set_num_threads(threads)
     print(f"{versions('sentence-transformers')}, {threads} threads")
-    print(
-        f"{preset} with a small ViT, batch {batch_size} in chunks of {chunk}, images of {image_size} pixels, ",
-        end="",
-    )
+    print(f"{preset} with a small ViT, batch {batch_size} in chunks of {chunk}, images of {image_size} pixels")
     models = {name: make_model(preset, image_size) for name in ("whole batch", "babelens", "sentence-transformers")}
     batch = make_batch(models["babelens"], IMAGE_TEXT, batch_size, image_size)
     with tempfile.TemporaryDirectory() as folder:
         steps = {
             "whole batch": our_step(models["whole batch"], batch, folder),
-            "babelens": our_step(
-                models["babelens"],
-                batch,
-                folder,
-                embed_chunk_size=chunk,
-            ),
+            "babelens": our_step(models["babelens"], batch, folder, embed_chunk_size=chunk),
             "sentence-transformers": cached_step(models["sentence-transformers"], batch, chunk, folder),
         }
     for step in steps.values():
@@ -199,23 +193,16 @@ def compare(
         print(f"gradients of {name} differ from the whole batch's by {max(differences):.1e} (largest, relative)")
     del models["whole batch"]
     optimizers = {name: torch.optim.AdamW(model.parameters(), lr=1e-4) for name, model in models.items()}
-    times: dict[str, list[np.ndarray]] = {name: [] for name in models}
-    for _ in range(rounds):
-        for name, optimizer in optimizers.items():
-            start = _now()
-            steps[name]()
-            optimizer.step()
-            optimizer.zero_grad()
-            times[name].append(_now() - start)
-    sides = (np.array(times[name]).T for name in ("babelens", "sentence-transformers"))
-    for clock, ours, theirs in zip(("wall-clock", "processor"), *sides, strict=True):
-        low, middle, high = np.quantile(ours / theirs, [0.25, 0.5, 0.75])
-        seconds = f"{np.median(ours):.2f} s and {np.median(theirs):.2f} s"
-        print(f"a step in {clock} time: {seconds}, ratio {middle:.3f} (quartiles {low:.3f}–{high:.3f})")
 
+    def whole_step(name: str) -> None:
+        steps[name]()
+        optimizers[name].step()
+        optimizers[name].zero_grad()
 
-def _now() -> np.ndarray:
-    return np.array([time.perf_counter(), time.process_time()])
+    times = by_turns({name: partial(whole_step, name) for name in models}, rounds)
+    ours, theirs = times["babelens"], times["sentence-transformers"]
+    seconds = f"{np.median(ours):.2f} s and {np.median(theirs):.2f} s"
+    print(f"a step: {seconds}, ratio (quartiles) {quartiles(ours / theirs, 3)}")
 
 
 def _gradients(model: nn.Module) -> dict[str, Tensor]:

@@ -27,6 +27,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated
@@ -36,12 +37,12 @@ import torch
 import typer
 from torch import Tensor
 from torch.nn.functional import normalize
+from turns import by_turns, quartiles
 
 from babelens.modeling.losses import symmetric_contrastive_loss
 
 TEMPERATURE = 0.05
 MEBIBYTE = 2**20
-PLOT = Path(__file__).with_name("loss.png")
 OURS, OPEN_CLIP, CACHED = "babelens", "open_clip", "sentence-transformers"
 
 # (x, y, temperature) -> loss and the gradients of x and y
@@ -117,12 +118,6 @@ def embeddings(count: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
 # ---- Measures ----
 
 
-def seconds(side: Side, inputs: tuple[Tensor, Tensor, Tensor]) -> float:
-    start = time.perf_counter()
-    side(*inputs)
-    return time.perf_counter() - start
-
-
 def measured_alone(name: str, count: int, width: int, threads: int, mini_batch: int = 32) -> dict[str, float]:
     """{"mebibytes", "seconds"} of one side in a process of its own, the seconds of all its threads together."""
     options = {"--width": width, "--threads": threads, "--mini-batch": mini_batch}
@@ -174,15 +169,11 @@ def compare(
     for name, side in sides.items():
         differences = [_difference(one, other) for one, other in zip(side(*inputs), expected, strict=True)]
         print(f"{name} differs from open_clip by {max(differences):.1e} (loss and gradients, relative)", flush=True)
-    times = {name: np.empty(rounds) for name in sides}
-    for number in range(rounds):
-        for name, side in sides.items():
-            times[name][number] = seconds(side, inputs)
+    times = by_turns({name: partial(side, *inputs) for name, side in sides.items()}, rounds)
     memory = {name: measured_alone(name, count, width, threads, mini_batch)["mebibytes"] for name in sides}
     print("\n| | seconds | peak MiB | babelens: time (quartiles) | babelens: memory |\n|---|---|---|---|---|")
     for name in sides:
-        low, middle, high = np.quantile(times[OURS] / times[name], [0.25, 0.5, 0.75])
-        ratios = f"{middle:.3f} ({low:.3f}–{high:.3f}) | {memory[OURS] / memory[name]:.3f}"
+        ratios = f"{quartiles(times[OURS] / times[name], 3)} | {memory[OURS] / memory[name]:.3f}"
         print(f"| {name} | {np.median(times[name]):.2f} | {memory[name]:.0f} | {ratios} |")
 
 
@@ -192,41 +183,21 @@ def curve(
     largest: Annotated[int, typer.Option(help="Pairs, at most; from 1024 on, doubled.")] = 65536,
     largest_dense: Annotated[int, typer.Option(help="The same for open_clip, whose memory grows with N^2.")] = 16384,
     threads: Annotated[int, typer.Option(help="Number of processor threads.")] = 1,
-    plot: Annotated[Path, typer.Option(help="Output file of the plot.")] = PLOT,
 ) -> None:
-    """Time and peak memory against the number of pairs, one run each, as a table and an image."""
+    """Time and peak memory against the number of pairs, one run each."""
     _print_setting(f"d={width}, one run for each size", threads)
     print(
         "\n| N | side | peak MiB | KiB for each pair | processor seconds | ns for each logit |"
         "\n|---|---|---|---|---|---|"
     )
-    curves: dict[str, list[tuple[int, float, float]]] = {OURS: [], OPEN_CLIP: []}
     for count in (2**power for power in range(10, largest.bit_length())):
         for name in (OURS, OPEN_CLIP) if count <= largest_dense else (OURS,):
             found = measured_alone(name, count, width, threads)
             mebibytes, duration = found["mebibytes"], found["seconds"]
-            curves[name].append((count, mebibytes, 1e9 * duration / count**2))
-            figures = f"{mebibytes:.0f} | {1024 * mebibytes / count:.1f} | {duration:.2f} | {curves[name][-1][2]:.1f}"
+            figures = (
+                f"{mebibytes:.0f} | {1024 * mebibytes / count:.1f} | {duration:.2f} | {1e9 * duration / count**2:.1f}"
+            )
             print(f"| {count} | {name} | {figures} |", flush=True)
-    _draw(curves, plot)
-
-
-def _draw(curves: dict[str, list[tuple[int, float, float]]], path: Path) -> None:
-    from matplotlib import pyplot
-
-    figure, (memory, duration) = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    for name, points in curves.items():
-        counts, mebibytes, nanoseconds = zip(*points, strict=True)
-        memory.loglog(counts, mebibytes, "o-", base=2, label=name)
-        duration.semilogx(counts, nanoseconds, "o-", base=2, label=name)
-    duration.set_ylim(bottom=0)
-    memory.set(title="Peak memory of loss and gradients", xlabel="pairs N", ylabel="MiB")
-    duration.set(title="Processor time of forward and backward", xlabel="pairs N", ylabel="ns for each of N² logits")
-    for axes in (memory, duration):
-        axes.grid(alpha=0.3)
-        axes.legend()
-    figure.savefig(path, dpi=110)
-    print(f"\nwrote {path.name}")
 
 
 def _difference(one: float | Tensor, other: float | Tensor) -> float:

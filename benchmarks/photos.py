@@ -1,30 +1,41 @@
-"""The methods side by side on photographs: the same frozen towers, the same data, several seeds; what each costs, and
-what it finds in the language of the captions, in those with translations, and in those without any data.
+"""Photographs: the methods side by side, and the losses, with the same frozen towers, the same data and several seeds.
 
-    python benchmarks/photos.py --photos TRAIN --validation VALIDATION --translations TRANSLATIONS \
-        --image google/efficientnet-b0 --text intfloat/multilingual-e5-small \
-        --english-text sentence-transformers/all-MiniLM-L6-v2 --translated de fr --seeds 1 2 3
+    python benchmarks/photos.py methods --photos TRAIN --validation VALIDATION --translations TRANSLATIONS \\
+        --image google/efficientnet-b0 --text intfloat/multilingual-e5-small \\
+        --english-text sentence-transformers/all-MiniLM-L6-v2
+    python benchmarks/photos.py losses --photos TRAIN --validation VALIDATION --image google/efficientnet-b0 \\
+        --text sentence-transformers/all-MiniLM-L6-v2
 
 TRAIN and VALIDATION are folders of images with captions (`load_captions`), TRANSLATIONS are sentences in English and
-other languages (`load_translations`). Languages of VALIDATION other than English and `--translated` are not trained on
-in any way. Runs that are there are not repeated.
+other languages (`load_translations`). Runs that are there are not repeated.
 """
 
-import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Annotated, Any
 
-from rows import Experiment, spread
+import numpy as np
+import typer
+from rows import Experiment, OnlyTable, Output, Rows, Seeds, chosen, markdown, numbers, spread
+from transformers import AutoModel
+
+from babelens import Embedder
+from babelens.data import load_captions
+from babelens.evaluation import evaluate_retrieval
+from babelens.evaluation.ranking import embedding_ranks, percent_within
+from babelens.evaluation.results import RESULTS
+from babelens.inference.similarity import first_dimensions
+from babelens.trainers.tower_training import TrainedTowers, checked_training
+from babelens.training.schema import load_recipe
 
 METRIC = "t2i_r10"  # a text finds its image among the first ten, in percent
 NATIVE = "en"
-ROWS = {
+METHODS = {
     "locked": "`locked`: English captions",
     "mural": "`mural`: and translations",
     "etcl": "`etcl`: and captions of the other languages, in triplets",
@@ -37,72 +48,19 @@ ROWS = {
 }
 COSTS = "cost.json"  # of a run, in the folder of its results
 
+app = typer.Typer(pretty_exceptions_enable=False)
+Photos = Annotated[str, typer.Option(help="Captioned images to train on.")]
+Validation = Annotated[str, typer.Option(help="Others, to search.")]
+ImageTower = Annotated[str, typer.Option(help="The image tower.")]
+TextTower = Annotated[str, typer.Option(help="The text tower.")]
+
+
+# ---- The methods: what each costs and finds ----
+
 
 @dataclass(frozen=True)
-class Photos(Experiment):
-    """The recipes of `photos` on given data and towers."""
-
-    given: Any = field(default=None)
-
-    def settings_of(self, row: str, seed: int) -> list[str]:
-        given = self.given
-        pairs = [[NATIVE, tag] for tag in given.translated]
-        own = {
-            "locked": {**self._towers(given.text), **self._captions()},
-            "mural": {**self._towers(given.text), **self._captions(), **self._translations(pairs)},
-            "etcl": {
-                **self._towers(given.text),
-                **self._captions(),
-                **self._translations(pairs),
-                "train.triplet.source": given.photos,
-                "train.triplet.pairs": pairs,
-            },
-            "smalr": {
-                "backbone": given.image,
-                **{f"train.{task}.source": given.photos for task in ("text_text", "image_text")},
-                **{f"train.{task}.languages": [NATIVE, *given.translated] for task in ("text_text", "image_text")},
-            },
-            "mla/clip": {**self._towers(given.english_text), **self._captions()},
-            "mla/mla": {**self._learner(seed), "multilingual_tokenizer.from_pretrained": given.text},
-            "mla/student": {**self._learner(seed), "text_model.from_pretrained": given.text},
-            "rc3/pretrain": {
-                "backbone": given.image,
-                "model.overrides.languages": [NATIVE, *given.translated],
-                "train.parallel.source": given.translations,
-                "train.parallel.languages": [NATIVE, *given.translated],
-                **{f"train.{task}.source": given.photos for task in ("strict", "weak")},
-                **{f"train.{task}.languages": [NATIVE, *given.translated] for task in ("strict", "weak")},
-            },
-            "rc3/itr": {
-                "backbone": given.image,
-                "model.from_pretrained": self.folder("rc3/pretrain", seed),
-                "train.photos.source": given.photos,
-                "train.photos.languages": [NATIVE, *given.translated],
-                "test.photos.source": given.validation,
-                "test.photos.languages": [NATIVE, *given.translated],
-            },
-        }[row]
-        settings = own if row.startswith("rc3") else own | {"validation.source": given.validation}
-        return [f"{name}={value}" for name, value in settings.items()]
-
-    def _towers(self, text: str) -> dict[str, Any]:
-        return {"model.image": self.given.image, "model.text": text}
-
-    def _captions(self) -> dict[str, Any]:
-        return {"train.image_text.source": self.given.photos}
-
-    def _translations(self, pairs: list[list[str]]) -> dict[str, Any]:
-        return {"train.text_text.source": self.given.translations, "train.text_text.pairs": pairs}
-
-    def _learner(self, seed: int) -> dict[str, Any]:
-        return {
-            "model.from_pretrained": self.folder("mla/clip", seed),
-            "model.overrides.languages": self.given.translated,
-            "train.text_text.source": self.given.translations,
-            "train.text_text.pairs": [[tag, NATIVE] for tag in self.given.translated],
-            "train.image_text.source": self.given.photos,
-            "train.image_text.languages": self.given.translated,
-        }
+class Measured(Experiment):
+    """Runs whose costs are kept, and whose results are those on the one dataset that they search."""
 
     def run(self, command: list[str], output: Path) -> None:
         """Trains in a process of its own, and writes down what that takes."""
@@ -115,74 +73,184 @@ class Photos(Experiment):
         (output / COSTS).write_text(json.dumps(costs))
 
     def report(self, row: str, seed: int) -> dict[str, Any] | None:
-        """The results on the photographs that were not trained on."""
         report = super().report(row, seed)
         return report and next(iter(report.values()))
 
-    def costs(self, row: str, seeds: list[int], name: str) -> list[float]:
-        """What the runs that are there have taken."""
+    def most(self, row: str, seeds: list[int], cost: str) -> float:
+        """The largest cost of the runs that are there."""
         files = [self.folder(row, seed) / COSTS for seed in seeds]
-        return [json.loads(file.read_text())[name] for file in files if file.is_file()]
+        return max((json.loads(file.read_text())[cost] for file in files if file.is_file()), default=float("nan"))
+
+    def trained_parameters(self, row: str, seed: int) -> int:
+        """The number of parameters that the last stage of a row's recipe changed."""
+        model = AutoModel.from_pretrained(self.folder(row, seed))
+        towers = load_recipe(self.recipe_of(row)).all_stages[-1].training.get("towers")
+        TrainedTowers(model, checked_training(towers))
+        return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
 
 
-def trained_parameters(folder: Path, row: str) -> int:
-    """The number of parameters that the last stage of a row's recipe changed."""
-    from transformers import AutoModel
+@app.command()
+def methods(
+    photos: Photos,
+    validation: Validation,
+    translations: Annotated[str, typer.Option(help="Sentences in English and other languages.")],
+    image: ImageTower,
+    text: TextTower,
+    english_text: Annotated[str, typer.Option(help="The text tower of `mla`.")],
+    translated: Annotated[str, typer.Option(help="Languages with translations; others are not trained on.")] = "de,fr",
+    rows: Rows = "",
+    seeds: Seeds = "1,2,3",
+    output: Output = Path("runs/photos"),
+) -> None:
+    """What each method costs, and what it finds in the language of the captions, in those with translations, and in
+    those without any data."""
+    languages = translated.split(",")
+    pairs = [[NATIVE, tag] for tag in languages]
 
-    import babelens  # noqa: F401  (registers the models)
-    from babelens.trainers.tower_training import TrainedTowers, checked_training
-    from babelens.training.schema import load_recipe
+    def settings(row: str, seed: int) -> list[str]:
+        towers = {"model.image": image, "model.text": english_text if row == "mla/clip" else text}
+        captions = {"train.image_text.source": photos}
+        to_translate = {"train.text_text.source": translations, "train.text_text.pairs": pairs}
+        learner = {
+            "model.from_pretrained": experiment.folder("mla/clip", seed),
+            "model.overrides.languages": languages,
+            "train.text_text.source": translations,
+            "train.text_text.pairs": [[tag, NATIVE] for tag in languages],
+            **captions,
+            "train.image_text.languages": languages,
+        }
 
-    model = AutoModel.from_pretrained(folder)
-    towers = load_recipe(f"photos/{row}").all_stages[-1].training.get("towers")
-    TrainedTowers(model, checked_training(towers))
-    return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+        def in_every_language(source: str, *parts: str) -> dict[str, Any]:
+            given = {"source": source, "languages": [NATIVE, *languages]}
+            return {f"{part}.{key}": value for part in parts for key, value in given.items()}
 
+        own = {
+            "locked": towers | captions,
+            "mural": towers | captions | to_translate,
+            "etcl": {
+                **towers,
+                **captions,
+                **to_translate,
+                "train.triplet.source": photos,
+                "train.triplet.pairs": pairs,
+            },
+            "smalr": {"backbone": image, **in_every_language(photos, "train.text_text", "train.image_text")},
+            "mla/clip": towers | captions,
+            "mla/mla": {**learner, "multilingual_tokenizer.from_pretrained": text},
+            "mla/student": {**learner, "text_model.from_pretrained": text},
+            "rc3/pretrain": {
+                "backbone": image,
+                "model.overrides.languages": [NATIVE, *languages],
+                **in_every_language(translations, "train.parallel"),
+                **in_every_language(photos, "train.strict", "train.weak"),
+            },
+            "rc3/itr": {
+                "backbone": image,
+                "model.from_pretrained": experiment.folder("rc3/pretrain", seed),
+                **in_every_language(photos, "train.photos"),
+                **in_every_language(validation, "test.photos"),
+            },
+        }[row]
+        given = own if row.startswith("rc3") else own | {"validation.source": validation}
+        return [f"{name}={value}" for name, value in given.items()]
 
-def table(photos: Photos, rows: list[str], seeds: list[int]) -> str:
-    """A row for each method: what it costs, and the mean recall and its deviation over the seeds in each group of
-    languages. Minutes are processor time of the seed that took longest, whose features were not there yet."""
-    translated = photos.given.translated
-    measured = [tag for row in rows for report in photos.reports(row, seeds)[:1] for tag in report]
-    others = [tag for tag in dict.fromkeys(measured) if tag not in (NATIVE, *translated)]
-    groups = {NATIVE: [NATIVE], ", ".join(translated): translated}
-    groups |= {f"{', '.join(others)}: no data": others} if others else {}
-    titles = ["", "trained", "minutes", "memory", *groups]
-    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
-    for row in rows:
-        reports = photos.reports(row, seeds)
-        if not reports:
-            continue
-        first = next(seed for seed in seeds if photos.report(row, seed))
-        trained = f"{trained_parameters(photos.folder(row, first), row) / 1e6:.2f} M"
-        minutes = max(photos.costs(row, seeds, "minutes"), default=float("nan"))
-        memory = max(photos.costs(row, seeds, "gigabytes"), default=float("nan"))
-        found = [
-            spread([statistics.fmean(report[tag][METRIC] for tag in tags) for report in reports])
-            if all(tag in report for report in reports for tag in tags)
-            else "cannot read"
-            for tags in groups.values()
-        ]
-        lines.append("| " + " | ".join([ROWS[row], trained, f"{minutes:.1f}", f"{memory:.1f} GB", *found]) + " |")
-    return "\n".join(lines)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("photos", "validation", "translations", "image", "text", "english-text"):
-        parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--translated", nargs="+", default=["de", "fr"], help="languages with translations")
-    parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=ROWS)
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--output", type=Path, default=Path("runs/photos"))
-    given = parser.parse_args()
-    photos = Photos(given.output, "photos/{}", given=given)
-    for seed in given.seeds:
-        for row in given.rows:
-            photos.train(row, seed)
-            print(table(photos, given.rows, given.seeds), flush=True)
+    experiment = Measured(output, "photos/{}", settings)
+    for seed in numbers(seeds):
+        for row in chosen(rows, METHODS):
+            experiment.train(row, seed)
+            print(methods_table(experiment, chosen(rows, METHODS), numbers(seeds), languages), flush=True)
     print(f"{os.cpu_count()} cores, {sys.version.split()[0]}", subprocess.getoutput("lscpu | grep 'Model name'"))
 
 
+def methods_table(experiment: Measured, rows: list[str], seeds: list[int], translated: list[str]) -> str:
+    """A row for each method: what it costs, and the mean recall and its deviation over the seeds in each group of
+    languages. Minutes are processor time of the seed that took longest, whose features were not there yet."""
+    reports = {row: found for row in rows if (found := experiment.reports(row, seeds))}
+    measured = dict.fromkeys(tag for found in reports.values() for tag in found[0])
+    others = [tag for tag in measured if tag not in (NATIVE, *translated)]
+    groups = {NATIVE: [NATIVE], ", ".join(translated): translated}
+    groups |= {f"{', '.join(others)}: no data": others} if others else {}
+    lines = []
+    for row, found in reports.items():
+        first = next(seed for seed in seeds if experiment.report(row, seed))
+        cells = [
+            spread([fmean(report[tag][METRIC] for tag in tags) for report in found])
+            if all(tag in report for report in found for tag in tags)
+            else "cannot read"
+            for tags in groups.values()
+        ]
+        trained = f"{experiment.trained_parameters(row, first) / 1e6:.2f} M"
+        minutes, memory = (experiment.most(row, seeds, cost) for cost in ("minutes", "gigabytes"))
+        lines.append([METHODS[row], trained, f"{minutes:.1f}", f"{memory:.1f} GB", *cells])
+    return markdown(["", "trained", "minutes", "memory", *groups], lines)
+
+
+# ---- The losses at every width of the embeddings ----
+
+WIDTHS = (512, 256, 128, 64, 32)
+# The title of each row, and what it changes of the recipe.
+LOSSES = {
+    "softmax": ("contrastive softmax", []),
+    "sigmoid": (
+        "sigmoid",
+        ["model.overrides.image_text_loss=sigmoid", "model.overrides.temperature_init_value=0.1"],  # as of SigLIP
+    ),
+    "matryoshka": (
+        "softmax at all these widths (Matryoshka)",
+        [f"model.overrides.matryoshka_dims={json.dumps(WIDTHS[1:])}"],
+    ),
+}
+
+
+@app.command()
+def losses(
+    photos: Photos,
+    validation: Validation,
+    image: ImageTower,
+    text: TextTower,
+    steps: Annotated[int, typer.Option(help="A tenth of them warms up.")] = 400,
+    seeds: Seeds = "1,2,3",
+    rows: Rows = "",
+    output: Output = Path("runs/photo-losses"),
+    only_table: OnlyTable = False,
+) -> None:
+    """Text -> image R@10 in English of `photos/mla/clip` with each loss. No setting was chosen for a loss: the rates
+    are those that the recipe has for the softmax."""
+    given = {
+        "model.image": image,
+        "model.text": text,
+        "train.image_text.source": photos,
+        "training.max_steps": steps,
+        "training.warmup_steps": steps // 10,
+    }
+    shared = [f"{key}={value}" for key, value in given.items()]
+    experiment = Experiment(output, "photos/mla/clip", lambda row, _: [*shared, *LOSSES[row][1]])
+    names = chosen(rows, LOSSES)
+    if not only_table:
+        experiment.train_all(names, numbers(seeds))
+    lines = []
+    for row in names:
+        runs = [experiment.folder(row, seed) for seed in numbers(seeds)]
+        found = [recall_by_width(run, validation) for run in runs if (run / RESULTS).is_file()]
+        if found:
+            lines.append([LOSSES[row][0], *(spread([each[str(width)] for each in found]) for width in WIDTHS)])
+    print(markdown(["", *map(str, WIDTHS)], lines))
+
+
+def recall_by_width(run: Path, validation: str) -> dict[str, float]:
+    """A model's recall at each width, kept in `widths.json`."""
+    file = run / "widths.json"
+    if not file.is_file():
+        embeddings: dict[str, tuple[np.ndarray, np.ndarray, list[list[int]]]] = {}
+        evaluate_retrieval(Embedder.from_pretrained(run), load_captions(validation), [NATIVE], embeddings=embeddings)
+        texts, images, right = embeddings[NATIVE]
+        results = {}
+        for width in WIDTHS:
+            ranks = embedding_ranks(first_dimensions(images, width), first_dimensions(texts, width), right)
+            results[width] = percent_within(ranks.text_to_image, 10)
+        file.write_text(json.dumps(results))
+    return json.loads(file.read_text())
+
+
 if __name__ == "__main__":
-    main()
+    app()

@@ -97,6 +97,8 @@ class Experiment:
 
     def report(self, row: str, seed: int) -> dict[str, Any] | None:
         """A run's results, by dataset, language and metric, or None while there are none."""
+        if not (self.folder(row, seed) / RESULTS).is_file():
+            return None
         report: dict[str, Any] = {}
         for found in read_results(self.folder(row, seed)):
             if found.dataset != "vocabulary":

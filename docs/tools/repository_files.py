@@ -1,8 +1,8 @@
 """A hook of MkDocs: links from the documentation to other files of the repository work on the site as well.
 
-A page may link to `../../benchmarks/RESULTS.md` or show `../../benchmarks/loss.png`, which is how one links in a
-repository. MkDocs reads docs/ alone. This hook adds every file that a page links to, below `repository/`, and points
-the links there; pages that are added in this way may link to further ones.
+A page may link to `../../benchmarks/RESULTS.md`, which is how one links in a repository. MkDocs reads docs/ alone.
+This hook adds every file that a page links to, below `repository/`, and points the links there; pages that are added
+in this way may link to further ones.
 """
 
 import posixpath
