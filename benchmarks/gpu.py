@@ -21,6 +21,7 @@ The parts are, each by its name in `--parts`:
 A part that fails is reported with its error; the others run all the same.
 """
 
+import gc
 import io
 import json
 import os
@@ -154,9 +155,18 @@ class Machine:
             times.append(time.perf_counter() - start)
         return float(np.median(times))
 
+    def free(self) -> None:
+        """Gives the memory of models that are gone back to the device."""
+        gc.collect()
+        if self.on_gpu:
+            torch.cuda.empty_cache()
+
     def synchronize(self) -> None:
         if self.on_gpu:
             torch.cuda.synchronize()
+
+    def on_device(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {name: value.to(self.device) for name, value in batch.items()}
 
     def settings(self, **others: Any) -> dict[str, Any]:
         """The arguments of a trainer in bfloat16 on this device."""
@@ -219,9 +229,9 @@ def _preset(name: str, sizes: Sizes) -> MuralModel:
 
 
 def step_seconds(machine: Machine, model: MuralModel, batch: int, **settings: Any) -> float:
-    """The median time of a step of `Trainer.train()` on one batch of each task, data never waited for."""
+    """The median time of a step of `Trainer.train()` on one batch of each task, which is on the device."""
     image = getattr(model.config.vision_config, "image_size", machine.sizes.image)
-    inputs = {task: make_batch(model, task, batch, image) for task in model.config.tasks}
+    inputs = {task: machine.on_device(make_batch(model, task, batch, image)) for task in model.config.tasks}
     stopwatch = Stopwatch(machine)
     with tempfile.TemporaryDirectory() as folder:
         options = machine.settings(max_steps=WARM_UP_STEPS + machine.sizes.steps, **settings)
@@ -229,6 +239,17 @@ def step_seconds(machine: Machine, model: MuralModel, batch: int, **settings: An
         trainer.add_callback(stopwatch)
         trainer.train()
     return float(np.median(stopwatch.seconds[WARM_UP_STEPS:]))
+
+
+def fitting_step(machine: Machine, model: MuralModel, batch: int, **settings: Any) -> tuple[int, float]:
+    """The first of `batch`, its half and so on that fits, and the time of its step."""
+    while True:
+        try:
+            return batch, step_seconds(machine, model, batch, **settings)
+        except torch.OutOfMemoryError:
+            pass
+        batch //= 2
+        machine.free()
 
 
 # ---- Parts ----
@@ -244,7 +265,7 @@ def steps(machine: Machine) -> Iterator[Row]:
         image = getattr(model.config.vision_config, "image_size", sizes.image)
         with FlopCounterMode(display=False) as counter:
             for task in model.config.tasks:
-                inputs = {key: value.to(machine.device) for key, value in make_batch(model, task, 8, image).items()}
+                inputs = machine.on_device(make_batch(model, task, 8, image))
                 texts = model.get_text_features(inputs["input_ids"], inputs["attention_mask"]).pooler_output
                 if task == TEXT_TEXT:
                     ids, mask = inputs["paired_input_ids"], inputs["paired_attention_mask"]
@@ -252,13 +273,17 @@ def steps(machine: Machine) -> Iterator[Row]:
                 else:
                     others = model.get_image_features(inputs["pixel_values"]).pooler_output
                 (others @ texts.T).sum().backward()
-        operations = counter.get_total_flops() / 8 * sizes.batch
+        operations = counter.get_total_flops() / 8  # of an example of each task
         model.zero_grad()
+        batch = sizes.batch
         for compiled in (False, True):
-            seconds = step_seconds(machine, model, sizes.batch, torch_compile=compiled)
-            setting = f"{name}, batch {sizes.batch}, bfloat16{', compiled' if compiled else ''}"
-            yield Row("steps", setting, sizes.batch / seconds, "examples/s")
-            yield Row("steps", setting, 100 * operations / seconds / rate, "% of the product's rate")
+            batch, seconds = fitting_step(machine, model, batch, torch_compile=compiled)
+            tasks = " and ".join(model.config.tasks)
+            setting = f"{name}, {batch} of {tasks}, bfloat16{', compiled' if compiled else ''}"
+            yield Row("steps", setting, batch / seconds, "examples/s")
+            yield Row("steps", setting, 100 * batch * operations / seconds / rate, "% of the product's rate")
+        del model
+        machine.free()
 
 
 def batch(machine: Machine) -> Iterator[Row]:
@@ -271,8 +296,7 @@ def batch(machine: Machine) -> Iterator[Row]:
             except torch.OutOfMemoryError:
                 break
             largest, size = size, 2 * size
-            if machine.on_gpu:
-                torch.cuda.empty_cache()
+            machine.free()
         setting = f"in chunks of {chunk}" if chunk else "in one piece"
         yield Row("batch", f"{setting}, the largest tried was {size}", largest, "examples")
         if largest:
@@ -285,7 +309,7 @@ def caching(machine: Machine) -> Iterator[Row]:
         return
     sizes, models = machine.sizes, [clip_shapes(machine.sizes).train().to(machine.device) for _ in range(2)]
     batch = make_batch(models[0], IMAGE_TEXT, sizes.cached, sizes.image)
-    batch = {key: value.to(machine.device) for key, value in batch.items()}
+    batch = machine.on_device(batch)
     with tempfile.TemporaryDirectory() as folder:
         ours = our_step(models[0], batch, folder, **machine.settings(embed_chunk_size=sizes.chunk))
         options = {"use_cpu": not machine.on_gpu, "bf16": True}
