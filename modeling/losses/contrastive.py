@@ -117,7 +117,8 @@ def sigmoid_loss(
 
 def _checked_tile_size(x: Tensor, y: Tensor, positives: Tensor | None, tile_size: int | None) -> int:
     """Checks the shapes of a loss's arguments, and returns the number of rows and columns of its tiles."""
-    count, tile_size = len(x), tile_size or (CPU_TILE if x.device.type == "cpu" else GPU_TILE)
+    count, default = len(x), CPU_TILE if x.device.type == "cpu" else GPU_TILE
+    tile_size = default if tile_size is None else tile_size
     if x.shape != y.shape or x.dim() != 2:
         raise ValueError(f"x and y must both be [N, d], but are {list(x.shape)} and {list(y.shape)}")
     if positives is not None:
