@@ -20,54 +20,27 @@ if FOLDERS is None:
 
 
 class Made:
-    """A folder of a model, with what babelens computes with it.
+    """A folder of a model, with the embeddings of `TEXTS` and of the images that babelens computes with it."""
 
-    Args:
-        folder: the folder.
-        facts: embeddings of `TEXTS`, of the images, and those of the languages.
-    """
-
-    def __init__(self, folder: Path, facts: Any) -> None:
-        self.folder, self.path = folder, str(folder)
-        self.texts, self.images = facts[f"{folder.name}.texts"], facts[f"{folder.name}.images"]
+    def __init__(self, root: Path, name: str) -> None:
+        facts = np.load(root / "facts.npz")
+        self.folder, self.path = root / name, str(root / name)
+        self.texts, self.images = facts[f"{name}.texts"], facts[f"{name}.images"]
 
 
-@pytest.fixture(scope="session")
-def root() -> Path:
-    return Path(str(FOLDERS))
+def _made(name: str) -> Any:
+    return pytest.fixture(scope="session")(lambda: Made(Path(str(FOLDERS)), name))
 
 
-@pytest.fixture(scope="session")
-def image_files(root: Path) -> list[str]:
-    return sorted(map(str, (root / "images").glob("*.png")))
-
-
-def _made(root: Path, name: str) -> Made:
-    return Made(root / name, np.load(root / "facts.npz"))
+stock = _made("stock")  # a MURAL as stock `AlignModel`
+mural = _made("mural")  # another one with its code
+mla = _made("mla")  # with its code; reads German other than English, and its texts were read in German
+graphs = _made("graphs")  # `mural` as ONNX graphs
 
 
 @pytest.fixture(scope="session")
-def stock(root: Path) -> Made:
-    """A MURAL as stock `AlignModel`."""
-    return _made(root, "stock")
-
-
-@pytest.fixture(scope="session")
-def mural(root: Path) -> Made:
-    """The same MURAL with its code."""
-    return _made(root, "mural")
-
-
-@pytest.fixture(scope="session")
-def mla(root: Path) -> Made:
-    """An MLA with its code, which reads German other than English; its texts were read in German."""
-    return _made(root, "mla")
-
-
-@pytest.fixture(scope="session")
-def graphs(root: Path) -> Made:
-    """The MURAL as ONNX graphs."""
-    return _made(root, "graphs")
+def image_files() -> list[str]:
+    return sorted(map(str, Path(str(FOLDERS), "images").glob("*.png")))
 
 
 @pytest.fixture(autouse=True)
