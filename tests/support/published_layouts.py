@@ -7,8 +7,10 @@ import json
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -17,9 +19,8 @@ from PIL import Image
 
 from babelens.data.emoji.benchmark import published_manifest
 from babelens.data.emoji.build import FEATURES, MANIFEST_KEY
-from tests.support.published_benchmarks import annotations, coco_name, write_image, write_json, write_text
 from tests.support.published_rc3 import (
-    FLICKR,
+    FLICKR as IMAGES,
     write_cc3m,
     write_marvl,
     write_wikimatrix,
@@ -32,11 +33,33 @@ from tests.support.published_rc3 import (
 SMALR_LANGUAGES = ("en", "de", "fr", "cs", "zh", "ja", "ar", "af", "ko", "ru")
 PHOTO_LANGUAGES = ("en", "de", "fr", "cs")
 RC3_PAIRS = ("cs-en", "de-en", "de-fr", "en-fr", "en-id", "en-ja", "en-zh")
+FLICKR = [f"{each}.jpg" for each in IMAGES]
+FLICKR_SPLITS = {"train": FLICKR[:2], "val": FLICKR[2:3], "test": FLICKR[3:]}
 COCO_IMAGES = {"train": (9, 25, 30, 34, 49, 61), "restval": (42, 73), "val": (74, 133), "test": (136, 139)}
 
 
+def coco_name(image_id: int, folder: str = "val2014") -> str:
+    return f"COCO_{folder}_{image_id:012}.jpg"
+
+
+def write_image(path: Path, seed: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    noise = np.random.default_rng(seed).integers(0, 256, (16, 16, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(path, "PNG")
+
+
+def write_text(path: Path, *lines: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+
+
+def write_json(path: Path, content: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+
+
 def caption(language: str, number: int, kind: int = 0) -> str:
-    return f"{language} a red dog {number} on grass {kind}"
+    return f"{language} {kind} {number} a red dog on grass"
 
 
 def write_gzip(path: Path, lines: Iterable[str]) -> None:
@@ -44,67 +67,90 @@ def write_gzip(path: Path, lines: Iterable[str]) -> None:
     path.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
 
 
-def write_multi30k() -> None:
-    """Multi30K's repository, with the images of Flickr30K's archive in the folders that recipes name."""
-    names = [f"{each}.jpg" for each in FLICKR]
-    for folder in ("flickr30k-images", "flickr30k", "flickr30k/images"):
-        for seed, name in enumerate(names):
-            write_image(Path("data", folder, name), seed)
+def write_flickr_images(folder: Path, names: Iterable[str] = FLICKR) -> None:
+    for seed, name in enumerate(names):
+        write_image(folder / name, seed)
+
+
+def write_multi30k(root: Path, names: Sequence[str] = FLICKR) -> None:
+    """Multi30K's repository, from the folder that has `task1`."""
     for split in ("train", "val", "test_2016_flickr", "test_2017_flickr"):
-        write_text(Path(f"data/multi30k/task1/image_splits/{split}.txt"), *names)
+        write_text(root / f"task1/image_splits/{split}.txt", *names)
         for language in PHOTO_LANGUAGES:
             lines = [caption(language, number) for number in range(len(names))]
-            write_gzip(Path(f"data/multi30k/task1/raw/{split}.{language}.gz"), lines)
+            write_gzip(root / f"task1/raw/{split}.{language}.gz", lines)
     for split in ("train", "val", "test_2016"):
-        write_text(Path(f"data/multi30k/task2/image_splits/{split}_images.txt"), *names)
-        for kind in range(1, 6):
-            for language in ("en", "de"):
-                lines = [caption(language, number, kind) for number in range(len(names))]
-                write_gzip(Path(f"data/multi30k/task2/raw/{split}.{kind}.{language}.gz"), lines)
+        write_text(root / f"task2/image_splits/{split}_images.txt", *reversed(names))  # in an order of its own
+        for kind, language in product(range(1, 6), ("en", "de")):
+            lines = [caption(language, number, kind) for number in reversed(range(len(names)))]
+            write_gzip(root / f"task2/raw/{split}.{kind}.{language}.gz", lines)
 
 
-def write_flickr30k() -> None:
-    images = []
-    for number, each in enumerate(FLICKR):
-        split = ("train", "train", "val", "test")[number]
-        sentences = [{"raw": caption("en", number, kind), "sentid": 5 * number + kind} for kind in range(5)]
-        images.append({"filename": f"{each}.jpg", "split": split, "imgid": number, "sentences": sentences})
-    write_json(Path("data/flickr30k-karpathy/dataset_flickr30k.json"), {"images": images, "dataset": "flickr30k"})
-    for seed, each in enumerate(FLICKR):
-        write_image(Path(f"data/flickr30k-karpathy/flickr30k-images/{each}.jpg"), seed)
+def write_karpathy(root: Path, dataset: str, images: Iterable[dict[str, Any]], count: int) -> None:
+    """One of Karpathy's files, with English captions of images that have a `number`, a `filename` and a `split`."""
+    records = []
+    for imgid, image in enumerate(images):
+        texts = [caption("en", image["number"], kind) for kind in range(count)]
+        about = [{"raw": f"{text} ", "tokens": text.split(), "imgid": imgid} for text in texts]
+        sentences = [each | {"sentid": 10 * imgid + kind} for kind, each in enumerate(about)]
+        ids = {"imgid": imgid, "sentids": [each["sentid"] for each in sentences]}
+        records.append(image | ids | {"sentences": sentences})
+    write_json(root / f"dataset_{dataset}.json", {"images": records, "dataset": dataset})
 
 
-def write_mscoco() -> None:
-    root = Path("data/mscoco")
-    folder_of = dict.fromkeys(COCO_IMAGES, "val2014") | {"train": "train2014"}
-    images = []
-    for split, numbers in COCO_IMAGES.items():
+def write_flickr30k(root: Path, images: Mapping[str, Iterable[str]] = FLICKR_SPLITS) -> None:
+    named = [(split, name) for split, names in images.items() for name in names]
+    facts = [{"number": number, "filename": name, "split": split} for number, (split, name) in enumerate(named)]
+    write_karpathy(root, "flickr30k", facts, 5)
+    write_flickr_images(root / "flickr30k-images", [name for _, name in named])
+
+
+def annotations(captions: Mapping[int, list[str]]) -> dict[str, Any]:
+    """A file in COCO's format."""
+    return {
+        "info": {"year": 2014},
+        "licenses": [],
+        "images": [{"id": image_id, "file_name": coco_name(image_id), "license": 2} for image_id in captions],
+        "annotations": [
+            {"id": 10 * image_id + index, "image_id": image_id, "caption": text, "tokenized_caption": text}
+            for image_id, texts in captions.items()
+            for index, text in enumerate(texts)
+        ],
+    }
+
+
+def write_mscoco(root: Path, images: Mapping[str, Iterable[int]] = COCO_IMAGES, count: int = 5) -> None:
+    """COCO 2014 by Karpathy's splits with `count` captions in English and Japanese (STAIR), one in Korean."""
+    facts = []
+    for split, numbers in images.items():
+        folder = "train2014" if split == "train" else "val2014"
         for number in numbers:
-            name = coco_name(number, folder_of[split])
-            write_image(root / folder_of[split] / name, number)
-            sentences = [{"raw": caption("en", number, kind), "sentid": 5 * number + kind} for kind in range(5)]
-            record = {"filename": name, "filepath": folder_of[split], "split": split, "cocoid": number}
-            images.append(record | {"imgid": len(images), "sentences": sentences})
-    write_json(root / "dataset_coco.json", {"images": images, "dataset": "coco"})
-    train, others = COCO_IMAGES["train"], [n for split, n in COCO_IMAGES.items() if split != "train"]
-    validation = [number for numbers in others for number in numbers]
-    for part, numbers in (("train", train), ("val", validation)):
-        japanese = {number: [caption("ja", number, kind) for kind in range(5)] for number in numbers}
+            write_image(root / folder / coco_name(number, folder), number)
+            about = {"filename": coco_name(number, folder), "filepath": folder, "split": split, "cocoid": number}
+            facts.append(about | {"number": number})
+    write_karpathy(root, "coco", facts, count)
+    for part in ("train", "val"):
+        numbers = [each["number"] for each in facts if each["filepath"] == f"{part}2014"]
+        japanese = {number: [caption("ja", number, kind) for kind in range(count)] for number in numbers}
         write_json(root / f"stair_captions_v1.2_{part}.json", annotations(japanese))
     korean = [
         {
-            "file_path": f"x/{number}.jpg",
-            "captions": [caption("en", number)],
-            "id": number,
-            "caption_ko": [caption("ko", number)],
+            "file_path": f"{each['filepath']}/{each['filename']}",
+            "captions": ["A thing.", "Another."],
+            "id": each["number"],
+            "caption_ko": [caption("ko", each["number"]), ""],
         }
-        for number in (*train, *validation)
+        for each in facts
     ]
     write_json(root / "MSCOCO_train_val_Korean.json", korean)
-    write_json(
-        root / "yjcaptions26k_clean.json", annotations({number: [caption("ja", number, 9)] for number in train})
-    )
-    # COCO-CN's own split is another than Karpathy's: an image that he trains on may be among its test images.
+
+
+def write_mscoco_with_chinese(root: Path) -> None:
+    """COCO with YJ Captions and COCO-CN, whose own split is another than Karpathy's: an image that he trains on may be
+    among its test images."""
+    write_mscoco(root)
+    japanese = {number: [caption("ja", number, 9)] for number in COCO_IMAGES["train"]}
+    write_json(root / "yjcaptions26k_clean.json", annotations(japanese))
     of_train = {"train": (9, 30, 61), "val": (34,), "test": (25, 49)}
     chinese = {part: [coco_name(number, "train2014") for number in numbers] for part, numbers in of_train.items()}
     for part in ("val", "test"):
@@ -198,9 +244,11 @@ def write_published() -> None:
         write_image(Path("data/cc3m/images", str(zlib.crc32(f"http://images.com/{number}.jpg".encode()))), number)
     write_wit_dogs(16)
     write_wikimatrix(*RC3_PAIRS)
-    write_multi30k()
-    write_flickr30k()
-    write_mscoco()
+    for folder in ("flickr30k-images", "flickr30k", "flickr30k/images"):
+        write_flickr_images(Path("data", folder))
+    write_multi30k(Path("data/multi30k"))
+    write_flickr30k(Path("data/flickr30k-karpathy"))
+    write_mscoco_with_chinese(Path("data/mscoco"))
     write_cc12m()
     write_cc300k()
     write_vectors()

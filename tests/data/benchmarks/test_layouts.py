@@ -9,36 +9,36 @@ from datasets import Image
 from babelens.data.benchmarks import PROTOCOLS, benchmark_names, find_benchmark
 from babelens.data.readers.coco import READERS, read_benchmark
 from babelens.utils.errors import CorpusError
-from tests.support.published_benchmarks import FLICKR, TEST, WRITERS, coco_name, write_text
+from tests.support.published_benchmarks import FLICKR, TEST, WRITERS
+from tests.support.published_layouts import caption, coco_name, write_text
 
-COCO = {
-    coco_name(each): [("en", f"Thing {n} seen {word}.") for word in ("again", "once")] for n, each in enumerate(TEST)
-}
-STAIR = {coco_name(each): [("ja", f"絵{each}"), ("ja", f"写真{each}")] for each in TEST}
 XTD = find_benchmark("xtd").languages
+
+
+def captions(number, *tags, kinds=(0, 1)):
+    return [(tag, caption(tag, number, kind)) for tag in tags for kind in kinds]
+
+
+COCO, STAIR, KOREAN = (
+    {coco_name(each): captions(each, tag, kinds=kinds) for each in TEST}
+    for tag, kinds in (("en", (0, 1)), ("ja", (0, 1)), ("ko", (0,)))
+)
 EXPECTED = {
     "coco-1k": COCO,
     "coco-5k": COCO,
     "stair-1k": STAIR,
     "stair-5k": STAIR,
-    "coco-ko": {coco_name(each): [("ko", f"물건 {each}")] for each in TEST},
+    "coco-ko": KOREAN,
     "coco-cn": {
         coco_name(TEST[0]): [("zh", "一只狗")],
         coco_name(TEST[1], "train2014"): [("zh", "两只猫"), ("zh", "猫在睡觉")],
     },
-    "flickr30k": {
-        name: [("en", f"Person {n} {action}.") for action in ("runs", "sits", "eats", "naps", "sings")]
+    "flickr30k": {name: captions(n, "en", kinds=range(5)) for n, name in enumerate(FLICKR)},
+    "multi30k": {
+        name: captions(n, "en", "de", kinds=range(1, 6)) + captions(n, "fr", "cs", kinds=(0,))
         for n, name in enumerate(FLICKR)
     },
-    "multi30k": {
-        name: [(tag, f"{tag} {word} {n}") for tag in ("en", "de") for n in range(1, 6)]
-        + [("fr", f"fr {word}"), ("cs", f"cs {word}")]
-        for name, word in zip(FLICKR, ("one", "two"), strict=True)
-    },
-    "multi30k-task1": {
-        name: [(tag, f"{tag} {word}") for tag in ("en", "de", "fr", "cs")]
-        for name, word in zip(FLICKR, ("one", "two"), strict=True)
-    },
+    "multi30k-task1": {name: captions(n, "en", "de", "fr", "cs", kinds=(0,)) for n, name in enumerate(FLICKR)},
     "xtd": {
         name: [(tag, f"{'jp' if tag == 'ja' else tag} {word}") for tag in XTD]
         for name, word in ((coco_name(TEST[0], "train2014"), "one"), (coco_name(TEST[1]), "two"))
@@ -109,7 +109,7 @@ def test_captions_must_cover_the_test_images(write, caplog):
     with pytest.raises(CorpusError, match=f"no caption of {TEST[2]}"):
         read("stair-5k", root)
     read("coco-ko", write("coco-ko"))
-    assert "left out 4 empty captions, of the images 391895; 60623" in caplog.text
+    assert "left out 8 empty captions, of the images 391895; 60623" in caplog.text
     root = write("xtd")
     write_text(root / "XTD10/test_1kcaptions_ko.txt", "one")
     with pytest.raises(CorpusError, match=r"ko\.txt has 1 captions"):

@@ -9,15 +9,16 @@ from babelens.data.corpus.corpus import images_by_language_pair, languages_of
 from babelens.data.readers.published import load_published
 from babelens.utils.errors import CorpusError
 from tests.support.published_layouts import (
+    FLICKR,
     caption,
     write_cc12m,
     write_cc300k,
     write_flickr30k,
-    write_mscoco,
+    write_mscoco_with_chinese,
     write_multi30k,
     write_opus,
 )
-from tests.support.published_rc3 import FLICKR, write_wikimatrix
+from tests.support.published_rc3 import write_wikimatrix
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +26,9 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("published")
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(folder)
-        Path("data").mkdir()
-        write_multi30k()
-        write_flickr30k()
-        write_mscoco()
+        write_multi30k(Path("data/multi30k"))
+        write_flickr30k(Path("data/flickr30k-karpathy"))
+        write_mscoco_with_chinese(Path("data/mscoco"))
         write_cc12m()
         write_cc300k()
         write_opus("data/opus", ("de", "fr"))
@@ -48,7 +48,9 @@ def test_flickr30k_has_karpathys_splits():
     options = {"folder": "data/flickr30k-karpathy"}
     splits = {split: load_published("flickr30k", **options, split=split) for split in ("train", "validation", "test")}
     assert [corpus["image_id"] for corpus in splits.values()] == [
-        [f"{each}.jpg" for each in names] for names in (FLICKR[:2], FLICKR[2:3], FLICKR[3:])
+        FLICKR[:2],
+        FLICKR[2:3],
+        FLICKR[3:],
     ]
 
 
