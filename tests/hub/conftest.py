@@ -1,15 +1,15 @@
 """A tiny published model, and a double of the Hub."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 from PIL import Image
 
 from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import DataSource, Example, ModelCardFacts
-from tests.support.hub_server import Hub, running_hub
+from tests.support.hub_double import HubDouble
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +42,7 @@ def finished(published, tmp_path_factory):
 
 
 @pytest.fixture
-def hub() -> Iterator[Hub]:
-    """An empty Hub, which answers while the test runs."""
-    with running_hub() as server:
-        yield server
+def hub(monkeypatch) -> HubDouble:
+    """A client of an empty Hub."""
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    return HubDouble()

@@ -6,18 +6,12 @@ import shutil
 
 import pytest
 import yaml
-from huggingface_hub import HfApi, constants
 
 from babelens.spaces import GRADIO, push_space, space_files
 from babelens.utils.errors import PublishError
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 MODEL, SPACE = "ada/mural-tiny", "ada/try-mural"
-
-
-@pytest.fixture(autouse=True)
-def no_xet(monkeypatch):
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
 
 
 def test_the_files_of_a_space(finished):
@@ -61,9 +55,8 @@ def test_a_space_has_no_file_that_the_model_has_not(finished, tmp_path):
 
 
 def test_a_space_is_published(hub, finished):
-    api = HfApi(endpoint=hub.endpoint, token="hf_ada")
-    published = push_space(finished, MODEL, SPACE, private=True, api=api)
+    published = push_space(finished, MODEL, SPACE, private=True, api=hub)
     assert published.changed and published.address.startswith(f"{hub.endpoint}/spaces/{SPACE}/commit/")
-    found = hub.repositories["spaces", SPACE]
+    found = hub.repositories["space", SPACE]
     assert found.private and space_files(finished, MODEL).items() <= found.files.items()
-    assert not push_space(finished, MODEL, SPACE, api=api).changed
+    assert not push_space(finished, MODEL, SPACE, api=hub).changed

@@ -1,4 +1,4 @@
-"""A Space that was published is fetched from the Hub and started as Spaces do; asked over HTTP and in a browser."""
+"""A Space that was published is started as Spaces do; asked over HTTP and in a browser."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from huggingface_hub import HfApi, constants, snapshot_download
+from huggingface_hub import constants
 from PIL import Image
 
 from babelens import Embedder
@@ -19,7 +19,7 @@ from babelens.model_cards.facts import DataSource, Example, ModelCardFacts
 from babelens.publishing import push
 from babelens.spaces import push_space
 from tests.support.browser import browser
-from tests.support.hub_server import running_hub
+from tests.support.hub_double import HubDouble, write_files
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 MODEL, SPACE = "ada/mural-tiny", "ada/try-mural"
@@ -59,16 +59,15 @@ def model(make_mural, tmp_path_factory):
 def space(space_python, model, tmp_path_factory):
     """A running Space; its requirements are those that were published."""
     home = tmp_path_factory.mktemp("home")
-    with running_hub() as hub, pytest.MonkeyPatch.context() as patched:
+    hub = HubDouble()
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(constants, "HF_HUB_DISABLE_XET", True)
-        api = HfApi(endpoint=hub.endpoint, token="hf_ada")
-        push(model, MODEL, api=api)
-        push_space(model, MODEL, SPACE, api=api)
-        where = {"endpoint": hub.endpoint, "cache_dir": home / "fetched"}
-        folder = snapshot_download(SPACE, repo_type="space", **where)
+        push(model, MODEL, api=hub)
+        push_space(model, MODEL, SPACE, api=hub)
+        folder = write_files(home / "space", hub.repositories["space", SPACE].files)
         variables = {"GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_SERVER_NAME": "127.0.0.1", "PYTHONUNBUFFERED": "1"}
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        environment |= hub.environment(home) | variables
+        environment |= hub.fill_cache(MODEL, home) | variables
         process = subprocess.Popen(
             [space_python, "app.py"],
             cwd=folder,
