@@ -102,7 +102,7 @@ class Sizes:
     batch: int = 512
     chunk: int = 256
     cached: int = 4096
-    largest: int = 1 << 20
+    largest: int = 1 << 15
     steps: int = 20
     product: int = 8192
     pairs: int = 32_768
@@ -228,13 +228,13 @@ def _preset(name: str, sizes: Sizes) -> MuralModel:
     return MuralModel(load_preset(name))
 
 
-def step_seconds(machine: Machine, model: MuralModel, batch: int, **settings: Any) -> float:
+def step_seconds(machine: Machine, model: MuralModel, batch: int, steps: int | None = None, **settings: Any) -> float:
     """The median time of a step of `Trainer.train()` on one batch of each task, which is on the device."""
     image = getattr(model.config.vision_config, "image_size", machine.sizes.image)
     inputs = {task: machine.on_device(make_batch(model, task, batch, image)) for task in model.config.tasks}
     stopwatch = Stopwatch(machine)
     with tempfile.TemporaryDirectory() as folder:
-        options = machine.settings(max_steps=WARM_UP_STEPS + machine.sizes.steps, **settings)
+        options = machine.settings(max_steps=WARM_UP_STEPS + (steps or machine.sizes.steps), **settings)
         trainer = make_trainer(model, folder, inputs, **options)
         trainer.add_callback(stopwatch)
         trainer.train()
@@ -292,7 +292,7 @@ def batch(machine: Machine) -> Iterator[Row]:
         size, largest, seconds = sizes.batch, 0, 0.0
         while size <= sizes.largest:
             try:
-                seconds = step_seconds(machine, clip_shapes(sizes), size, embed_chunk_size=chunk)
+                seconds = step_seconds(machine, clip_shapes(sizes), size, steps=3, embed_chunk_size=chunk)
             except torch.OutOfMemoryError:
                 break
             largest, size = size, 2 * size

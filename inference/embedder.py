@@ -38,7 +38,7 @@ ImageLike = Image.Image | np.ndarray | str | Path | bytes
 # Images that each thread of a processor convolves at a time: the states of more of them leave its caches. It is a
 # constant, and not measured at run time, so that an image has the same embedding in every run.
 _CONVOLVED_AT_ONCE = 16
-MAX_THREADS = 16  # that prepare images while the model encodes others: each holds a batch
+MAX_THREADS = 8  # that prepare images while the model encodes others: more wait for each other, and each holds a batch
 Result = TypeVar("Result")
 
 
