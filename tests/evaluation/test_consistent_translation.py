@@ -16,6 +16,7 @@ from babelens.evaluation.ranking import score_ranks
 from babelens.inference import Seq2SeqTranslator
 from babelens.inference.embedder import Embedder
 from babelens.utils.errors import LanguageTagError
+from tests.support.retrieval_fixtures import letters_tokenizer
 from tests.support.translation_models import save, save_nllb
 
 TEXTS = ["a thing 7", "abc", "the face of another thing 90", "b"]
@@ -27,8 +28,8 @@ def nllb_folder(tmp_path_factory):
 
 
 @pytest.fixture
-def marian_folder(build_tokenizer, tmp_path):
-    save(MarianMTModel, MarianConfig, build_tokenizer(model_max_length=36), tmp_path)
+def marian_folder(tmp_path):
+    save(MarianMTModel, MarianConfig, letters_tokenizer(model_max_length=36), tmp_path)
     return tmp_path
 
 

@@ -9,15 +9,14 @@ from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel, CLIPProcessor, PreTrainedTokenizerFast
 
-from babelens import MuralConfig, MuralModel, MuralProcessor
+from babelens import MuralModel, MuralProcessor
 from babelens.data.corpus.corpus import CAPTIONS
-from babelens.processing.image_processing_mural import MuralImageProcessor
 
 EMOJI_WORDS = {"en": "face", "de": "gesicht", "es": "cara", "ar": "وجه"}
 ALPHABET = " abcdefghijklmnopqrstuvwxyz0123456789äöüß"
 
 
-def _build_tokenizer(model_max_length: int = 16) -> PreTrainedTokenizerFast:
+def letters_tokenizer(model_max_length: int = 16) -> PreTrainedTokenizerFast:
     """One token for each letter, [BOS] … [EOS] as CLIP wants them."""
     vocabulary = {token: i for i, token in enumerate(["[PAD]", "[UNK]", "[BOS]", *ALPHABET, "[EOS]"])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
@@ -28,40 +27,18 @@ def _build_tokenizer(model_max_length: int = 16) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=model_max_length, **names)
 
 
-def _tower(**more: float) -> dict[str, float]:
-    return {
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        **more,
-    }
-
-
-@pytest.fixture
-def build_tokenizer():
-    return _build_tokenizer
-
-
-@pytest.fixture
-def tower():
-    return _tower
+TOWER = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 
 
 @pytest.fixture(scope="session")
 def clip_parts() -> tuple[CLIPModel, CLIPProcessor]:
     """Shared by the tests: whoever changes the model works on a copy."""
-    tokenizer = _build_tokenizer()
+    tokenizer = letters_tokenizer()
     config = CLIPConfig(
-        text_config=_tower(
-            attention_dropout=0.1,
-            vocab_size=len(tokenizer),
-            max_position_embeddings=16,
-            bos_token_id=tokenizer.bos_token_id,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-        ),
-        vision_config=_tower(image_size=16, patch_size=8),
+        text_config=TOWER
+        | {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
+        | {"attention_dropout": 0.1, "vocab_size": len(tokenizer), "max_position_embeddings": 16},
+        vision_config=TOWER | {"image_size": 16, "patch_size": 8},
         projection_dim=12,
     )
     torch.manual_seed(0)
@@ -70,13 +47,8 @@ def clip_parts() -> tuple[CLIPModel, CLIPProcessor]:
 
 
 @pytest.fixture(scope="session")
-def mural_parts() -> tuple[MuralModel, MuralProcessor]:
-    tokenizer = _build_tokenizer(model_max_length=64)
-    vision = {"width_coefficient": 0.1, "depth_coefficient": 0.1, "image_size": 32, "drop_connect_rate": 0.2}
-    config = MuralConfig(text_config=_tower(vocab_size=len(tokenizer)), vision_config=vision)
-    size = {"height": 32, "width": 32}
-    torch.manual_seed(0)
-    return MuralModel(config).eval(), MuralProcessor(MuralImageProcessor(size=size, crop_size=size), tokenizer)
+def mural_parts(make_mural) -> tuple[MuralModel, MuralProcessor]:
+    return make_mural()
 
 
 @pytest.fixture(params=["clip_parts", "mural_parts"])
