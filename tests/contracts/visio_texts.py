@@ -5,17 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tests.support.tiny_layers import encoder_decoder
+
 # The initial weights are wider than usual, so that what an untrained model says depends on what it reads.
-TINY_RC3: dict[str, Any] = {
+TINY_RC3: dict[str, Any] = encoder_decoder(layers=2) | {
     "vocab_size": 30,
     "max_position_embeddings": 64,
-    "d_model": 16,
-    "encoder_layers": 2,
-    "encoder_ffn_dim": 32,
-    "encoder_attention_heads": 2,
-    "decoder_layers": 2,
-    "decoder_ffn_dim": 32,
-    "decoder_attention_heads": 2,
     "init_std": 0.3,
     "region_size": 6,
     "image_size": 8,

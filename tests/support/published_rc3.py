@@ -16,18 +16,9 @@ from datasets import Dataset, Features, Image, List, Value
 from transformers import MBartConfig, MBartForConditionalGeneration
 
 from babelens.processing.tokenizer_training import train_bpe
+from tests.support.tiny_layers import encoder_decoder
 
 LANGUAGES = ["cs", "de", "en", "fr", "id", "ja", "zh"]
-SIZES = {
-    "d_model": 16,
-    "encoder_layers": 1,
-    "encoder_attention_heads": 2,
-    "encoder_ffn_dim": 16,
-    "decoder_layers": 1,
-    "decoder_attention_heads": 2,
-    "decoder_ffn_dim": 16,
-    "max_position_embeddings": 128,
-}
 PATCHES = {"image_size": 32, "patch_size": 16, "patch_width": 16}
 FLICKR = ["1000092795", "10002456", "1000268201", "1000344755"]
 COCO = ["COCO_val2014_000000042", "COCO_val2014_000000074"]
@@ -216,6 +207,7 @@ def write_mbart() -> None:
     tokenizer = train_bpe(["a dog called 1 runs in the park"], 300, min_frequency=1)
     tokenizer.add_special_tokens({"additional_special_tokens": codes})
     special = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos")}
-    config = MBartConfig(**SIZES | special, vocab_size=len(tokenizer), scale_embedding=True)
+    sizes = encoder_decoder(ffn=16, max_position_embeddings=128, vocab_size=len(tokenizer))
+    config = MBartConfig(**sizes | special, scale_embedding=True)
     MBartForConditionalGeneration(config).save_pretrained("runs/mbart-50-trimmed")
     tokenizer.save_pretrained("runs/mbart-50-trimmed")

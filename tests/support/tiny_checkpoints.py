@@ -21,6 +21,7 @@ from transformers import (
 )
 
 from babelens.processing.tokenizer_training import train_wordpiece
+from tests.support.tiny_layers import encoder_decoder
 from tests.support.tiny_native import shapes_texts
 
 RUSSIAN = ["красный квадрат", "зелёный столбец", "жёлтая точка", "синяя полоса"]
@@ -30,7 +31,6 @@ KEPT_TEXTS = TEXTS["en"] + TEXTS["de"]  # a vocabulary for these is what tests c
 
 Checkpoint = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 _FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
-_HALF = {"layers": 1, "attention_heads": 2, "ffn_dim": 32}
 _ENCODER = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 
 
@@ -53,10 +53,8 @@ def tiny_mbart() -> Checkpoint:
     specials = [("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0)]
     tokenizer = MBart50Tokenizer(vocab=specials + _unigram()[4:], src_lang="de_DE", tgt_lang="en_XX")
     torch.manual_seed(0)
-    sizes = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in _HALF.items()}
-    model = MBartForConditionalGeneration(
-        MBartConfig(vocab_size=len(tokenizer), d_model=16, init_std=0.3, max_position_embeddings=64, **sizes)
-    )
+    sizes = encoder_decoder(vocab_size=len(tokenizer), init_std=0.3, max_position_embeddings=64)
+    model = MBartForConditionalGeneration(MBartConfig(**sizes))
     with torch.no_grad():
         model.final_logits_bias.normal_(std=0.5)
     german, english = (tokenizer.lang_code_to_id[code] for code in ("de_DE", "en_XX"))

@@ -9,12 +9,7 @@ from babelens import Rc3Config, Rc3ForImageTextRetrieval
 from babelens.processing.image_processing_mural import MuralImageProcessor
 from babelens.processing.processing_rc3 import Rc3Processor, square_image_processor
 from babelens.processing.tokenizer_training import train_bpe
-
-LAYERS = {
-    f"{side}_{name}": size
-    for side in ("encoder", "decoder")
-    for name, size in {"layers": 1, "attention_heads": 2, "ffn_dim": 32}.items()
-}
+from tests.support.tiny_layers import encoder_decoder
 
 
 def tiny_cross_encoder(
@@ -25,7 +20,7 @@ def tiny_cross_encoder(
     AutoImageProcessor.register(Rc3Config, image_processor_classes={"pil": MuralImageProcessor}, exist_ok=True)
     tokenizer, regions = train_bpe(texts, 400, min_frequency=1), {"region_size": region_size, "max_regions": 5}
     processor = Rc3Processor.new(tokenizer, languages, square_image_processor(16), **regions)
-    sizes = {"d_model": 16, "patch_width": 16, "image_size": 16, "patch_size": 8, "max_position_embeddings": 128}
+    sizes = encoder_decoder(patch_width=16, image_size=16, patch_size=8, max_position_embeddings=128)
     torch.manual_seed(0)
-    config = Rc3Config(**LAYERS, **sizes, init_std=0.5, visual=visual, **processor.config_fields())
+    config = Rc3Config(**sizes, init_std=0.5, visual=visual, **processor.config_fields())
     return Rc3ForImageTextRetrieval(config).eval(), processor

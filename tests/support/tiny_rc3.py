@@ -13,24 +13,12 @@ from babelens import Rc3Config, Rc3ForPreTraining, Rc3Processor, Rc3Trainer, Rc3
 from babelens.data.corpus.normalize import as_caption_corpus
 from babelens.processing.processing_rc3 import square_image_processor
 from babelens.processing.tokenizer_training import train_bpe
+from tests.support.tiny_layers import encoder_decoder
 from tests.support.tiny_training import COLORS, QUIET, DieAt, prepared, shapes_corpus, weights
 
 LANGUAGES = ["de", "en", "fr"]
 REGION_SIZE = 5
-SIZES = {
-    "max_position_embeddings": 64,
-    "d_model": 16,
-    "encoder_layers": 1,
-    "encoder_ffn_dim": 32,
-    "encoder_attention_heads": 2,
-    "decoder_layers": 1,
-    "decoder_ffn_dim": 32,
-    "decoder_attention_heads": 2,
-    "image_size": 36,
-    "patch_size": 12,
-    "patch_width": 8,
-    "history": 5,
-}
+SIZES = encoder_decoder(max_position_embeddings=64, image_size=36, patch_size=12, patch_width=8, history=5)
 
 
 def weak_corpus() -> Dataset:

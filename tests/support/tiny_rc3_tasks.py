@@ -10,24 +10,13 @@ from datasets import ClassLabel, Dataset, Features, Image, Value
 from babelens import Rc3Config, Rc3Model, Rc3Processor
 from babelens.processing.processing_rc3 import square_image_processor
 from babelens.processing.tokenizer_training import train_bpe
+from tests.support.tiny_layers import encoder_decoder
 from tests.support.tiny_training import COLORS, QUIET, SHAPES, shapes_corpus
 
 LANGUAGES = ["en", "de", "fr"]
 REGION_SIZE = 6
-SIZES = {
-    "max_position_embeddings": 64,
-    "d_model": 32,
-    "encoder_layers": 1,
-    "encoder_attention_heads": 2,
-    "encoder_ffn_dim": 64,
-    "decoder_layers": 1,
-    "decoder_attention_heads": 2,
-    "decoder_ffn_dim": 64,
-    "image_size": 32,
-    "patch_size": 16,
-    "patch_width": 32,
-    "init_std": 0.1,
-}
+PATCHES = {"image_size": 32, "patch_size": 16, "patch_width": 32}
+SIZES = encoder_decoder(32, ffn=64, max_position_embeddings=64, init_std=0.1, **PATCHES)
 SETTINGS = QUIET | {
     "per_device_train_batch_size": 16,
     "learning_rate": 3e-3,

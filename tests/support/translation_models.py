@@ -6,18 +6,10 @@ from typing import Any
 import torch
 from transformers import M2M100Config, M2M100ForConditionalGeneration, NllbTokenizer
 
+from tests.support.tiny_layers import encoder_decoder
+
 LETTERS = "▁abcdefghijklmnopqrstuvwxyz0123456789"
-SIZES = {
-    "d_model": 16,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 16,
-    "decoder_ffn_dim": 16,
-    "max_position_embeddings": 40,
-    "init_std": 0.7,
-}
+SIZES = encoder_decoder(ffn=16, max_position_embeddings=40, init_std=0.7)
 
 
 def save(model_class: Any, config_class: Any, tokenizer: Any, folder: Path, *, more_tokens: int = 0) -> None:
