@@ -72,6 +72,7 @@ check: $(INSTALLED) ## Check formatting, lint, spelling and types
 	$(BIN)/ruff check .
 	$(BIN)/typos
 	$(BIN)/mypy -p babelens
+	$(BIN)/mypy benchmarks examples docs/tools
 
 format: $(INSTALLED) ## Format the code and fix what lint can fix
 	$(BIN)/ruff format .

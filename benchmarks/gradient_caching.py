@@ -7,7 +7,7 @@
 `compare` runs, by turns in one process, whole steps of two copies of the same towers on the same synthetic batch: the
 `training_step` of babelens' trainer with `embed_chunk_size`, and that of sentence-transformers' trainer with
 `CachedMultipleNegativesRankingLoss`, mini-batch and both directions alike; then the same AdamW for both. `large` makes
-one step of `Trainer.train()` with the trainer's own optimiser, LAMB, and prints time and peak memory.
+one step of `Trainer.train()` with LAMB, and prints time and peak memory.
 
 The towers are those of a tiny preset, with a small ViT for images: a batch-norm tower would normalise each chunk by
 itself, so that no gradient in chunks would equal the whole batch's.
@@ -28,7 +28,6 @@ import torch
 import typer
 from loss import resident_peak
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PrinterCallback
 from turns import by_turns, quartiles
 
@@ -92,10 +91,8 @@ def make_trainer(model: PreTrainedModel, folder: str, batch: dict[str, Batch], *
     made: type[ContrastiveTrainer] = getattr(import_module(module), name)
 
     class OneBatch(made):  # type: ignore[misc, valid-type]
-        def get_train_dataloader(self) -> DataLoader:
-            return DataLoader(
-                [batch], batch_size=None, collate_fn=lambda tasks: {k: dict(v) for k, v in tasks.items()}
-            )
+        def get_train_dataloader(self) -> Any:
+            return [{task: dict(inputs) for task, inputs in batch.items()}]
 
     options = {"use_cpu": True, "precision": "float32", "report_to": "none", "save_strategy": "no", **settings}
     arguments = made.arguments_class(output_dir=folder, **options)
@@ -235,8 +232,8 @@ def large(
     sizes = f"{batch_size} examples in chunks of {chunk}, images of {image_size} pixels"
     print(f"{preset} with a small ViT, {task}: {sizes}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        chunks = {"embed_chunk_size": chunk}
-        trainer = make_trainer(model, folder, {task: batch}, **chunks, max_steps=1, warmup_steps=0, disable_tqdm=True)
+        settings = {"embed_chunk_size": chunk, "optim": "lamb", "max_steps": 1, "warmup_steps": 0}
+        trainer = make_trainer(model, folder, {task: batch}, **settings, disable_tqdm=True)
         start = time.perf_counter()
         loss = trainer.train().training_loss
     moved = sum(not torch.equal(value, before[name]) for name, value in model.state_dict().items())

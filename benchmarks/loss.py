@@ -30,7 +30,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -200,7 +200,7 @@ def curve(
             print(f"| {count} | {name} | {figures} |", flush=True)
 
 
-def _difference(one: float | Tensor, other: float | Tensor) -> float:
+def _difference(one: Any, other: Any) -> float:
     """Relative to `other`, by norm."""
     one, other = torch.as_tensor(one), torch.as_tensor(other)
     return ((one - other).norm() / other.norm()).item()

@@ -10,6 +10,7 @@ reading images and tokenizing is not counted. Batches of one are queries as they
 
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -59,10 +60,8 @@ def main(
             for size in sizes:
                 inputs = made(tower, size, tokens)
                 arrays = {name: value.numpy() for name, value in inputs.items()}
-                module = Tower(model, tower)
-                steps: dict[str, Step] = {"torch": lambda module=module, inputs=inputs: module(inputs)}
-                for name, session in sessions.items():
-                    steps[name] = lambda session=session, arrays=arrays: session.run(None, arrays)
+                steps: dict[str, Step] = {"torch": partial(Tower(model, tower), inputs)}
+                steps |= {name: partial(session.run, None, arrays) for name, session in sessions.items()}
                 taken = by_turns(steps, rounds, time.process_time)
                 cells = [quartiles(taken["torch"] / taken[name]) for name in PRECISIONS]
                 rate = size / np.median(taken["torch"])

@@ -124,7 +124,7 @@ def methods(
             given = {"source": source, "languages": [NATIVE, *languages]}
             return {f"{part}.{key}": value for part in parts for key, value in given.items()}
 
-        own = {
+        of_rows: dict[str, dict[str, Any]] = {
             "locked": towers | captions,
             "mural": towers | captions | to_translate,
             "etcl": {
@@ -150,8 +150,8 @@ def methods(
                 **in_every_language(photos, "train.photos"),
                 **in_every_language(validation, "test.photos"),
             },
-        }[row]
-        given = own if row.startswith("rc3") else own | {"validation.source": validation}
+        }
+        given = of_rows[row] | ({} if row.startswith("rc3") else {"validation.source": validation})
         return [f"{name}={value}" for name, value in given.items()]
 
     experiment = Measured(output, "photos/{}", settings)

@@ -23,7 +23,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages = list(files.documentation_pages())
     while pages:
         page = pages.pop()
-        for target in _TARGET.findall(Path(page.abs_src_path).read_text(encoding="utf-8")):
+        for target in _TARGET.findall(Path(str(page.abs_src_path)).read_text(encoding="utf-8")):
             path = _linked(page, target, config)
             if path is None or files.get_file_from_path(_address(path, config)) is not None:
                 continue
@@ -50,7 +50,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def _linked(page: File, target: str, config: MkDocsConfig) -> Path | None:
     """The file of the repository that a link names."""
-    path = (Path(page.abs_src_path).parent / target).resolve()
+    path = (Path(str(page.abs_src_path)).parent / target).resolve()
     return path if path.is_file() and path.is_relative_to(_root(config)) else None
 
 
