@@ -22,7 +22,7 @@ from babelens.training.schema import load_recipe
 from babelens.utils.errors import BabelensError, ModelFolderError, ModelKindError, RecipeError
 from tests.support.results import numbers_of
 from tests.support.tiny_backbones import saved_backbone
-from tests.support.tiny_native import saved, tiny_dual_encoder
+from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_recipes import liwe, mla, rc3, smalr, student
 from tests.support.tiny_text_encoders import saved_encoder, tiny_tokenizer
 from tests.support.tiny_training import write_shapes
@@ -212,7 +212,7 @@ def wrong(folder: Path) -> Path:
     (folder / "bare-vit" / "preprocessor_config.json").unlink()
     (folder / "empty").mkdir()
     saved_encoder("bert", folder / "odd-bert", "max_tokens")
-    saved(tiny_dual_encoder(), folder / "clip")  # for the recipes of other methods
+    saved(tiny_clip(), folder / "clip")  # for the recipes of other methods
     return folder
 
 

@@ -12,14 +12,9 @@ from babelens import (
 from babelens.modeling.acquirer import plain_state_dict
 from tests.contracts import drawn_images
 from tests.support.mla_training import SETTINGS
-from tests.support.tiny_native import (
-    student_processor,
-    tiny_bert,
-    tiny_clip,
-    tiny_dual_encoder,
-    tiny_siglip,
-    tiny_text_encoder,
-)
+from tests.support.tiny_dual_encoders import tiny_vision_text
+from tests.support.tiny_native import student_processor, tiny_bert, tiny_clip, tiny_siglip
+from tests.support.tiny_text_encoders import text_encoder
 from tests.support.tiny_training import prepared, shapes_corpus
 
 ENGLISH, OTHERS = ["a red bar", "an old blue dot in green"], ["ein roter Balken", "un point"]
@@ -45,7 +40,7 @@ def token_ids():
 
 def test_any_text_encoder_is_a_student(tmp_path):
     """From its folder, with acquirers behind each of its blocks, saved and loaded."""
-    encoder = tiny_text_encoder("modernbert")
+    encoder = text_encoder("modernbert", num_hidden_layers=3)
     encoder.save_pretrained(tmp_path / "text")
     model = beside_clip(tmp_path / "text", strategy="acquisition", acquirer_size=4, text_pooling="mean")
     assert len(model.acquirers()) == 3
@@ -90,11 +85,11 @@ def test_the_prompt_stands_before_the_students_texts_alone(tmp_path):
 
 
 def test_native_texts_keep_their_embeddings_to_the_bit():
-    native = tiny_dual_encoder()
+    native = tiny_vision_text("bert")
     bert, tokenizer = tiny_bert()
     model, processor = student_of(native, bert, tokenizer, native_texts="native")
     assert model.config.learned_languages == ["de", "fr"] and model.config.known_languages == ["en", "de", "fr"]
-    found, plain = Embedder(model.eval(), processor), Embedder(*tiny_dual_encoder())
+    found, plain = Embedder(model.eval(), processor), Embedder(*tiny_vision_text("bert"))
     plain.model.requires_grad_(False)  # as in the student: torch may multiply weights that are trained in another way
     settings = {"language": "en", "normalize": False}
     assert (found.encode_text(ENGLISH, **settings) == plain.encode_text(ENGLISH, **settings)).all()
@@ -120,8 +115,10 @@ def test_a_batch_of_both_is_as_each_alone():
 
 def test_a_teacher_computes_before_training_and_never_in_a_step(tmp_path):
     """Teacher and student have tokenizers, widths and kinds of their own."""
-    encoder, tokenizer = tiny_text_encoder("mt5"), tiny_bert()[1]
-    model, processor = student_of(tiny_dual_encoder(), encoder, tokenizer, text_pooling="mean", native_texts="native")
+    encoder, tokenizer = text_encoder("mt5", vocab_size=200), tiny_bert()[1]
+    model, processor = student_of(
+        tiny_vision_text("bert"), encoder, tokenizer, text_pooling="mean", native_texts="native"
+    )
     settings = SETTINGS | {"per_device_train_batch_size": 16, "max_steps": 4}
     trainer = prepared(
         MlaTrainer(

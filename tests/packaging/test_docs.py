@@ -61,21 +61,10 @@ def test_recipes_can_be_read(tmp_path):
 def test_messages_of_troubleshooting_exist():
     """Each literal part of a message in the page's tables is somewhere in the package's sources."""
     page = (CHECKOUT / "docs/how-to/troubleshooting.md").read_text(encoding="utf-8")
-    folders = (
-        "babelens/cli",
-        "configuration",
-        "data",
-        "evaluation",
-        "inference",
-        "modeling",
-        "processing",
-        "trainers",
-        "utils",
-    )
-    files = [*(CHECKOUT / "babelens").glob("*.py"), *(CHECKOUT / "babelens/training").glob("*.py")]
-    files += [file for folder in folders for file in (CHECKOUT / folder).rglob("*.py")]
+    package = [CHECKOUT / "babelens", *(link.resolve() for link in (CHECKOUT / "babelens").iterdir() if link.is_dir())]
+    files = {file for folder in package for file in folder.rglob("*.py")}
     # Strings that continue on the next line are joined.
-    code = re.sub(r'"\s*\n\s*f?"', "", "\n".join(file.read_text(encoding="utf-8") for file in files))
+    code = re.sub(r'"\s*\n\s*f?"', "", "\n".join(file.read_text(encoding="utf-8") for file in sorted(files)))
     messages = re.findall(r"^\| `(.+?)` \|", page, re.MULTILINE)
     assert len(messages) > 20
     for message in messages:

@@ -17,19 +17,16 @@ pytestmark = pytest.mark.slow
 COMMANDS = {"demo", "train", "evaluate", "embed", "search", "info", "convert", "push"}
 OFFLINE = ("--no-build-isolation", "--no-deps", "--quiet")
 
-# Runs where babelens is installed: says what importing it loads, imports every module, reads the data files.
+# Runs where babelens is installed: imports every module and reads the data files, without network.
 USE_EVERYTHING = """
-import importlib, json, pkgutil, socket, sys
+import importlib, json, pkgutil, socket
 
 def no_network(*_, **__):
     raise AssertionError("network")
 
 socket.socket.connect = socket.getaddrinfo = no_network
-from transformers import AutoModel, AutoProcessor, PreTrainedModel, ProcessorMixin
-loaded = set(sys.modules)
 import babelens
 facts = {"home": babelens.__path__[0]}
-facts["loads"] = sorted({name.partition(".")[0] for name in set(sys.modules) - loaded})
 
 modules = [module.name for module in pkgutil.walk_packages(babelens.__path__, "babelens.")]
 for name in modules:
@@ -39,7 +36,6 @@ facts["modules"] = sorted(modules)
 facts["promised"] = [type(getattr(babelens, name)).__name__ for name in babelens.__all__]
 
 from babelens.configuration.presets import list_presets
-from babelens.data.emoji.benchmark import emoji_licenses, published_manifest
 facts["presets"] = {name: babelens.load_preset(name).model_type for name in list_presets()}
 from babelens.training.recipe_file import RECIPES, find_recipe
 names = [path.relative_to(RECIPES).with_suffix("") for path in RECIPES.rglob("*.yaml")]
@@ -152,10 +148,6 @@ def test_the_wheel_from_git_is_the_wheel_from_the_source_distribution(repository
     run(sys.executable, "-m", "pip", "wheel", *OFFLINE, f"git+{repository.as_uri()}", cwd=tmp_path)
     (from_git,) = tmp_path.glob("*.whl")
     assert contents(from_git) == contents(wheel)
-
-
-def test_importing_needs_no_network(facts):
-    assert not {"datasets", "evaluate", "pandas", "pyarrow", "rich", "typer"} & set(facts["loads"])
 
 
 def test_an_installed_wheel_imports_every_module_and_finds_its_data(facts, programs, sources, folders):

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import (
-    AutoConfig,
     BertConfig,
     BertModel,
     BertTokenizer,
@@ -24,15 +23,10 @@ from transformers import (
     SiglipConfig,
     SiglipModel,
     SiglipProcessor,
-    VisionTextDualEncoderConfig,
-    VisionTextDualEncoderModel,
-    VisionTextDualEncoderProcessor,
-    ViTConfig,
 )
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
-from babelens.modeling.towers import build_tower
 from babelens.processing.processing_mla_student import MlaStudentProcessor
 from babelens.processing.tokenizer_training import train_wordpiece
 from tests.support.tiny_training import shapes_corpus
@@ -103,30 +97,6 @@ def tiny_bert(layers: int = 1) -> tuple[PreTrainedModel, BertTokenizer]:
     torch.manual_seed(1)
     sizes = {"hidden_size": 12, "intermediate_size": 16, "num_hidden_layers": layers, "num_attention_heads": 2}
     return BertModel(BertConfig(vocab_size=len(tokenizer), initializer_range=0.3, **sizes)).eval(), tokenizer
-
-
-def tiny_text_encoder(kind: str) -> PreTrainedModel:
-    """A text encoder of three blocks, of a width of its own; it reads 200 ids."""
-    sizes = {"vocab_size": 200, "pad_token_id": 0, "max_position_embeddings": 80}
-    sizes |= {"hidden_size": 12, "intermediate_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2}
-    if kind == "mt5":
-        sizes = {"vocab_size": 200, "d_model": 12, "d_kv": 6, "d_ff": 16, "num_layers": 3, "num_heads": 2}
-    torch.manual_seed(2)
-    config = AutoConfig.for_model(kind, **sizes)
-    return build_tower(config, pooler=True).eval()
-
-
-def tiny_dual_encoder() -> tuple[PreTrainedModel, ProcessorMixin]:
-    """A ViT and an English BERT, as people put them together."""
-    tokenizer = train_wordpiece(shapes_texts()[::3], 80, min_frequency=1, max_tokens=24)
-    images = CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
-    text = TOWER | {"vocab_size": len(tokenizer), "max_position_embeddings": 24, "initializer_range": 0.3}
-    vision = TOWER | {"hidden_size": 8, "image_size": 32, "patch_size": 8}
-    torch.manual_seed(3)
-    config = VisionTextDualEncoderConfig.from_vision_text_configs(
-        ViTConfig(**vision), BertConfig(**text), projection_dim=10
-    )
-    return VisionTextDualEncoderModel(config).eval(), VisionTextDualEncoderProcessor(images, tokenizer)
 
 
 def saved(parts: tuple, folder: Path) -> Path:

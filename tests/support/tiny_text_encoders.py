@@ -34,11 +34,16 @@ def tiny_tokenizer() -> PreTrainedTokenizerBase:
     return train_wordpiece(TEXTS, SIZES["vocab_size"])
 
 
-def saved_encoder(name: str, folder: Path, pooling: str | None = None) -> PreTrainedModel:
-    """Saves a text encoder of a `model_type` with a tokenizer, and returns it; `pooling` goes into
-    `1_Pooling/config.json`, as in folders of sentence-transformers."""
+def text_encoder(name: str, **sizes: int) -> PreTrainedModel:
+    """A text encoder of a `model_type`."""
     torch.manual_seed(0)
-    model = build_tower(AutoConfig.for_model(name, **SIZES | OTHERS.get(name, {})), pooler=True).eval()
+    return build_tower(AutoConfig.for_model(name, **SIZES | OTHERS.get(name, {}) | sizes), pooler=True).eval()
+
+
+def saved_encoder(name: str, folder: Path, pooling: str | None = None) -> PreTrainedModel:
+    """Saves a text encoder with a tokenizer, and returns it; `pooling` goes into `1_Pooling/config.json`, as
+    sentence-transformers writes it."""
+    model = text_encoder(name)
     model.save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
     if pooling is not None:
