@@ -176,10 +176,17 @@ class BabelensTrainer(Trainer):
                 output = super().train(resume_from_checkpoint=self._resumed, **kwargs)
         finally:
             self.args.save_total_limit = self._marks.limit
+            self._release_model()
         if not (self.args.load_best_model_at_end and self.state.best_model_checkpoint):  # whose weights were saved
             self.set_optimizer_mode(training=False)
         check_weights(self.model, self.state.global_step)
         return output
+
+    def _release_model(self) -> None:
+        """Undoes what `Accelerator.prepare` did to the model. A trainer with another precision or `torch_compile`
+        would find the model prepared and train it with these settings."""
+        self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
+        vars(self.model).pop("_is_accelerate_prepared", None)
 
     def set_initial_training_values(self, args: Any, dataloader: Any, *others: Any) -> Any:
         """As in transformers, but no epoch is left after the last step; transformers would train one more step."""

@@ -45,3 +45,16 @@ def test_a_training_computes_in_it(tmp_path):
     trainer.train()
     assert trainer.accelerator.mixed_precision == "bf16"
     assert {weight.dtype for weight in trainer.model.parameters()} == {torch.float32}
+
+
+def test_the_next_trainer_of_a_model_uses_its_own_precision(tmp_path):
+    """accelerate would keep the first one's."""
+    dtypes = []
+    first = shapes_trainer(tmp_path / "first", precision="bfloat16", max_steps=1)
+    linear = next(module for module in first.model.modules() if isinstance(module, torch.nn.Linear))
+    linear.register_forward_hook(lambda *parts: dtypes.append(parts[-1].dtype))
+    first.train()
+    second = shapes_trainer(tmp_path / "second", precision="float32", max_steps=1)
+    second.model = second.model_wrapped = first.model
+    second.train()
+    assert list(dict.fromkeys(dtypes)) == [torch.bfloat16, torch.float32]
