@@ -107,8 +107,8 @@ def evaluate_translate_test(
     show_progress: bool | None = None,
 ) -> dict[str, Numbers]:
     """Evaluates retrieval with the original captions and with their machine translations into the language `to`: a
-    multilingual model should be compared with translated queries and an English model, in recall and in cost (Jain et
-    al. 2021, MURAL, table 2; Burns et al. 2020, SMALR, "Trans. to En").
+    multilingual model should be compared with translated queries and an English model (Jain et al. 2021, MURAL, table
+    2; Burns et al. 2020, SMALR, "Trans. to En").
 
     `languages`, `protocol`, `only_captioned` and `show_progress` are those of `evaluate_retrieval`; `ranks` and
     `translated_ranks` receive the ranks of single queries, by language.
@@ -116,9 +116,8 @@ def evaluate_translate_test(
     Returns:
         For each language, the results of `evaluate_retrieval` for the original captions (`untranslated`, None for a
         language that the model has not learned) and for their translations (`translated`, None for `to`). If there are
-        both, `gain`, the difference of each recall. If there are translations, `seconds_per_1000_texts`, for
-        `translation` (with a `CachedTranslator`, when they were made) and for `encoding` the translations, and
-        `n_empty`, the number of captions with an empty translation, for which the original caption is used.
+        both, `gain`, the difference of each recall. If there are translations, `n_empty`, the number of captions with
+        an empty translation, for which the original caption is used.
     """
     tags, to = normalize_languages(languages), normalize_language(to)
     foreign = [tag for tag in tags if tag != to]
@@ -147,11 +146,6 @@ def evaluate_translate_test(
                 # Captions may be equal only before or only after translation.
                 recalls = [name for name in untranslated[tag] if name in found and not name.startswith("n_")]
                 results[tag]["gain"] = {name: found[name] - untranslated[tag][name] for name in recalls}
-            thousands = translating.n_translated / 1000
-            results[tag]["seconds_per_1000_texts"] = {
-                "translation": translating.translation_seconds / thousands,
-                "encoding": translating.encoding_seconds / found["n_texts"] * 1000,
-            }
             results[tag]["n_empty"] = translating.n_empty
     return results
 

@@ -3,43 +3,36 @@ augmentation of SMALR's data (Burns et al. 2020, section 7.1).
 """
 
 import logging
-import time
 from collections.abc import Iterable, Sequence
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from datasets import Dataset, IterableDataset
+from datasets import Dataset
 
-from ..data.batching.views import undecoded
 from ..data.corpus.corpus import Caption, describe, languages_of, with_captions
 from ..utils.errors import CorpusError
 from ..utils.languages import language_for_each, normalize_language, normalize_languages
 from .embedder import Embedder
-from .translation import CachedTranslator, Translator, TranslatorsByPair
+from .translation import Translator
 
 logger = logging.getLogger(__name__)
 
 
-AnyCorpus = TypeVar("AnyCorpus", Dataset, IterableDataset)
-_ROWS = 128  # of a stream, that are translated together
-
-
 def translated_captions(
-    corpus: AnyCorpus,
+    corpus: Dataset,
     translator: Translator,
     *,
     source: str,
     targets: str | list[str] | tuple[str, ...],
     everywhere: bool = False,
     replace: bool = False,
-) -> AnyCorpus:
+) -> Dataset:
     """Adds translations of the captions in one language as captions of other languages, after those that a row has.
 
     A row with a caption that was translated to nothing gets no captions in that language, which a warning counts.
 
     Args:
-        corpus: a caption corpus or a translation corpus. A stream is translated while it is read, some rows at a time.
+        corpus: a caption corpus or a translation corpus.
         translator: translates from `source` to each target; a `CachedTranslator` keeps what it has translated.
         source: the language of the captions that are translated.
         targets: the languages that they are translated into.
@@ -49,20 +42,10 @@ def translated_captions(
     source, wanted = normalize_language(source), normalize_languages(targets)
     if source in wanted:
         raise CorpusError(f"captions in {source} are not translated into {source}")
-    if isinstance(corpus, IterableDataset):
-        encoded = undecoded(corpus.with_format(None))  # images stay as they are
-        given: dict[str, Any] = {"translator": translator, "source": source, "targets": wanted}
-        translated = partial(_of_batch, **given, everywhere=everywhere, replace=replace)
-        return encoded.map(translated, batched=True, batch_size=_ROWS).cast(corpus.features)
     if source not in (present := languages_of(corpus)):
         raise CorpusError(f"no captions in {source} to translate; the corpus has {describe(present)}")
     captions: Iterable[list[Caption]] = corpus.with_format(None)["captions"]
     return with_captions(corpus, _translated(captions, translator, source, wanted, everywhere, replace))
-
-
-def _of_batch(batch: dict[str, list[Any]], **options: Any) -> dict[str, list[Any]]:
-    """A batch of a stream, with translations."""
-    return {**batch, "captions": _translated(batch["captions"], **options)}
 
 
 def _translated(
@@ -106,10 +89,7 @@ class TranslatingEmbedder:
         to: the language that texts are translated into. Texts in this language are not translated.
 
     Attributes:
-        translation_seconds: how long translating has taken; of a `CachedTranslator`, when the translations were made.
-        encoding_seconds: how long encoding the texts has taken.
-        n_translated: number of texts that were translated, each once.
-        n_empty: number of these that were translated to nothing, and are encoded as they are.
+        n_empty: number of texts that were translated to nothing, and are encoded as they are.
 
     Examples:
         >>> embedder = TranslatingEmbedder(Embedder.from_pretrained("openai/clip-vit-base-patch32"), translator)
@@ -118,8 +98,7 @@ class TranslatingEmbedder:
 
     def __init__(self, embedder: Embedder, translator: Translator, *, to: str = "en") -> None:
         self.embedder, self.translator, self.to = embedder, translator, normalize_language(to)
-        self.translation_seconds = self.encoding_seconds = 0.0
-        self.n_translated = self.n_empty = 0
+        self.n_empty = 0
 
     def encode_image(self, images: Any, **options: Any) -> np.ndarray:
         """As `Embedder.encode_image`."""
@@ -134,22 +113,11 @@ class TranslatingEmbedder:
                 rows = [row for row, each in enumerate(languages) if each == tag]
                 for row, text in zip(rows, self._translated([given[row] for row in rows], tag), strict=True):
                     given[row] = text
-        began = time.perf_counter()
-        embeddings = self.embedder.encode_text(given, language=self.to, **options)
-        self.encoding_seconds += time.perf_counter() - began
-        return embeddings
+        return self.embedder.encode_text(given, language=self.to, **options)
 
     def _translated(self, texts: list[str], language: str) -> list[str]:
-        distinct, translator = list(dict.fromkeys(texts)), self.translator
-        if isinstance(translator, TranslatorsByPair):
-            translator = translator.of(language, self.to)
-        began = time.perf_counter()
-        translations = dict(zip(distinct, translator.translate(distinct, language, self.to), strict=True))
-        seconds = time.perf_counter() - began
-        if isinstance(translator, CachedTranslator):
-            seconds = translator.seconds(distinct, language, self.to)
-        self.translation_seconds += seconds
-        self.n_translated += len(distinct)
+        distinct = list(dict.fromkeys(texts))
+        translations = dict(zip(distinct, self.translator.translate(distinct, language, self.to), strict=True))
         if empty := [text for text in distinct if not translations[text].strip()]:
             self.n_empty += len(empty)
             logger.warning(

@@ -8,10 +8,9 @@ import logging
 import re
 import sqlite3
 import threading
-import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -32,7 +31,7 @@ from ..utils.errors import (
     ModelFolderError,
     SaveError,
 )
-from ..utils.files import errors_naming, wait_for_lock
+from ..utils.files import errors_naming
 from ..utils.identity import model_identity
 from ..utils.language_matching import language_and_script
 from ..utils.languages import normalize_language
@@ -77,42 +76,28 @@ class LanguageCodes:
         # The tokens of a vocabulary that precede a text and state its target.
         vocabulary = () if self._tokens else sorted(filter(_TARGET_TOKEN.fullmatch, tokenizer.get_vocab()))
         self._targets = _by_language(vocabulary)
-        self.pair = (normalize_language(pair[0]), normalize_language(pair[1])) if pair else None
-        self._source: str | None = None
-        if self.pair is None and not self._tokens:
-            self._read_marian()
-
-    def _read_marian(self) -> None:
-        """Reads the languages of a Marian model from its tokenizer; MADLAD needs none."""
-        stated = [getattr(self.tokenizer, name, None) for name in ("source_lang", "target_lang")]
-        source, target = map(_tag, stated)
-        if self._targets and (source or not stated[0]):
-            self._source = None if source == _MANY else source
-        elif source and target:
-            if source == _MANY:
-                self._targets = {language_and_script(target): ""}
-            else:
-                self.pair = source, target
-        else:
+        stated = [getattr(tokenizer, name, None) for name in ("source_lang", "target_lang")]  # Marian's
+        source, target = map(_tag, pair or stated)
+        self._source = None if source == _MANY else source
+        self._target = None if self._targets else target
+        if not (self._tokens or self._targets or (source and target)):
             raise InputError(
-                f"{type(self.tokenizer).__name__} has no tokens for languages: say which the model translates, as in "
+                f"{type(tokenizer).__name__} has no tokens for languages: say which the model translates, as in "
                 "pair=('en', 'de')"
             )
 
     def request(self, source: str, target: str) -> Request:
         """Returns the request for a translation from `source` to `target`, two canonical tags."""
-        pair = language_and_script(source), language_and_script(target)
-        only = self.pair or ((self._source, target) if self._source else None)
-        if only and pair != (language_and_script(only[0]), language_and_script(only[1])):
-            to = self.pair[1] if self.pair else "other languages"
-            raise LanguageTagError(f"this model translates {only[0]} to {to}, not {source} to {target}")
         if self._tokens:
             codes = [_token(self._tokens, tag) for tag in (source, target)]
             number = self.tokenizer.convert_tokens_to_ids(codes[1])
             # M2M100's token of a language is its code between underscores.
             return Request("", codes[0].strip("_"), {"forced_bos_token_id": number})
-        token = _token(self._targets, target) if self._targets else ""
-        return Request(f"{token} " if token else "")
+        for only, asked in ((self._source, source), (self._target, target)):
+            if only and language_and_script(only) != language_and_script(asked):
+                pair = f"{self._source or 'several languages'} to {self._target or 'several languages'}"
+                raise LanguageTagError(f"this model translates {pair}, not {source} to {target}")
+        return Request(f"{_token(self._targets, target)} " if self._targets else "")
 
 
 def _token(tokens: Mapping[Written, str], language: str) -> str:
@@ -277,31 +262,28 @@ class TranslatorsByPair:
 
     def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
         """Translates texts by the translator of the pair."""
-        return self.of(source, target).translate(texts, source, target)
-
-    def of(self, source: str, target: str) -> Translator:
-        """The translator of a pair."""
         pair = normalize_language(source), normalize_language(target)
         if pair not in self._translators:
             known = ", ".join(f"{a} to {b}" for a, b in self._translators)
             raise LanguageTagError(f"no translator from {pair[0]} to {pair[1]}; there are {known}")
-        return self._translators[pair]
+        return self._translators[pair].translate(texts, *pair)
 
 
 # ---- Translations on disk: an SQLite file for each model, with a row for each pair of languages and text ----
 
 DEFAULT_CACHE = Path(config.HF_DATASETS_CACHE) / "babelens" / "translations"
 _TABLE = """CREATE TABLE IF NOT EXISTS translations (
-    source TEXT, target TEXT, text TEXT, translation TEXT NOT NULL, seconds REAL NOT NULL,
-    PRIMARY KEY (source, target, text)
+    source TEXT, target TEXT, text TEXT, translation TEXT NOT NULL, PRIMARY KEY (source, target, text)
 ) WITHOUT ROWID"""
+_LOOK_UP = "SELECT translation FROM translations WHERE source = ? AND target = ? AND text = ?"
+_ADD = "INSERT OR IGNORE INTO translations VALUES (?, ?, ?, ?)"
 _BLOCK = 256  # texts that are translated and written together: a process that is killed loses no more
-_LOOK_UP = "SELECT translation, seconds FROM translations WHERE source = ? AND target = ? AND text = ?"
 _TIMEOUT_SECONDS = 60.0  # to wait for another process that writes
 
 
 class CachedTranslator:
-    """A translator whose translations are kept on disk; several processes share the work.
+    """A translator whose translations are kept on disk. Of two processes that translate the same text, both return
+    the translation that was written first.
 
     Args:
         key: the name of its file; by default the fingerprint of a `Seq2SeqTranslator`, which other weights or settings
@@ -321,69 +303,46 @@ class CachedTranslator:
         folder: str | Path | None = None,
         show_progress: bool | None = None,
     ) -> None:
-        if key is None and not isinstance(translator, Seq2SeqTranslator):
-            raise ValueError(f"{type(translator).__name__} has no fingerprint: give a key")
+        if key is None:
+            if not isinstance(translator, Seq2SeqTranslator):
+                raise ValueError(f"{type(translator).__name__} has no fingerprint: give a key")
+            key = translator.fingerprint()
         self.translator, self.show_progress = translator, show_progress
-        name = translator.fingerprint() if isinstance(translator, Seq2SeqTranslator) and key is None else key
-        self.file = Path(folder or DEFAULT_CACHE) / f"{name}.sqlite"
+        self.file = Path(folder or DEFAULT_CACHE) / f"{key}.sqlite"
 
     def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
         """Translates texts, in their order; each text that is not on disk is translated once."""
         pair = normalize_language(source), normalize_language(target)
-        with self._open() as database:
-            known = _find(database, pair, dict.fromkeys(texts))
-            missing = sorted((text for text in dict.fromkeys(texts) if text not in known), key=len, reverse=True)
-            with progress_bar(len(missing), f"Translating {pair[0]} to {pair[1]}", self.show_progress) as bar:
-                for start in range(0, len(missing), _BLOCK):
-                    block = missing[start : start + _BLOCK]
-                    with wait_for_lock(self.file):  # other processes wait, and read what this one writes
-                        known |= _find(database, pair, block)
-                        self._translate(database, pair, [text for text in block if text not in known], known)
-                    bar.update(len(block))
-        return [known[text][0] for text in texts]
-
-    def _translate(
-        self, database: sqlite3.Connection, pair: LanguagePair, texts: list[str], known: dict[str, tuple[str, float]]
-    ) -> None:
-        """Translates texts, and adds them to the file and to those that are known."""
-        if not texts:
-            return
-        began = time.perf_counter()
-        translations = self.translator.translate(texts, *pair)
-        seconds = (time.perf_counter() - began) / len(texts)
-        known |= {text: (each, seconds) for text, each in zip(texts, translations, strict=True)}
-        with database:
-            rows = [(*pair, text, *known[text]) for text in texts]
-            database.executemany("INSERT INTO translations VALUES (?, ?, ?, ?, ?)", rows)
-
-    def seconds(self, texts: Sequence[str], source: str, target: str) -> float:
-        """How long it took to translate texts, each once, whenever that was; 0 for a text that is not on disk."""
-        pair = normalize_language(source), normalize_language(target)
-        with self._open() as database:
-            return sum(seconds for _, seconds in _find(database, pair, dict.fromkeys(texts)).values())
-
-    @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
-        """The file as a database, which is made if there is none."""
         with errors_naming(self.file):
             self.file.parent.mkdir(parents=True, exist_ok=True)
         try:
             with closing(sqlite3.connect(self.file, timeout=_TIMEOUT_SECONDS)) as database:
                 with database:
                     database.execute(_TABLE)
-                yield database
+                known = _find(database, pair, dict.fromkeys(texts))
+                missing = sorted((text for text in dict.fromkeys(texts) if text not in known), key=len, reverse=True)
+                with progress_bar(len(missing), f"Translating {pair[0]} to {pair[1]}", self.show_progress) as bar:
+                    for start in range(0, len(missing), _BLOCK):
+                        block = missing[start : start + _BLOCK]
+                        translations = self.translator.translate(block, *pair)
+                        with database:
+                            rows = zip(block, translations, strict=True)
+                            database.executemany(_ADD, [(*pair, *row) for row in rows])
+                        bar.update(len(block))
+                known |= _find(database, pair, missing)
         except sqlite3.OperationalError as error:  # a full disk, a folder that is not writable
             raise SaveError(f"{self.file}: translations cannot be kept there: {error}") from error
         except sqlite3.DatabaseError as error:
             raise SaveError(
                 f"{self.file} is damaged ({error}): delete it, and the texts are translated again"
             ) from error
+        return [known[text] for text in texts]
 
 
-def _find(database: sqlite3.Connection, pair: LanguagePair, texts: Iterable[str]) -> dict[str, tuple[str, float]]:
-    """The translations that are on disk, and the seconds that each took, by text."""
+def _find(database: sqlite3.Connection, pair: LanguagePair, texts: Iterable[str]) -> dict[str, str]:
+    """The translations that are on disk, by text."""
     rows = ((text, database.execute(_LOOK_UP, (*pair, text)).fetchone()) for text in texts)
-    return {text: row for text, row in rows if row is not None}
+    return {text: row[0] for text, row in rows if row is not None}
 
 
 class TranslationTable:

@@ -52,17 +52,14 @@ def print_recalls(data: str, results: Mapping[str, Mapping[str, float]]) -> None
 
 
 def print_translate_test(data: str, compared: Mapping[str, Mapping[str, Any]], to: str) -> None:
-    """Prints the result of `evaluate_translate_test`: recall without and with translation, and the time it takes."""
+    """Prints the result of `evaluate_translate_test`: recall without and with translation."""
     headings = ("t→i R@10\nas it is", "\ntranslated", "mean recall\nas it is", "\ntranslated", "\ngain")
-    seconds = ("s per 1000 texts\ntranslation", "\nencoding")
-    table = results_table("language", *headings, *seconds, title=f"{data}, recall in %, translated into {to}")
+    table = results_table("language", *headings, title=f"{data}, recall in %, translated into {to}")
     for language, each in compared.items():
         cells = []
         for name in ("t2i_r10", "mean_recall"):
             cells += [f"{each[way][name]:.1f}" if each[way] else "" for way in ("untranslated", "translated")]
         cells.append(f"{each['gain']['mean_recall']:+.1f}" if "gain" in each else "")
-        spent = each.get("seconds_per_1000_texts", {})
-        cells += [f"{spent[part]:.2f}" if part in spent else "" for part in ("translation", "encoding")]
         table.add_row(language, *cells)
     console = plain_console()
     console.print(table)
