@@ -88,8 +88,9 @@ class Embedder:
         self.takes_images = of_images is not None
         if not (hasattr(model, "get_text_features") and (self.takes_images or isinstance(model, SentenceEncoder))):
             raise ModelKindError(
-                f"{type(model).__name__} is not a dual encoder: it lacks get_text_features or get_image_features. "
-                "babelens evaluate task measures models of RC3's tasks"
+                f"{type(model).__name__} is not a dual encoder: it lacks get_text_features or get_image_features. Save "
+                "a text encoder with its pooling by sentence-transformers; `babelens evaluate task` measures models of "
+                "RC3's tasks"
             )
         if device is not None or dtype is not None:
             model = model.to(device=device, dtype=dtype)
@@ -125,9 +126,9 @@ class Embedder:
             backend: what runs the model. `onnx` runs the graphs of a folder that `babelens export` wrote, or of a
                 model's folder with graphs in it, with onnxruntime on the processor; `precision` chooses among them.
             loading: passed to `AutoModel` and `AutoProcessor`: `revision`, `token`, `trust_remote_code`, ….
-                Weights are read from safetensors; with `use_safetensors=False` from a pickle, which can run code. A
-                text encoder without images, such as E5, also takes `text_pooling` (`mean`, `cls` or `eos`) and
-                `text_prompt` (`"query: "`); by default they are those that its folder states.
+                Weights are read from safetensors; with `use_safetensors=False` from a pickle, which can run code. An
+                embedder of sentence-transformers, such as E5, also takes `text_prompt` (`"query: "`), by default the
+                one that its folder states.
         """
         if backend not in ("torch", "onnx"):
             raise InputError(f"backend={backend!r} is neither 'torch' nor 'onnx'")

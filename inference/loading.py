@@ -33,7 +33,6 @@ from transformers.utils.peft_utils import find_adapter_config_file
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.peft_mla import MLA, MlaAdapterConfig
 from ..modeling.peft_mla.conversion import SHARED_OPTIONS, load_adapter
-from ..modeling.tower_loading import check_text_encoder, declared_pooling
 from ..processing.processing_mla import MlaProcessor
 from ..processing.text_inputs import as_texts
 from ..utils.errors import (
@@ -44,46 +43,34 @@ from ..utils.errors import (
     first_line,
 )
 from ..utils.files import optional_file
-from ..utils.pretrained import explained, load_config, load_model, load_processor, located
+from ..utils.pretrained import explained, load_model, load_processor, located
 from ..utils.sentence_files import MODULES_FILE, SETTINGS_FILE
 
 DualEncoder = tuple[PreTrainedModel, ProcessorMixin]
 # The options of loading that other functions take too.
 _OF_ADAPTERS = ("local_files_only", "revision", "token")
-_OF_TEXT_ENCODERS = ("text_pooling", "text_prompt")
 _OF_TOKENIZERS = ("cache_dir", "local_files_only", "token", "trust_remote_code")
 _OF_REPOSITORIES = ("cache_dir", "local_files_only", "revision", "token")
 _OF_SENTENCES = (*_OF_REPOSITORIES, "trust_remote_code", "model_kwargs", "processor_kwargs", "config_kwargs")
-_POOLINGS = {"mean": "mean", "cls": "cls", "eos": "lasttoken"}  # with the names of sentence-transformers
 # The names under which folders state the prompt of a text that is searched with, and of what is found.
 _QUERY, _DOCUMENT = "query", "document"
 
 
 def load_encoder(
-    folder_or_repo: str | Path, **loading: Any
+    folder_or_repo: str | Path, *, text_prompt: str | None = None, **loading: Any
 ) -> "tuple[PreTrainedModel | SentenceEncoder, ProcessorMixin | SentenceInputs]":
     """Loads a dual encoder, or what sentence-transformers loads, with its processor; `loading` is that of
-    `load_dual_encoder`, and for a text-only encoder `text_pooling` and `text_prompt`."""
+    `load_dual_encoder`. For sentence-transformers, `text_prompt` precedes every text, instead of the prompt that the
+    folder states."""
     source = str(folder_or_repo)
-    own = {name: loading.pop(name) for name in _OF_TEXT_ENCODERS if name in loading}
     where = located(source, **loading)
     if not find_adapter_config_file(source, **_only(_OF_ADAPTERS, where)):
         with explained(source, where):
             is_sentences = needs_sentence_transformers(source, **where)
-        if not is_sentences and is_text_encoder(load_config(source, **where)):
-            is_sentences = True
-            with explained(source, where):
-                pooling = own.get("text_pooling") or declared_pooling(source, **where)
-            if pooling is None:
-                raise ModelKindError(
-                    f"{source} is a text encoder that does not state how its texts are pooled (1_Pooling/config.json):"
-                    " choose text_pooling, one of mean, cls or eos; its card says which, such as mean for E5"
-                )
-            own["text_pooling"] = pooling
         if is_sentences:
-            return load_sentence_encoder(source, **own, **where)
-    if own:
-        raise ModelKindError(f"{source} is not a text-only encoder: leave out {' and '.join(own)}")
+            return _load_sentence_encoder(source, text_prompt, **where)
+    if text_prompt is not None:
+        raise ModelKindError(f"{source} is not an embedder of sentence-transformers: leave out text_prompt")
     return load_dual_encoder(source, **loading)
 
 
@@ -306,43 +293,12 @@ def load_sentence_transformer(source: str, **loading: Any) -> Any:
         raise ModelKindError(f"{source}: sentence-transformers cannot load it: {error}") from error
 
 
-def load_sentence_encoder(
-    source: str, *, text_pooling: str | None = None, text_prompt: str | None = None, **loading: Any
+def _load_sentence_encoder(
+    source: str, text_prompt: str | None, **loading: Any
 ) -> tuple[SentenceEncoder, SentenceInputs]:
-    """Loads an embedder of sentence-transformers for an `Embedder`. Of its weights, only safetensors are read.
-
-    Args:
-        text_pooling: how texts are pooled, `mean`, `cls` or `eos`, instead of what the folder states.
-        text_prompt: precedes every text, instead of the prompt that the folder states.
-    """
+    """Loads an embedder of sentence-transformers for an `Embedder`. Of its weights, only safetensors are read."""
     weights = {"use_safetensors": loading.get("use_safetensors", True)} | loading.pop("model_kwargs", {})
     with explained(source, loading):
         model = load_sentence_transformer(source, model_kwargs=weights, **loading)
-    if text_pooling is not None:
-        from sentence_transformers.sentence_transformer.modules import Pooling
-
-        if text_pooling not in _POOLINGS:
-            raise ModelKindError(
-                f"text_pooling={text_pooling!r}: sentence-transformers pools texts by {', '.join(_POOLINGS)}"
-            )
-        if not isinstance(model[1], Pooling):
-            raise ModelKindError(f"{source} is not a text-only encoder: leave out text_pooling")
-        model[1] = Pooling(model[0].get_embedding_dimension(), pooling_mode=_POOLINGS[text_pooling])
     kind = SentenceImageEncoder if model.supports("image") else SentenceEncoder
     return kind(model, text_prompt), SentenceInputs()
-
-
-def is_text_encoder(config: PreTrainedConfig) -> bool:
-    """Returns whether a configuration is of a text-only encoder that transformers has a class for."""
-    if type(config) not in MODEL_MAPPING:
-        return False
-    classes = MODEL_MAPPING[type(config)]
-    for each in classes if isinstance(classes, tuple) else (classes,):
-        reads = each.input_modalities
-        if hasattr(each, "get_text_features") or "image" in ([reads] if isinstance(reads, str) else reads):
-            return False
-    try:
-        check_text_encoder(config)
-    except ModelKindError:
-        return False
-    return True

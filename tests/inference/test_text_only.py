@@ -68,14 +68,7 @@ def test_images_and_heads_are_refused(tmp_path):
         embedder.encode_text(["a"], language="en", task="text_text")
 
 
-def test_a_pooling_that_is_not_stated_must_be_given(tmp_path):
+def test_a_folder_that_states_no_pooling_is_refused(tmp_path):
     saved_encoder("bert", tmp_path / "bert")
-    with pytest.raises(ModelKindError, match=r"does not state how its texts are pooled.*choose text_pooling"):
+    with pytest.raises(ModelKindError, match="sentence-transformers"):
         Embedder.from_pretrained(tmp_path / "bert")
-    for how, pooling in (("mean", "mean"), ("cls", "cls"), ("eos", "lasttoken")):
-        transformer = Transformer(str(tmp_path / "bert"))
-        reference = SentenceTransformer(modules=[transformer, Pooling(16, pooling_mode=pooling)], device="cpu")
-        found = Embedder.from_pretrained(tmp_path / "bert", text_pooling=how).encode_text(TEXTS, language="en")
-        np.testing.assert_allclose(found, reference.encode(TEXTS, normalize_embeddings=True), atol=1e-6)
-    with pytest.raises(ModelKindError, match="sentence-transformers pools texts by mean, cls, eos"):
-        Embedder.from_pretrained(tmp_path / "bert", text_pooling="pooler")

@@ -41,12 +41,17 @@ def text_encoder(name: str, **sizes: int) -> PreTrainedModel:
 
 
 def saved_encoder(name: str, folder: Path, pooling: str | None = None) -> PreTrainedModel:
-    """Saves a text encoder with a tokenizer, and returns it; `pooling` goes into `1_Pooling/config.json`, as
-    sentence-transformers writes it."""
+    """Saves a text encoder with a tokenizer, and returns it; with `pooling`, as a folder of
+    sentence-transformers."""
     model = text_encoder(name)
     model.save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
     if pooling is not None:
         (folder / "1_Pooling").mkdir()
-        (folder / "1_Pooling" / "config.json").write_text(json.dumps({f"pooling_mode_{pooling}": True}))
+        width = {"word_embedding_dimension": SIZES["hidden_size"]}
+        (folder / "1_Pooling" / "config.json").write_text(json.dumps(width | {f"pooling_mode_{pooling}": True}))
+        parts = {"Transformer": "", "Pooling": "1_Pooling"}
+        kinds = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for kind, path in parts.items()]
+        modules = [{"idx": index, "name": str(index)} | each for index, each in enumerate(kinds)]
+        (folder / "modules.json").write_text(json.dumps(modules))
     return model
