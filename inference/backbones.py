@@ -1,9 +1,7 @@
 """Image encoders and detectors that compute features for other models: averaged over ten crops, which SMALR reads in
 place of pixels, or of regions, which RC3 reads."""
 
-import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -32,8 +30,8 @@ from ..utils.errors import (
     ModelKindError,
     first_line,
 )
-from ..utils.files import atomic_file, remove_unfinished, wait_for_lock
-from ..utils.identity import code_of, model_identity, settings_of
+from ..utils.files import new_folder
+from ..utils.identity import code_of, settings_of
 from ..utils.pretrained import load_model, load_processor
 
 # Files in which an image processor is saved, separately or as a part of a processor.
@@ -87,9 +85,6 @@ def _read_black_image(model: PreTrainedModel, image_processor: BaseImageProcesso
 # The crops are the four corners and the centre, and their mirror images (Krizhevsky et al. 2012). The paper does not
 # give the size of an image before it is cropped: here the shorter side has 512 pixels, as 512 : 448 is 256 : 224.
 
-_ROWS_PER_FILE = 1000
-_MADE_OF = b"babelens.made_of"  # in a file's metadata: a digest of all that its features depend on
-
 
 class TenCropFeatures:
     """Images -> float32 [N, F]: a vision model's pooled features, the mean over ten crops.
@@ -137,11 +132,6 @@ class TenCropFeatures:
         features = self._encode(torch.cat([pixels, pixels.flip(-1)]))
         return features.view(2, len(images), 5, -1).mean((0, 2)).cpu().numpy()
 
-    @property
-    def fingerprint(self) -> str:
-        """A digest of everything but the image that makes an image's features."""
-        return model_identity(self.backbone, self.image_processor, f"{self.resize} {self.crop}")
-
     def _resized(self, image: Image.Image) -> Image.Image:
         """The shorter side has `resize` pixels, the other in proportion."""
         check_size(*image.size)
@@ -168,68 +158,37 @@ def write_features(
     output: str | Path,
     *,
     batch_size: int = 4,
-    rows_per_file: int = _ROWS_PER_FILE,
+    rows_per_file: int = 1000,
 ) -> None:
-    """Writes a corpus with `features` in place of its images, as a folder of parquet files that `load_captions` reads.
-
-    Until all files are written, they are in `output.unfinished`; a run that was interrupted continues there, with the
-    files of the same model, images and captions.
+    """Writes a corpus with `features` in place of its images, as a new folder of parquet files that `load_captions`
+    reads. The folder appears when all files are written.
 
     Args:
         corpus: a caption corpus with images; or several by the names of their splits, whose files have these names, so
             that `datasets` finds them as splits of one folder.
-        output: the folder, which must not exist yet.
         batch_size: number of images that are encoded at a time, each in ten crops.
     """
-    output = Path(output)
-    parts: dict[str, Any] = {"features": corpus}  # the beginnings of the names of files
-    if isinstance(corpus, Mapping):
-        parts = {f"data/{split}": part for split, part in corpus.items()}
-    unfinished = output.with_name(f"{output.name}.unfinished")
-    files: dict[Path, Dataset] = {}
-    for name, part in parts.items():
-        starts = range(0, len(part), rows_per_file)
-        for number, start in enumerate(starts):
-            file = unfinished / f"{name}-{number:05}-of-{len(starts):05}.parquet"
-            files[file] = part.select(range(start, min(start + rows_per_file, len(part))))
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with wait_for_lock(output):
-        if output.exists():
-            raise FileExistsError(f"{output} exists already: choose another name, or remove it")
-        for folder in {file.parent for file in files}:
-            folder.mkdir(parents=True, exist_ok=True)
-            remove_unfinished(folder)
-        for stale in set(unfinished.rglob("*.parquet")) - files.keys():  # of another corpus
-            stale.unlink()
-        made_by, total = extract.fingerprint, sum(map(len, parts.values()))
-        with tqdm(total=total, desc="Features of images", unit=" images", disable=None) as progress:
-            for file, part in files.items():
-                made_of = _digest(made_by, part)
-                if not file.exists() or pq.read_schema(file).metadata.get(_MADE_OF) != made_of:
-                    _write(part, extract, batch_size, made_of, file)
-                progress.update(len(part))
-        os.replace(unfinished, output)
-
-
-def _digest(made_by: str, part: Dataset) -> bytes:
-    """A digest of everything that the content of a file depends on."""
-    hashing = hashlib.blake2b(made_by.encode(), digest_size=12)
-    hashing.update(repr(part.remove_columns("image").to_list()).encode())
-    images = Images(part)
-    for row in range(len(part)):
-        hashing.update(images.encoded(row))
-    return hashing.hexdigest().encode()
-
-
-def _write(part: Dataset, extract: TenCropFeatures, batch_size: int, made_of: bytes, file: Path) -> None:
-    images, features = Images(part), list[np.ndarray]()
-    for start in range(0, len(part), batch_size):
-        features += [*extract(images[start : start + batch_size])]
-    whole = part.remove_columns("image").add_column("features", features, feature=FEATURES)
-    table = whole.with_format("arrow")[:]
-    metadata = dict(whole.features.arrow_schema.metadata) | {_MADE_OF: made_of}
-    with atomic_file(file) as path:
-        pq.write_table(table.replace_schema_metadata(metadata), path)
+    parts: Any = {f"data/{split}": each for split, each in corpus.items()} if isinstance(corpus, Mapping) else None
+    parts = parts or {"features": corpus}  # the beginnings of the names of files
+    total = sum(map(len, parts.values()))
+    with (
+        new_folder(output) as folder,
+        tqdm(total=total, desc="Features of images", unit=" images", disable=None) as progress,
+    ):
+        for name, part in parts.items():
+            starts, images = range(0, len(part), rows_per_file), Images(part)
+            for number, start in enumerate(starts):
+                rows = range(start, min(start + rows_per_file, len(part)))
+                features = list[np.ndarray]()
+                for first in rows[::batch_size]:
+                    batch = images[first : min(first + batch_size, rows.stop)]
+                    features += [*extract(batch)]
+                    progress.update(len(batch))
+                found = part.select(rows).remove_columns("image").add_column("features", features, feature=FEATURES)
+                file = folder / f"{name}-{number:05}-of-{len(starts):05}.parquet"
+                file.parent.mkdir(exist_ok=True)
+                metadata = found.features.arrow_schema.metadata
+                pq.write_table(found.with_format("arrow")[:].replace_schema_metadata(metadata), file)
 
 
 # ---- Regions of images for which none are published ----

@@ -88,9 +88,9 @@ class Embedder:
         self.takes_images = of_images is not None
         if not (hasattr(model, "get_text_features") and (self.takes_images or isinstance(model, SentenceEncoder))):
             raise ModelKindError(
-                f"{type(model).__name__} is not a dual encoder: it lacks get_text_features or get_image_features. Save "
-                "a text encoder with its pooling by sentence-transformers; `babelens evaluate task` measures models of "
-                "RC3's tasks"
+                f"{type(model).__name__} is not a dual encoder: it lacks get_text_features or get_image_features. "
+                "Save a text encoder with its pooling by sentence-transformers; babelens evaluate task measures "
+                "models of RC3's tasks"
             )
         if device is not None or dtype is not None:
             model = model.to(device=device, dtype=dtype)

@@ -35,7 +35,6 @@ def features(
     The features of an image are averaged over ten crops: the four corners, the centre, and their mirror images. The
     shorter side of an image is resized to 8/7 of a crop.
     `babelens train` and `babelens evaluate` read the folder as data for models of SMALR and LIWE without a backbone.
-    Repeat the command to resume an interrupted run.
     """
     if output.exists():
         raise InputError(f"{output} exists already: name a new folder")

@@ -1,6 +1,4 @@
-"""Features of ten crops: equal to those of crops cut by hand, written whole or continued, and trained on."""
-
-import shutil
+"""Features of ten crops: equal to those of crops cut by hand, written whole, and trained on."""
 
 import numpy as np
 import pytest
@@ -17,7 +15,7 @@ from babelens.data.corpus.loading import load_captions
 from babelens.inference.backbones import TenCropFeatures, write_features
 from babelens.inference.embedder import Embedder
 from babelens.processing.images import open_image
-from babelens.utils.errors import CorpusError
+from babelens.utils.errors import CorpusError, InputError
 from tests.support.tiny_training import shapes_corpus, write_shapes
 
 RESIZE, CROP, WIDTH = 36, 32, 12
@@ -81,48 +79,8 @@ def test_the_corpus_has_features_in_the_place_of_images(extract, tmp_path):
     assert found["image_id"][:] == corpus["image_id"][:] and found["captions"][:] == corpus["captions"][:]
     expected = np.concatenate([extract([open_image(image)]) for image in corpus["image"]])
     np.testing.assert_allclose(np.array(found["features"][:]), expected, rtol=1e-4, atol=1e-6)
-    with pytest.raises(FileExistsError, match="choose another name"):
+    with pytest.raises(InputError, match="exists"):
         write_features(corpus, extract, tmp_path / "features")
-
-
-class Breaking(TenCropFeatures):
-    """Fails, as a machine may, after some images."""
-
-    left = 1000
-    seen = 0
-
-    def __call__(self, images):
-        if len(images) > self.left:
-            raise OSError("no power")
-        self.left -= len(images)
-        self.seen += len(images)
-        return super().__call__(images)
-
-
-def test_a_run_that_was_broken_off_goes_on_with_what_has_not_changed(resnet, tmp_path):
-    corpus = shapes_corpus()
-    sizes = {"resize": RESIZE, "crop": CROP}
-    options = {"rows_per_file": 6, "batch_size": 2}
-    whole, first = (Breaking.from_pretrained(resnet, **sizes) for _ in range(2))
-    write_features(corpus, whole, tmp_path / "whole", **options)
-    first.left = 14
-    with pytest.raises(OSError, match="no power"):
-        write_features(corpus, first, tmp_path / "broken", **options)
-    assert not (tmp_path / "broken").exists()
-    shutil.copytree(tmp_path / "broken.unfinished", tmp_path / "other.unfinished")
-    (tmp_path / "broken.unfinished" / ".unfinished-killed").mkdir()  # what a killed run was writing
-    (tmp_path / "broken.unfinished" / ".unfinished-killed" / "features.parquet").write_bytes(b"half")
-    again = Breaking.from_pretrained(resnet, **sizes)
-    write_features(corpus, again, tmp_path / "broken", **options)
-    assert (whole.seen, again.seen) == (16, 4)
-    assert not (tmp_path / "broken.unfinished").exists()
-    assert not list((tmp_path / "broken").glob(".unfinished-*"))
-    for one, other in zip(*(sorted((tmp_path / name).iterdir()) for name in ("whole", "broken")), strict=True):
-        assert one.read_bytes() == other.read_bytes()
-    # with other crops, or another corpus, nothing of it is used
-    other = Breaking.from_pretrained(resnet, resize=40, crop=CROP)
-    write_features(corpus.select(range(8)), other, tmp_path / "other", **options)
-    assert other.seen == len(load_captions(str(tmp_path / "other"))) == 8
 
 
 def test_the_command_writes_what_smalr_trains_on_and_is_evaluated_with(resnet, tmp_path):
@@ -175,6 +133,3 @@ def run(*arguments):
     done = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done
-
-
-# ---- Features in the place of images ----
