@@ -24,13 +24,12 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, TypeVar
 
-from datasets import Dataset, Features, Image, IterableDataset, List, Value, concatenate_datasets
+from datasets import Dataset, Image, IterableDataset, List, Value
 
 from ...utils.errors import CorpusError, LanguageTagError, did_you_mean
 from ...utils.language_matching import counts_as
 from ...utils.languages import normalize_language
 from .captions import enumeration
-from .corpus import CAPTIONS
 from .text_files import parse_object
 from .text_languages import (
     SAMPLE,
@@ -159,21 +158,20 @@ class CaptionColumns:
         one = [name for name in (self.column, self.language) if name]
         return list(dict.fromkeys(self.by_language.values())) or one
 
-    def of(self, row: Mapping[str, Any]) -> Any:
-        """Returns the captions of a row in a form that `normalize_captions` accepts, without empty texts."""
+    def of(self, batch: Mapping[str, list[Any]]) -> list[Any]:
+        """Returns the captions of each row in a form that `normalize_captions` accepts, without empty texts."""
         if self.by_language:
-            texts = {tag: row.get(name) for tag, name in self.by_language.items()}
-            return {tag: None if _is_empty(text) else text for tag, text in texts.items()}
-        value = row.get(self.column)
+            columns = (
+                [None if _is_empty(text) else text for text in batch[name]] for name in self.by_language.values()
+            )
+            return [dict(zip(self.by_language, texts, strict=True)) for texts in zip(*columns, strict=True)]
+        cells = batch[self.column]
         if self.is_json:
-            record = parse_object(value) if isinstance(value, str) else value or {}
-            value = record.get("captions", record.get("caption"))
-        tag = None if self.language is None else row.get(self.language)
-        if isinstance(value, dict):
-            pairs = [(own, text) for own, texts in value.items() for text in _listed(texts)]
-            return [{"language": own, "text": text} for own, text in pairs if text is not None]
-        captions = [text if isinstance(text, dict) else {"language": tag, "text": text} for text in _listed(value)]
-        return [caption for caption in captions if caption["text"] is not None]
+            records = (parse_object(cell) if isinstance(cell, str) else cell or {} for cell in cells)
+            cells = [record.get("captions", record.get("caption")) for record in records]
+        if self.language is None:
+            return cells
+        return [_tagged(cell, tag) for cell, tag in zip(cells, batch[self.language], strict=True)]
 
 
 def find_captions(
@@ -206,8 +204,8 @@ def captions_column(names: Sequence[str], candidates: tuple[str, ...] = CAPTION_
 
 def in_corpus_columns(
     dataset: AnyDataset, columns: ColumnNames = DEFAULT_COLUMNS, languages: Sequence[str] | None = None
-) -> AnyDataset:
-    """Gives a dataset with known columns the columns `image` and `captions` (or one of `CAPTION_COLUMNS`)."""
+) -> tuple[AnyDataset, CaptionColumns]:
+    """Gives a dataset with known columns the columns `image` and `image_id`, and finds those of its captions."""
     names = list(dataset.column_names or ())
     columns.check(names)
     typed = [name for name, feature in dataset.features.items() if isinstance(feature, Image)]
@@ -219,14 +217,13 @@ def in_corpus_columns(
         dataset = dataset.rename_column("__key__", "image_id")
     names = list(dataset.column_names or ())
     found = find_captions(names, partial(_cells, dataset), columns, languages)
-    if found.by_language or found.language is not None or found.is_json:
-        by_language = {tag: dataset.features[name] for tag, name in found.by_language.items()}
-        return _mapped(dataset, found, "captions", by_language or CAPTIONS)
-    if found.column in CAPTION_COLUMNS and columns.caption is None:
-        return dataset
-    others = [name for name in CAPTION_COLUMNS if name in names and name != found.column]
-    dataset = dataset.remove_columns(others) if others else dataset
-    return dataset if found.column in CAPTION_COLUMNS else dataset.rename_column(found.column, "captions")
+    return _without_others(dataset, found), found
+
+
+def _without_others(dataset: AnyDataset, found: CaptionColumns) -> AnyDataset:
+    """Drops a column `captions` from which captions are not read."""
+    is_other = "captions" in (dataset.column_names or ()) and "captions" not in found.read
+    return dataset.remove_columns("captions") if is_other else dataset
 
 
 # ---- Translations ----
@@ -237,9 +234,8 @@ def in_translation_columns(
     columns: Mapping[str, str] | None = None,
     languages: Sequence[str] | None = None,
     name: str | None = None,
-) -> AnyDataset:
-    """Returns the texts of a dataset of translations in one column, `captions` or `translation`, with `image_id` and
-    `split`.
+) -> tuple[AnyDataset, CaptionColumns]:
+    """Finds the columns of translations of each other in a dataset, and drops the others but `image_id` and `split`.
 
     Args:
         dataset: the dataset.
@@ -248,16 +244,14 @@ def in_translation_columns(
         name: the configuration of the data set, which may also state these, such as `en-de`.
     """
     names: list[str] = list(dataset.column_names or ())
-    kept: list[str] = [each for each in _NOT_TEXTS if each in names]
-    nested = [each for each in ("captions", "translation") if each in names]
+    nested = next((each for each in ("captions", "translation") if each in names), None)
     if nested and not columns:
-        return dataset.select_columns([nested[0], *kept])
-    chosen = columns or _translation_columns(dataset, names, languages, name)
-    named = ColumnNames(caption=chosen)
-    named.check(names)
-    found: CaptionColumns = find_captions(names, partial(_cells, dataset), named)
-    feature = {tag: dataset.features[column] for tag, column in found.by_language.items()}
-    return _mapped(dataset.select_columns([*found.read, *kept]), found, "translation", feature)
+        found = CaptionColumns(column=nested)
+    else:
+        named = ColumnNames(caption=columns or _translation_columns(dataset, names, languages, name))
+        named.check(names)
+        found = find_captions(names, partial(_cells, dataset), named)
+    return dataset.select_columns([*found.read, *(each for each in _NOT_TEXTS if each in names)]), found
 
 
 def _translation_columns(
@@ -349,6 +343,13 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
+def _tagged(captions: Any, tag: str | None) -> Any:
+    """Returns the captions of a row whose plain texts are in a language."""
+    if captions is None or isinstance(captions, dict):
+        return captions
+    return [text if isinstance(text, dict) else {"language": tag, "text": text} for text in _listed(captions)]
+
+
 def _holds_texts(feature: Any) -> bool:
     inner = feature.feature if isinstance(feature, List) else feature
     return isinstance(inner, Value) and inner.dtype in ("string", "large_string")
@@ -363,36 +364,3 @@ def _cells(dataset: Dataset | IterableDataset, name: str) -> list[Any]:
         step = max(1, len(column) // SAMPLE)
         return list(column.with_format(None).select(range(0, len(column), step))[name])
     return [row[name] for row in column.take(SAMPLE)]
-
-
-def _mapped(dataset: AnyDataset, found: CaptionColumns, into: str, feature: Any) -> AnyDataset:
-    """Replaces the source columns of captions, and an existing column of that name, with one column of captions."""
-    gone = list(dict.fromkeys([*found.read, *([into] if into in (dataset.column_names or ()) else [])]))
-    add = partial(_add, found=found, into=into)
-    if isinstance(dataset, Dataset):
-        made = dataset.select_columns(gone).map(
-            add,
-            batched=True,
-            remove_columns=gone,
-            features=Features({into: feature}),
-            keep_in_memory=True,
-            load_from_cache_file=False,
-        )
-        others = dataset.remove_columns(gone)
-        return concatenate_datasets([others, made], axis=1) if others.column_names else made
-    if isinstance(dataset.features.get("image"), Image):
-        dataset = dataset.cast_column("image", Image(decode=False))
-    features = {name: own for name, own in dataset.features.items() if name not in gone} | {into: feature}
-    if "image" in features:
-        features["image"] = Image(decode=False)
-    return dataset.map(add, batched=True, remove_columns=gone, features=Features(features))
-
-
-def _add(batch: dict[str, list[Any]], found: CaptionColumns, into: str) -> dict[str, list[Any]]:
-    """Returns the captions of some rows, and their images as cells if they are paths."""
-    rows = [dict(zip(batch, cells, strict=True)) for cells in zip(*batch.values(), strict=True)]
-    made: dict[str, list[Any]] = {into: [found.of(row) for row in rows]}
-    if "image" in batch:
-        cells = batch["image"]
-        made["image"] = [{"bytes": None, "path": cell} if isinstance(cell, str) else cell for cell in cells]
-    return made

@@ -25,7 +25,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from ...utils.errors import BabelensError, CorpusError, LanguageTagError, SourceUnavailableError
 from ...utils.languages import normalize_language, normalize_languages
 from .captions import CaptionRules, Place
-from .columns import ColumnNames, in_translation_columns
+from .columns import ColumnNames
 from .folders import is_photo_folder
 from .normalize import ImageRules, SkippedImage, as_caption_corpus, as_translation_corpus
 from .tables import JSON_FILES, METADATA, TABLES, is_table, read_table
@@ -166,8 +166,9 @@ def load_translations(
             dataset = _streamed(dataset) if streaming else dataset
         else:
             dataset, split, place = _opened(source, name, split, streaming)
-        dataset = in_translation_columns(dataset, caption_column, rules.languages, name)
-        return as_translation_corpus(dataset, captions=rules, split=split, place=place)
+        return as_translation_corpus(
+            dataset, captions=rules, columns=caption_column, name=name, split=split, place=place
+        )
 
 
 def _caption_file(source: Path) -> Path | None:

@@ -1,7 +1,7 @@
 """Turns ordinary datasets into caption corpora and translation corpora (`corpus`), and checks them."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,8 +24,8 @@ from .captions import CaptionRules, Place, RowCount, enumeration, normalize_rows
 from .columns import (
     DEFAULT_COLUMNS,
     AnyDataset,
+    CaptionColumns,
     ColumnNames,
-    captions_column,
     in_corpus_columns,
     in_translation_columns,
 )
@@ -95,34 +95,35 @@ def as_caption_corpus(
         >>> corpus = as_caption_corpus(Dataset.from_list(rows))
     """
     _column_names(dataset)
-    dataset = in_corpus_columns(dataset, columns, None if captions is None else captions.languages)
+    dataset, source = in_corpus_columns(dataset, columns, None if captions is None else captions.languages)
     names = _column_names(dataset)
     for name, feature in (("image", Image()), ("features", FEATURES)):
         if name in names:
             dataset = _cast(dataset, name, feature, place)
     if not {"image", "features", IMAGE_URL} & set(names):
         raise CorpusError(f"a caption corpus needs a column 'image'; the columns are {', '.join(names)}")
-    column = captions_column(names)
-    return _Normalizer(column, captions or CaptionRules(), images, split, place, names_images=True)(dataset)
+    return _Normalizer(source, captions or CaptionRules(), images, split, place, names_images=True)(dataset)
 
 
 def as_translation_corpus(
     dataset: AnyDataset,
     *,
     captions: CaptionRules | None = None,
+    columns: Mapping[str, str] | None = None,
+    name: str | None = None,
     split: str | None = None,
     place: Place = "row {}".format,
 ) -> AnyDataset:
     """Turns a dataset into a translation corpus, whose rows have translations of each other as `captions`.
 
     They are read from the column `captions`, from the column `translation` of `datasets.Translation`, or from columns
-    named by language tags. Arguments and errors are as in `as_caption_corpus`.
+    named by language tags; `columns` (language -> column) and the `name` of a configuration, such as `en-de`, state
+    languages that the columns do not. Other arguments and errors are as in `as_caption_corpus`.
     """
     rules = captions or CaptionRules(at_least=2)
     _column_names(dataset)
-    dataset = in_translation_columns(dataset, languages=rules.languages)
-    column = captions_column(_column_names(dataset), ("captions", "translation"))
-    return _Normalizer(column, rules, None, split, place, names_images=False)(dataset)
+    dataset, source = in_translation_columns(dataset, columns, rules.languages, name)
+    return _Normalizer(source, rules, None, split, place, names_images=False)(dataset)
 
 
 def ensure_corpus(data: Any, languages: Sequence[str] | None = None) -> Any:
@@ -142,7 +143,7 @@ def ensure_corpus(data: Any, languages: Sequence[str] | None = None) -> Any:
 class _Normalizer:
     """Turns a dataset into a corpus: a `Dataset` as a whole, a stream batch by batch."""
 
-    column: str  # the column of captions
+    source: CaptionColumns
     captions: CaptionRules
     images: ImageRules | None
     split: str | None
@@ -165,7 +166,8 @@ class _Normalizer:
         # The name of a row is that of the source, a word and a number.
         source = self.place(0).rpartition(" ")[0].rpartition(" ")[0]
         count = RowCount(source or ("captions" if self.names_images else "translations"))
-        texts = dataset.select_columns([name for name in (self.column, "image_id") if name in dataset.column_names])
+        names = [*self.source.read, *(["image_id"] if "image_id" in dataset.column_names else [])]
+        texts = dataset.select_columns(names)
         if not self._is_normal(texts):
             others = dataset.remove_columns(texts.column_names)
             normal = self._mapped(texts, count)
@@ -228,7 +230,7 @@ class _Normalizer:
     ) -> dict[str, list[Any]]:
         """Returns captions, empty for rows to leave out, and the image_id of every row."""
         place = places.__getitem__ if places else lambda index: self.place(rows[index])
-        captions = normalize_rows(batch[self.column], self.captions, place, count)
+        captions = normalize_rows(self.source.of(batch), self.captions, place, count)
         texts: dict[str, list[Any]] = {"captions": list(captions)}
         if "image_id" in batch:
             texts["image_id"] = [image_id_of(name, place(row)) for row, name in enumerate(batch["image_id"])]
@@ -236,7 +238,8 @@ class _Normalizer:
 
     def _features(self, features: Features) -> Features:
         """Returns the features of a dataset once it is a corpus."""
-        normal = {name: feature for name, feature in features.items() if name != self.column} | {"captions": CAPTIONS}
+        kept = {name: feature for name, feature in features.items() if name not in self.source.read}
+        normal = kept | {"captions": CAPTIONS}
         if self.names_images or "image_id" in features:
             normal["image_id"] = Value("string")
         return Features(normal)
@@ -281,7 +284,7 @@ class _Normalizer:
         elif self.names_images:
             batch["image_id"] = [digest_of(cell) for cell in batch["image" if "image" in batch else "features"]]
         texts = self._texts(batch, rows, places)
-        batch = {name: cells for name, cells in batch.items() if name != self.column} | texts
+        batch = {name: cells for name, cells in batch.items() if name not in self.source.read} | texts
         kept = [index for index, captions in enumerate(batch["captions"]) if captions]
         if self.split is not None:
             kept = [index for index in kept if batch["split"][index] == self.split]
