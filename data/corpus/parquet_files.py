@@ -1,8 +1,7 @@
 """Corpora on disk: parquet files read in batches, rows in a cache, and a data set for the Hub."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from hashlib import blake2b
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,6 +15,7 @@ from ...utils.errors import CorpusError, SaveError
 from ...utils.files import new_folder
 from .corpus import languages_of
 
+_VERSION = 1  # to be raised when a change of a reader makes other rows of the same files
 _IMAGES_IN_FILE = 1000
 _IMAGES_IN_GROUP = 100  # number of images that the Hub's viewer reads at a time
 _SPLIT = re.compile(r"\w+(\.\w+)*")  # names that `datasets` accepts
@@ -26,28 +26,24 @@ def parquet_file(file: Path | IO[bytes]) -> pq.ParquetFile:
     return pq.ParquetFile(file, pre_buffer=False)
 
 
-def cache_key(*settings: Any) -> str:
-    """Returns a name for the result of processing files with some settings."""
-    return blake2b(repr(settings).encode(), digest_size=8).hexdigest()
-
-
-def prepared(
-    rows: Callable[[], Iterable[dict[str, Any]]], features: Features, folder: Path, *, source: str | Path
+def cached_rows(
+    rows: Callable[[], Iterable[dict[str, Any]]], features: Features, *, source: str | Path, states: Sequence[Any]
 ) -> Dataset:
-    """Returns a dataset of rows, which are written to a folder of the cache unless it has them; the name of the folder
-    identifies them, and errors name their `source`."""
-
-    def checked() -> Iterator[dict[str, Any]]:
-        row = None
-        for row in rows():
-            yield row
-        if row is None:
-            raise CorpusError(f"{source}: there are no rows, or all of them are left out")
-
+    """Returns a dataset of rows, which stays in the cache of `datasets` while the arguments and the `states` of the
+    files are the same; errors name their `source`."""
+    given = {"rows": rows, "source": str(source), "states": (_VERSION, *states)}
     try:
-        return Dataset.from_generator(checked, features, str(folder), fingerprint=folder.name)
+        return Dataset.from_generator(_some_rows, features, gen_kwargs=given)
     except DatasetGenerationError as error:
         raise error.__cause__ or error from None
+
+
+def _some_rows(rows: Callable[[], Iterable[dict[str, Any]]], source: str, states: Any) -> Iterator[dict[str, Any]]:
+    row = None
+    for row in rows():
+        yield row
+    if row is None:
+        raise CorpusError(f"{source}: there are no rows, or all of them are left out")
 
 
 def save_captions(corpus: Dataset, folder: str | Path) -> Path:

@@ -21,7 +21,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
-from datasets import Dataset, Features, IterableDataset, config
+from datasets import Dataset, Features, IterableDataset
 
 from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.identity import file_states
@@ -30,15 +30,12 @@ from ...utils.languages import normalize_language, normalize_languages
 from ..corpus.captions import RowCount, enumeration
 from ..corpus.corpus import CAPTIONS
 from ..corpus.loading import load_translations
-from ..corpus.parquet_files import cache_key, prepared
+from ..corpus.parquet_files import cached_rows
 from ..corpus.tables import SCORE, has_header, pair_in_name, table_rows
 from ..corpus.text_files import NO_TMX, TMX, files_matching, kind_of, numbered_lines, open_plain
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_CACHE = Path(config.HF_DATASETS_CACHE) / "babelens" / "bitext"
-
-_VERSION = 2  # of the rows that are made of the same files
 _SCORES = "scores"
 _TAG = r"[A-Za-z]{2,3}(?:_[A-Za-z]+)*"
 # The name of a text: its stem, which ends with two languages, and its own language; `.gz` if it is compressed.
@@ -111,7 +108,6 @@ def load_bitext(
     shards: int = 1,
     max_caption_characters: int = 10_000,
     streaming: bool = True,
-    cache_dir: str | Path | None = None,
 ) -> Dataset | IterableDataset:
     """Loads published sentence pairs as a stream: a translation corpus with the column `captions`.
 
@@ -126,8 +122,8 @@ def load_bitext(
         shards: number of shards among which the files are divided. With one shard, every batch has pairs of all files;
             as many shards as there are workers in all processes let each of them read files of its own.
         max_caption_characters: longer texts are left out.
-        streaming: whether to return an `IterableDataset`. A `Dataset` is written to the cache by the first call with
-            the same files and options; its rows can be counted, shuffled and held out.
+        streaming: whether to return an `IterableDataset`. A `Dataset`, whose rows can be counted, shuffled and held
+            out, is written to the cache of `datasets`.
 
     Examples:
         >>> corpus = load_bitext("wikimatrix/*.tsv.gz", languages=["de", "en", "fr"], min_score=1.04)
@@ -152,8 +148,8 @@ def load_bitext(
     features = Features(captions=CAPTIONS)
     if streaming:
         return IterableDataset.from_generator(bitext_rows, gen_kwargs=given, features=features)
-    key = cache_key(_VERSION, rules, shards, [file_states(each.files) for each in read])
-    return prepared(partial(bitext_rows, **given), features, Path(cache_dir or DEFAULT_CACHE) / key, source=files)
+    states = [file_states(each.files) for each in read]
+    return cached_rows(partial(bitext_rows, **given), features, source=files, states=states)
 
 
 def read_translations(

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import datasets
 from datasets import Dataset, Features, Image, IterableDataset
 
 from ...utils.errors import CorpusError
@@ -14,14 +13,10 @@ from ...utils.identity import file_states, remote_state
 from ...utils.languages import normalize_languages
 from ..corpus.captions import CaptionRules, RowCount, enumeration, normalize_captions, normalize_row
 from ..corpus.loading import load_captions
-from ..corpus.parquet_files import cache_key, prepared
+from ..corpus.parquet_files import cached_rows
 from ..corpus.tar_shards import FEATURES as TAR_FEATURES, files_named
 from ..corpus.text_files import parse_file, read_json, read_lines
 from . import CORPUS, image_path, warn_of
-
-_CACHE = Path(datasets.config.HF_DATASETS_CACHE) / "babelens"
-CC3M_CACHE, CC12M_CACHE, CC300K_CACHE = (_CACHE / name for name in ("cc3m", "cc12m", "cc300k"))
-_VERSION = 1  # to be raised when a change of this code makes other rows of the same files
 
 Tags = str | list[str] | tuple[str, ...]
 Row = dict[str, Any]
@@ -32,13 +27,13 @@ def _row(images: str | Path | None, name: str, captions: Any, place: str) -> Row
     return image | {"image_id": name, "captions": captions}
 
 
-def _cached(rows: Callable[[], Iterable[Row]], files: list[Path], settings: Any, images: Any, folder: Path) -> Dataset:
-    """Returns the rows that are made of some files; the first call writes them to a cache."""
+def _cached(rows: Callable[..., Iterable[Row]], files: list[Path], images: str | Path | None, *given: Any) -> Dataset:
+    """Returns the rows `rows(images, *given)` that are made of some files; they stay in the cache of `datasets`."""
     if missing := [file for file in files if not file.is_file()]:
         raise CorpusError(f"there is no file {', '.join(map(str, missing))}")
-    key = cache_key(_VERSION, settings, images and str(Path(images).absolute()), file_states(files))
     features = Features({name: each for name, each in CORPUS.items() if name != "image" or images is not None})
-    return prepared(rows, features, folder / key, source=files[0])
+    folder = None if images is None else Path(images).absolute()
+    return cached_rows(partial(rows, folder, *given), features, source=files[0], states=file_states(files))
 
 
 # ---- CC3M ----
@@ -51,7 +46,6 @@ def load_cc3m(
     split: str = "train",
     images: str | Path | None = None,
     image_ids: str | Path | None = None,
-    cache_dir: str | Path | None = None,
 ) -> Dataset:
     """Loads Conceptual Captions (Sharma et al. 2018) with UC2's machine translations (Zhou et al. 2021), RC3's
     strictly aligned data (Zhou et al. 2023, section 2.1), as a caption corpus for `triplets` and `translation_pairs`.
@@ -64,7 +58,7 @@ def load_cc3m(
 
     Columns: `image` (if `images` is given), `image_id` (the CRC-32 of the address, as in VOLTA's files of regions),
     `captions`. Captions that are empty or marked `fail` are left out, and so are images without captions in two
-    languages. The first call with the same files writes the rows to a cache.
+    languages.
 
     Args:
         folder: the folder of UC2's files.
@@ -80,12 +74,11 @@ def load_cc3m(
     english = Path(folder) / f"{split}_imageId2Ann.tsv"
     files = {tag: english if tag == "en" else english.with_name(f"{english.stem}_{tag}.tsv") for tag in ("en", *tags)}
     read = [*files.values(), *([] if image_ids is None else [Path(image_ids)])]
-    rows = partial(_cc3m_rows, files, tags, image_ids, images)
-    return _cached(rows, read, tags, images, Path(cache_dir or CC3M_CACHE))
+    return _cached(_cc3m_rows, read, images, files, tags, image_ids)
 
 
 def _cc3m_rows(
-    files: dict[str, Path], tags: list[str], image_ids: str | Path | None, images: str | Path | None
+    images: Path | None, files: dict[str, Path], tags: list[str], image_ids: str | Path | None
 ) -> Iterator[Row]:
     kept = None if image_ids is None else parse_file(image_ids).keys()
     rules, count = CaptionRules(at_least=0), RowCount(str(files["en"]))
@@ -130,25 +123,26 @@ def _unquoted(cell: str) -> str:
 # ---- CC12M ----
 
 
-def load_cc12m(
-    files: str | Path, *, streaming: bool = True, check_images: bool = True, cache_dir: str | Path | None = None
-) -> Dataset | IterableDataset:
+def load_cc12m(files: str | Path, *, streaming: bool = True, check_images: bool = True) -> Dataset | IterableDataset:
     """Loads Conceptual 12M (Changpinyo et al. 2021): images with English alt texts, as img2dataset downloads them
     from the addresses in `cc12m.tsv`. `img2dataset --url_list cc12m.tsv --input_format tsv --output_format webdataset
     --url_col url --caption_col caption` writes the archives, once the line `url<tab>caption` is added above the file.
 
     Args:
         files: the archives, which are the shards: a folder, `cc12m/*.tar` or `cc12m/{00000..01242}.tar`, also URLs.
-        streaming: whether to read the archives during use. Otherwise, the first call copies them to a cache.
+        streaming: whether to read the archives during use. Otherwise, they are copied to the cache of `datasets`.
         check_images: as in `load_captions`.
     """
-    stream = load_captions(files, language="en", streaming=True, check_images=check_images)
     if streaming:
-        return stream
+        return load_captions(files, language="en", streaming=True, check_images=check_images)
     archives = [(name, remote_state(name)) for name in files_named(str(files), ".tar")]
-    encoded = stream.cast_column("image", Image(decode=False))
-    folder = Path(cache_dir or CC12M_CACHE) / cache_key(_VERSION, check_images, archives)
-    return prepared(lambda: encoded, TAR_FEATURES, folder, source=files)
+    rows = partial(_cc12m_rows, str(files), check_images)
+    return cached_rows(rows, TAR_FEATURES, source=files, states=archives)
+
+
+def _cc12m_rows(files: str, check_images: bool) -> IterableDataset:
+    stream = load_captions(files, language="en", streaming=True, check_images=check_images)
+    return stream.cast_column("image", Image(decode=False))
 
 
 # ---- CC300K ----
@@ -164,7 +158,6 @@ def load_cc300k(
     images: str | Path | None = None,
     image_ids: str | Path | None = None,
     on_missing_image: Literal["error", "skip"] = "error",
-    cache_dir: str | Path | None = None,
 ) -> Dataset:
     """Loads CC300K (Zhang et al. 2022, MLA, section 4.1): 300,000 images of Conceptual Captions with UC2's
     translations, as MLA's authors publish them. CC69L has the same form.
@@ -174,8 +167,7 @@ def load_cc300k(
         cc300k.json                                         the names of the subset's images: ["00000012.jpg", …]
         images/00000012.jpg                                 the images, which users download themselves
 
-    Columns: `image` (if `images` is given), `image_id` (the file name of the image), `captions`. The first call with
-    the same files writes the rows to a cache.
+    Columns: `image` (if `images` is given), `image_id` (the file name of the image), `captions`.
 
     Args:
         folder: the folder of the archive above, or that of its files `ref_captions_*.json`.
@@ -196,14 +188,12 @@ def load_cc300k(
     if images is not None and not Path(images).is_dir():
         raise CorpusError(f"{images}: there is no such folder of images")
     skip = images is not None and on_missing_image == "skip"
-    present = {file.name for file in Path(images or "").iterdir()} if skip else None
-    rows = partial(_cc300k_rows, files, image_ids, images, present)
-    settings = (list(files), present and sorted(present))
-    return _cached(rows, read, settings, images, Path(cache_dir or CC300K_CACHE))
+    present = frozenset(file.name for file in Path(images or "").iterdir()) if skip else None
+    return _cached(_cc300k_rows, read, images, files, image_ids, present)
 
 
 def _cc300k_rows(
-    files: dict[str, Path], image_ids: str | Path | None, images: str | Path | None, present: set[str] | None
+    images: Path | None, files: dict[str, Path], image_ids: str | Path | None, present: frozenset[str] | None
 ) -> Iterator[Row]:
     captions_of = {tag: parse_file(file) for tag, file in files.items()}
     first = next(iter(captions_of))

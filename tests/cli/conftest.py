@@ -18,7 +18,7 @@ def cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patched:
         folder = tmp_path_factory.mktemp("cache")
         patched.setattr("babelens.trainers.frozen_features.DEFAULT_CACHE", folder)
-        patched.setattr("babelens.data.readers.bitext.DEFAULT_CACHE", folder / "bitext")
+        patched.setattr("datasets.config.HF_DATASETS_CACHE", folder / "datasets")
         yield folder
 
 

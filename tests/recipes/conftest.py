@@ -7,8 +7,7 @@ import pytest
 from tests.support.recipe_world import World
 
 CACHES = (
-    "babelens.data.readers.bitext.DEFAULT_CACHE",
-    *(f"babelens.data.readers.conceptual_captions.{name}_CACHE" for name in ("CC3M", "CC300K")),
+    "datasets.config.HF_DATASETS_CACHE",
     "babelens.inference.translation.DEFAULT_CACHE",
     "babelens.trainers.frozen_features.DEFAULT_CACHE",
 )

@@ -37,11 +37,8 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def inside(folder, monkeypatch, tmp_path):
+def inside(folder, monkeypatch):
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("babelens.data.readers.bitext.DEFAULT_CACHE", tmp_path / "bitext")
-    for name in ("cc3m", "cc300k"):
-        monkeypatch.setattr(f"babelens.data.readers.conceptual_captions.{name.upper()}_CACHE", tmp_path / name)
 
 
 def test_flickr30k_has_karpathys_splits():
@@ -82,7 +79,7 @@ def test_cc12m_is_a_stream_of_archives():
     rows = list(images)
     assert len(rows) == 8 and {each["language"] for row in rows for each in row["captions"]} == {"en"}
     assert rows[0]["image"].size == (16, 16)
-    copied = load_published("cc12m", files="data/cc12m", streaming=False, cache_dir="cache")
+    copied = load_published("cc12m", files="data/cc12m", streaming=False)
     assert copied["captions"] == [row["captions"] for row in rows] and copied[0]["image"].size == (16, 16)
 
 

@@ -1,0 +1,8 @@
+"""Datasets that readers write stay in the folder of the test."""
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
