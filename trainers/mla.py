@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..configuration.configuration_two_tower import IMAGE_TEXT, TEXT_TEXT, TRIPLET
 from ..data.batching.collators import Collator, ContrastiveCollator
-from ..data.batching.mixture import FeatureView, GroupedView, SizedView, TaskData, features_alone
+from ..data.batching.mixture import FeatureView, GroupedView, SizedView, TaskData
 from ..data.batching.views import CorpusView, image_text_pairs, translation_pairs, triplets
 from ..data.corpus.corpus import languages_of
 from ..modeling.acquirer import plain_state_dict
@@ -195,10 +195,6 @@ class MlaTrainer(ContrastiveTrainer):
                 featured[tag] = FeatureView(view.without_images(), "image_features", images, view.rows)
             if task != IMAGE_TEXT:
                 featured[tag] = teacher.with_texts(featured[tag], view, ("text_b",))
-        # A batch may mix examples of all languages, which then must have the same columns.
-        if all(isinstance(view, CorpusView) for view in views.values()):
-            equal = self.args.equal_texts_are_positives
-            featured = {tag: features_alone(featured[tag], view, equal_texts=equal) for tag, view in views.items()}
         return featured
 
     @property

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from ..data.batching.mixture import FEATURES_OF, FeatureView, SizedView, features_alone
+from ..data.batching.mixture import FEATURES_OF, FeatureView, SizedView
 from ..data.batching.views import CorpusView, Images
 from ..modeling.modeling_dual_encoder import in_dtype_of
 from ..utils.errors import InputError
@@ -71,7 +71,7 @@ class FrozenEncoder:
             featured = self.with_texts(bare, bare)
             if self.image and view.has_images:
                 featured = FeatureView(featured, "image_features", self.image_features(view.images), view.rows)
-            return features_alone(featured, view, equal_texts=self.args.equal_texts_are_positives)
+            return featured
 
     def with_texts(
         self, view: SizedView, source: CorpusView, columns: Collection[str] = tuple(FEATURES_OF)

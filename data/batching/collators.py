@@ -13,7 +13,7 @@ from torch import Tensor
 from ...utils.errors import CorpusError
 from ...utils.languages import normalize_languages
 from ..corpus.corpus import describe, languages_of
-from .mixture import IDENTITIES, IDENTITY_COLUMNS, ExampleKey, identity_label, labels_of, seed_of_step
+from .mixture import IDENTITY_COLUMNS, ExampleKey, identity_label, labels_of, seed_of_step
 from .views import ImageFeatures, Images, images_of
 
 # Columns of precomputed features, which replace the images or texts they were computed from.
@@ -59,12 +59,8 @@ class ContrastiveCollator:
                 else:
                     encoded = processor(text=texts, language=languages, return_tensors="pt")
                 batch |= {prefix + name: value for name, value in encoded.items()}
-        if IDENTITIES in columns:
-            labels = np.stack([example[IDENTITIES] for example in examples])
-        else:
-            known = {name: [example[name] for example in examples] for name in IDENTITY_COLUMNS if name in columns}
-            labels = labels_of(known, equal_texts=self.equal_texts)
-        batch["positives"] = torch.from_numpy(labels.T.copy())
+        known = {name: [example[name] for example in examples] for name in IDENTITY_COLUMNS if name in columns}
+        batch["positives"] = torch.from_numpy(labels_of(known, equal_texts=self.equal_texts).T.copy())
         return batch
 
 

@@ -279,8 +279,6 @@ def one_pair_at_a_time(*parts: tuple[CorpusView, SizedView]) -> GroupedView:
 
 # Columns that can make two pairs positives of each other: the same image, or the same text on either side.
 IDENTITY_COLUMNS = ("image_id", "text", "text_a", "text_b")
-# The column of precomputed labels, instead of the columns above.
-IDENTITIES = "identities"
 
 
 def identity_label(value: str) -> int:
@@ -333,42 +331,11 @@ class FeatureView:
         return [example | {self.name: feature} for example, feature in zip(examples, chosen, strict=True)]
 
 
-@dataclass(eq=False)
-class LabelView:
-    """Examples that consist of the labels [N, k] of their images and texts (`labels_of`)."""
-
-    labels: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
-        return [{IDENTITIES: labels} for labels in self.labels[indices]]
-
-
-def features_alone(view: SizedView, source: SizedView, *, equal_texts: bool) -> SizedView:
-    """Drops images and texts from a view whose images and texts all have features, computed from `source`, so that
-    training does not read the corpus in every step. With `equal_texts`, equal texts make pairs positives."""
-    if not isinstance(source, CorpusView):
-        return view
-    added = []
-    while isinstance(view, FeatureView):
-        added.append(view)
-        view = view.view
-    names = {part.name for part in added}
-    alone: SizedView = view
-    if all(FEATURES_OF[column] in names for column in source.columns if column in FEATURES_OF):
-        alone = LabelView(labels_of(source.identities(), equal_texts=equal_texts))
-    for part in reversed(added):
-        alone = FeatureView(alone, part.name, part.features, part.indices)
-    return alone
-
-
 def has_images(view: Any) -> bool:
     """Returns whether the examples of a view have images, not only features of them."""
     while isinstance(view, FeatureView):
         view = view.view
-    return view.has_images if isinstance(view, CorpusView) else not isinstance(view, LabelView)
+    return view.has_images if isinstance(view, CorpusView) else True
 
 
 @dataclass(eq=False)

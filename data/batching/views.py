@@ -137,19 +137,6 @@ class CorpusView(Sequence[Example]):
     def has_images(self) -> bool:
         return "image" in self._columns
 
-    @property
-    def columns(self) -> list[str]:
-        """The names of the example columns, without the languages of the texts."""
-        return [*self._columns, *("text" + suffix for suffix in self._positions)]
-
-    def identities(self) -> dict[str, list[str]]:
-        """Returns the columns of all examples [N] that make them positives of each other: the texts and, if the corpus
-        has it, `image_id`."""
-        if "image_id" not in self._columns:
-            return self.texts()
-        by_row = np.array(self._corpus.with_format(None)["image_id"][:], dtype=object)
-        return {"image_id": by_row[self.rows].tolist()} | self.texts()
-
     def texts(self) -> dict[str, list[str]]:
         """Returns the texts of all examples [N] by column name; no image is read."""
         columns: dict[str, list[str]] = {"text" + suffix: [] for suffix in self._positions}

@@ -245,9 +245,8 @@ def in_translation_columns(
     """
     names: list[str] = list(dataset.column_names or ())
     nested = next((each for each in ("captions", "translation") if each in names), None)
-    if nested and not columns:
-        found = CaptionColumns(column=nested)
-    else:
+    found = CaptionColumns(column=nested or "")
+    if columns or not nested:
         named = ColumnNames(caption=columns or _translation_columns(dataset, names, languages, name))
         named.check(names)
         found = find_captions(names, partial(_cells, dataset), named)
