@@ -245,12 +245,16 @@ def in_translation_columns(
     """
     names: list[str] = list(dataset.column_names or ())
     nested = next((each for each in ("captions", "translation") if each in names), None)
-    found = CaptionColumns(column=nested or "")
-    if columns or not nested:
-        named = ColumnNames(caption=columns or _translation_columns(dataset, names, languages, name))
-        named.check(names)
-        found = find_captions(names, partial(_cells, dataset), named)
-    return dataset.select_columns([*found.read, *(each for each in _NOT_TEXTS if each in names)]), found
+    if nested and not columns:
+        return dataset.select_columns([nested, *_kept(names)]), CaptionColumns(column=nested)
+    named = ColumnNames(caption=columns or _translation_columns(dataset, names, languages, name))
+    named.check(names)
+    source: CaptionColumns = find_captions(names, partial(_cells, dataset), named)
+    return dataset.select_columns([*source.read, *_kept(names)]), source
+
+
+def _kept(names: Sequence[str]) -> list[str]:
+    return [name for name in _NOT_TEXTS if name in names]
 
 
 def _translation_columns(
