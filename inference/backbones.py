@@ -1,7 +1,6 @@
 """Image encoders and detectors that compute features for other models: averaged over ten crops, which SMALR reads in
 place of pixels, or of regions, which RC3 reads."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -31,7 +30,7 @@ from ..utils.errors import (
     first_line,
 )
 from ..utils.files import new_folder
-from ..utils.identity import code_of, settings_of
+from ..utils.identity import model_identity
 from ..utils.pretrained import load_model, load_processor
 
 # Files in which an image processor is saved, separately or as a part of a processor.
@@ -206,8 +205,6 @@ class RegionExtractor:
     makes one.
 
     Attributes:
-        settings: all that the features depend on, other than the weights: the model's configuration, its image
-            processor, and how its outputs are pooled.
         can_augment: whether images may be augmented; a detector's images cannot, as they have different sizes.
     """
 
@@ -223,13 +220,7 @@ class RegionExtractor:
     ) -> None:
         self.model, self.image_processor, self.pooling = model.eval(), image_processor, pooling
         self.batch_size, self.can_augment = batch_size, can_augment
-        parts = (
-            settings_of(model.config),
-            image_processor.to_dict(),
-            pooling_settings,
-            code_of(model, image_processor),
-        )
-        self.settings = json.dumps(parts, sort_keys=True, default=str)
+        self.pooling_settings = pooling_settings
 
     @classmethod
     def from_detector(
@@ -290,9 +281,9 @@ class RegionExtractor:
         return cls.from_detector(detector, images, max_regions=max_regions)
 
     @property
-    def weights(self) -> dict[str, Tensor]:
-        """The weights of the model, by name."""
-        return self.model.state_dict()
+    def identity(self) -> str:
+        """A digest of everything that the features of an image depend on."""
+        return model_identity(self.model, self.image_processor, str(self.pooling_settings))
 
     def shape(self) -> tuple[int, int]:
         """The number of regions and the width of their features, R and d, of a black image."""

@@ -100,7 +100,6 @@ class ContrastiveTrainer(BabelensTrainer):
                     data = TaskData(ensure_corpus(data, args.languages))
                 view = self.make_view(task, data) if isinstance(data, TaskData) else data
                 self._views[task] = self.frozen_towers.with_features(view)
-        self.frozen_towers.forget()
         # The memory layout of the images (`TrainingTransform`). With weights in the other layout, the gradient of a
         # convolution in bfloat16 takes 25 times as long on a CPU.
         model.to(memory_format=torch.channels_last)

@@ -56,8 +56,7 @@ class EncoderFeatures:
         before = bar.n
         features = frozen_tensor(
             lambda: self._read(whole, bar),
-            weights={},  # the identity includes them
-            settings=self.identity,
+            identity=self.identity,
             items=(text.encode() for text in whole),
             cache_dir=self.cache_dir,
         )

@@ -1,7 +1,7 @@
 """A cache on disk for the features of a frozen model.
 
-The key of a cached file is a digest of everything that the features depend on: the weights and the configuration of
-the model, the settings of its processor, and every input.
+The key of a cached file is a digest of everything that the features depend on: the model, its processor, the version
+of transformers, and every input.
 """
 
 import logging
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from datasets import config
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -35,25 +36,23 @@ def frozen_features(compute: Callable[[], np.ndarray], **key: Any) -> np.ndarray
 def frozen_tensor(
     compute: Callable[[], Tensor | np.ndarray],
     *,
-    weights: dict[str, Tensor],
-    settings: str,
+    identity: str,
     items: Iterable[bytes],
     cache_dir: str | Path | None = None,
 ) -> Tensor:
-    """Returns `compute()` or its cached result for the same weights, settings and items.
+    """Returns `compute()` or its cached result for the same model and items.
 
     The result is memory-mapped from the file, so the processes of one machine share it. While another process computes
     the same features, this process waits for them. If a file is damaged, its features are computed again.
 
     Args:
         compute: computes the features of all items, [N, ...], in any floating-point type.
-        weights: the weights of the frozen model.
-        settings: the configuration of the model and the settings of its processor, as text.
+        identity: a digest of the model and its processor, such as `model_identity` returns.
         items: the inputs as bytes, in order.
         cache_dir: the cache folder; by default a folder in the Hugging Face datasets cache.
     """
     folder = Path(cache_dir or DEFAULT_CACHE)
-    file = folder / f"{contents_digest(weights, settings, items)}.safetensors"
+    file = folder / f"{contents_digest({}, f'{identity} {transformers.__version__}', items)}.safetensors"
     kept = _kept(file)
     if kept is not None:
         return kept

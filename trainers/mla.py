@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from datasets import IterableDataset
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..configuration.configuration_two_tower import IMAGE_TEXT, TEXT_TEXT, TRIPLET
 from ..data.batching.collators import Collator, ContrastiveCollator
@@ -24,12 +24,12 @@ from ..modeling.acquirer import plain_state_dict
 from ..modeling.modeling_mla import MlaPreTrainedModel
 from ..modeling.peft_mla import to_mla_model
 from ..utils.errors import InputError
-from ..utils.identity import code_of, settings_of
+from ..utils.identity import contents_digest, model_identity, settings_of
 from ..utils.language_matching import learned_language
 from ..utils.languages import normalize_languages
 from .arguments import MlaTrainingArguments
 from .contrastive import ContrastiveTrainer
-from .tower_features import FrozenEncoder, FrozenTower
+from .tower_features import FrozenEncoder
 
 
 class NativeSide:
@@ -201,27 +201,19 @@ class MlaTrainer(ContrastiveTrainer):
     def _teacher(self) -> FrozenEncoder:
         """The frozen native model."""
         model, processor = self._native.model, self._native.processor
-        tokenizer, weights = processor.tokenizer, plain_state_dict(model)
-        # The code is the configuration's: the modules of the native model would include the acquirers, which are off.
-        described = f"{settings_of(model.config)}\n{code_of(model.config)}"
+        weights, settings = plain_state_dict(model), settings_of(model.config)  # without the acquirers, which are off
 
-        def tower(without: str, reading: str) -> FrozenTower:
+        def identity(without: str, reader: Any) -> str:
             own = {name: value for name, value in weights.items() if not name.startswith(without)}
-            return FrozenTower(own, f"{described}\n{reading}")
+            return contents_digest(own, model_identity(nn.Identity(), reader, settings))
 
-        def tokenized(texts: list[str]) -> list[list[int]]:
-            ids: list[list[int]] = tokenizer(texts, truncation=True, max_length=processor.max_text_length)["input_ids"]
-            return ids
-
-        padding = f"padded with {tokenizer.pad_token_id}, to the full length: {processor.pad_to_max_length}"
         return FrozenEncoder(
             lambda: self._native,
-            tokenized,
             self.args,
             self.cache_dir,
+            text=identity("vision_model", processor),
+            image=identity("text_model", processor.image_processor),
             language=self.processing_class.native_language,
-            text=tower("vision_model", padding),
-            image=tower("text_model", processor.image_processor.to_json_string()),
         )
 
 

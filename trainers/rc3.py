@@ -182,14 +182,13 @@ class Rc3Trainer(BabelensTrainer):
     def _extracted(self, images: Images, augmented: int) -> np.ndarray:
         """Returns the regions of images [n, R, d], or of several versions of each image [n, V, R, d]."""
         extractor: Any = self.regions
-        compute, settings = partial(extractor, images), extractor.settings
+        compute, identity = partial(extractor, images), extractor.identity
         if augmented and self._augmentation is not None:
             compute = partial(extractor.versions, images, self._augmentation, augmented)
-            settings = f"{settings} {self._augmentation} {augmented}"
+            identity = f"{identity} {self._augmentation} {augmented}"
         return frozen_features(
             compute,
-            weights=extractor.weights,
-            settings=settings,
+            identity=identity,
             items=(images.encoded(row) for row in range(len(images))),
             cache_dir=self.cache_dir,
         )

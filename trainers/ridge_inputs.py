@@ -76,7 +76,7 @@ def native_targets(teacher: Teacher, texts: Iterable[str], cache_dir: str | None
 
     if isinstance(teacher, NativeTeacher):
         items = (text.encode() for text in texts)
-        targets = frozen_tensor(compute, weights={}, settings=teacher.identity, items=items, cache_dir=cache_dir)
+        targets = frozen_tensor(compute, identity=teacher.identity, items=items, cache_dir=cache_dir)
     else:
         targets = compute()
     return targets, {text: index for index, text in enumerate(texts)}

@@ -14,7 +14,7 @@ from ..data.batching.mixture import FeatureView, SizedView, TaskData
 from ..data.batching.views import Images
 from ..modeling.modeling_common import TrainingStep
 from ..modeling.towers import pool_image
-from ..utils.identity import code_of, settings_of
+from ..utils.identity import model_identity
 from .arguments import LiweTrainingArguments, SmalrTrainingArguments
 from .contrastive import ContrastiveTrainer
 from .frozen_features import frozen_features
@@ -63,12 +63,9 @@ class WordDualEncoderTrainer(ContrastiveTrainer):
 
     def _features(self, images: Images) -> np.ndarray:
         """The backbone's features of all images of a corpus, [rows, width]."""
-        processor = self.processing_class.image_processor
         return frozen_features(
             lambda: self._compute_features(images),
-            weights=self._backbone.state_dict(),
-            settings=f"{settings_of(self._backbone.config)} {code_of(self._backbone, processor)}\n"
-            f"{processor.to_json_string()}",
+            identity=model_identity(self._backbone, self.processing_class.image_processor),
             items=(images.encoded(row) for row in range(len(images))),
             cache_dir=self.cache_dir,
         )

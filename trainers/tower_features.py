@@ -1,7 +1,6 @@
 """Features of frozen encoders, computed once for all epochs: a training step then runs only the other layers."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from ..data.batching.mixture import FEATURES_OF, FeatureView, SizedView
 from ..data.batching.views import CorpusView, Images
 from ..modeling.modeling_dual_encoder import in_dtype_of
 from ..utils.errors import InputError
-from ..utils.identity import code_of, settings_of
+from ..utils.identity import model_identity
 from .arguments import ContrastiveTrainingArguments
 from .frozen_features import frozen_features
 
@@ -23,43 +22,27 @@ if TYPE_CHECKING:
 IMAGE, TEXT = "image", "text"
 
 
-@dataclass(frozen=True)
-class FrozenTower:
-    """What the features of a tower depend on.
-
-    Args:
-        weights: its weights, by name.
-        settings: its configuration, its code, and how its inputs are read, as text.
-    """
-
-    weights: dict[str, Tensor]
-    settings: str
-
-
 class FrozenEncoder:
     """The features of texts and images by a frozen model, which are kept on disk.
 
     Args:
         embedder: makes the embedder of the model, when features have to be computed.
-        tokenized: returns the token ids of texts, from which their features are computed.
+        text, image: digests of the towers whose features are computed once, and of how their inputs are read.
         language: the language of all texts.
-        text, image: the towers whose features are computed once.
     """
 
     def __init__(
         self,
         embedder: Callable[[], "Embedder"],
-        tokenized: Callable[[list[str]], list[list[int]]],
         args: ContrastiveTrainingArguments,
         cache_dir: str | None = None,
         *,
+        text: str | None = None,
+        image: str | None = None,
         language: str = "und",
-        text: FrozenTower | None = None,
-        image: FrozenTower | None = None,
     ) -> None:
-        self.embedder, self.tokenized, self.args, self.cache_dir = embedder, tokenized, args, cache_dir
-        self.language, self.text, self.image = language, text, image
-        self._known: dict[str, np.ndarray] = {}  # text -> its features
+        self.embedder, self.args, self.cache_dir = embedder, args, cache_dir
+        self.text, self.image, self.language = text, image, language
 
     def with_features(self, view: Any) -> SizedView:
         """Returns the examples of a view with features instead of the inputs of frozen towers; streams and other kinds
@@ -82,9 +65,11 @@ class FrozenEncoder:
             return view
         texts = {name: column for name, column in source.texts().items() if name in columns}
         distinct = list(dict.fromkeys(text for column in texts.values() for text in column))
-        items = (np.array(ids, dtype=np.int64).tobytes() for ids in self.tokenized(distinct))
-        features = self._kept(self.text, lambda: self._encoded(distinct), items)
-        self._known |= zip(distinct, features, strict=True)
+        features = self._kept(
+            self.text,
+            lambda: self.embedder().encode_text(distinct, language=self.language, normalize=False),
+            (text.encode() for text in distinct),
+        )
         index = {text: k for k, text in enumerate(distinct)}
         for name, column in texts.items():
             view = FeatureView(view, FEATURES_OF[name], features, np.array([index[text] for text in column]))
@@ -96,27 +81,10 @@ class FrozenEncoder:
         items = (images.encoded(row) for row in range(len(images)))
         return self._kept(self.image, lambda: self.embedder().encode_image(images, normalize=False), items)
 
-    def forget(self) -> None:
-        """Frees the memory that is only needed while views are made."""
-        self._known.clear()
-
-    def _encoded(self, texts: Sequence[str]) -> np.ndarray:
-        """The features of texts [n, W]. Texts of earlier views are not encoded again: tasks share texts, such as
-        captions and their translations."""
-        new = [text for text in texts if text not in self._known]
-        if new:
-            encoded = self.embedder().encode_text(new, language=self.language, normalize=False)
-            self._known |= zip(new, encoded, strict=True)
-        return np.stack([self._known[text] for text in texts])
-
-    def _kept(self, tower: FrozenTower, compute: Callable[[], np.ndarray], items: Iterable[bytes]) -> np.ndarray:
-        return frozen_features(
-            self.args.autocast()(compute),
-            weights=tower.weights,
-            settings=f"{tower.settings} {self.args.chosen_precision}",
-            items=items,
-            cache_dir=self.cache_dir,
-        )
+    def _kept(self, tower: str, compute: Callable[[], np.ndarray], items: Iterable[bytes]) -> np.ndarray:
+        identity = f"{tower} {self.args.chosen_precision}"
+        compute = self.args.autocast()(compute)
+        return frozen_features(compute, identity=identity, items=items, cache_dir=self.cache_dir)
 
 
 def frozen_towers(
@@ -138,25 +106,12 @@ def frozen_towers(
         model.to(device=args.device, memory_format=torch.channels_last)
         return Embedder(TowerFeatures(model), processor, batch_size=args.per_device_eval_batch_size)
 
-    def tower(module: Any, reading: str) -> FrozenTower:
-        return FrozenTower(
-            module.state_dict(), f"{settings_of(module.config)}\n{reading} {code_of(module, processor)}"
-        )
-
-    towers = {}
+    text = image = None
     if TEXT in names:
-        towers[TEXT] = tower(model.text_model, f"{model.config.text_pooling} padded: {processor.pad_to_max_length}")
+        text = model_identity(model.text_model, processor, model.config.text_pooling)
     if IMAGE in names:
-        image = processor.image_processor.to_json_string()
-        towers[IMAGE] = tower(model.vision_model, f"{model.config.image_pooling} {image}")
-    return FrozenEncoder(
-        embedder,
-        lambda texts: processor(text=texts, language="und", padding=False)["input_ids"],
-        args,
-        cache_dir,
-        text=towers.get(TEXT),
-        image=towers.get(IMAGE),
-    )
+        image = model_identity(model.vision_model, processor.image_processor, model.config.image_pooling)
+    return FrozenEncoder(embedder, args, cache_dir, text=text, image=image)
 
 
 class TowerFeatures(nn.Module):

@@ -8,7 +8,6 @@ imported only for weights.
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -100,12 +99,6 @@ def check_free(output: str | Path) -> None:
 def settings_of(config: Any) -> str:
     """Returns a transformers or PEFT configuration as JSON, without keys that do not affect what a model computes."""
     return _canonical(json.loads(config.to_json_string()) if hasattr(config, "to_json_string") else config.to_dict())
-
-
-def code_of(*parts: Any) -> str:
-    """Returns the versions of the packages that define the classes of some parts."""
-    packages = {type(part).__module__.partition(".")[0] for part in parts}
-    return " ".join(f"{name} {getattr(sys.modules[name], '__version__', '')}" for name in sorted(packages))
 
 
 def _saved_settings(processor: Any) -> dict[str, str]:

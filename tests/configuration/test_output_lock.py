@@ -106,7 +106,7 @@ def test_features_are_computed_by_one_of_two(tmp_path, waiting):
         return np.ones((2, 3), np.float32)
 
     def features():
-        return frozen_features(compute, weights={}, settings="", items=[], cache_dir=tmp_path)
+        return frozen_features(compute, identity="", items=[], cache_dir=tmp_path)
 
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(features)

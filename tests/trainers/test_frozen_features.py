@@ -2,18 +2,13 @@
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import save_file
 
 from babelens.trainers.frozen_features import frozen_features
 from babelens.utils.errors import InputError
 
 FEATURES = np.arange(6, dtype=np.float32).reshape(3, 2)
-GIVEN = {
-    "weights": {"tower.weight": torch.arange(4.0).reshape(2, 2), "steps": torch.tensor(3)},
-    "settings": "reads as it reads",
-    "items": [b"a", b"bc", b"d"],
-}
+GIVEN = {"identity": "of a model", "items": [b"a", b"bc", b"d"]}
 
 
 @pytest.fixture
@@ -34,30 +29,10 @@ def computed(tmp_path):
     return ask
 
 
-def _weights(**changed):
-    return {"weights": GIVEN["weights"] | changed}
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        _weights(**{"tower.weight": torch.tensor([[0.0, 1.0], [2.0, 3.0000002]])}),
-        _weights(**{"tower.weight": torch.arange(4).reshape(2, 2).half()}),
-        {"settings": "reads otherwise"},
-        {"items": [b"ab", b"c", b"d"]},
-    ],
-    ids=["one bit of a weight", "precision", "settings", "borders"],
-)
-def test_whatever_changes_is_computed_anew(computed, change, tmp_path):
+@pytest.mark.parametrize("change", [{"identity": "of another"}, {"items": [b"ab", b"c", b"d"]}])
+def test_whatever_changes_is_computed_anew(computed, change):
     assert computed() and computed(FEATURES + 1, **change)
-    assert not computed() and not computed(FEATURES + 1, **change)
-    assert not computed(weights=dict(reversed(GIVEN["weights"].items())), items=iter(GIVEN["items"]))
-
-
-def test_weights_in_another_memory_layout_are_the_same_weights(computed):
-    filters = torch.arange(48.0).reshape(2, 2, 3, 4)
-    assert computed(**_weights(filters=filters))
-    assert not computed(**_weights(filters=filters.to(memory_format=torch.channels_last)))
+    assert not computed(items=iter(GIVEN["items"])) and not computed(FEATURES + 1, **change)
 
 
 def test_what_is_interrupted_leaves_nothing(computed, tmp_path, monkeypatch):

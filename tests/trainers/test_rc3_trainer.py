@@ -1,7 +1,5 @@
 """RC3's pre-training: three data sets at once, shuffled, logged, stopped, resumed, and in two processes."""
 
-from typing import ClassVar
-
 import numpy as np
 import pytest
 import torch
@@ -90,8 +88,7 @@ def test_every_batch_is_of_one_pair_which_its_partners_share(tmp_path, process):
 class MeanColours:
     """Of each image two regions: its colour, and the version that it is."""
 
-    weights: ClassVar = {"scale": torch.ones(1)}
-    settings = "mean colour, version"
+    identity = "mean colour, version"
 
     def __init__(self) -> None:
         self.read = 0  # images
