@@ -273,7 +273,7 @@ def push(
             place = Path(scratch, name)
             place.parent.mkdir(parents=True, exist_ok=True)
             if name == CARD:
-                place.write_text(named_card(folder / CARD, repo_id), encoding="utf-8")
+                place.write_text(named_card((folder / CARD).read_text("utf-8-sig"), repo_id), encoding="utf-8")
             else:
                 place.symlink_to((folder / name).resolve())
         replaced = None if CONFIG_NAME in names else _LOADED_BY_NAME
@@ -281,10 +281,9 @@ def push(
         return upload(api, scratch, repo_id, "Upload model with code and card", **given)
 
 
-def named_card(card: Path, repo_id: str) -> str:
+def named_card(card: str, repo_id: str) -> str:
     """Returns the text of a card with the repository's name instead of the placeholder."""
-    text = card.read_text(encoding="utf-8-sig")
-    return re.sub(re.escape(placeholder_repository("")) + r"[\w.-]+", lambda _: repo_id, text)
+    return re.sub(re.escape(placeholder_repository("")) + r"[\w.-]+", lambda _: repo_id, card)
 
 
 def upload(

@@ -11,8 +11,9 @@ from huggingface_hub import ModelCard
 from transformers import ProcessorMixin
 
 from .model_cards.card_text import is_of_another_model
-from .model_cards.facts import training_run
-from .model_cards.short_cards import PlainCardFacts, plain_card
+from .model_cards.cards import language_metadata
+from .model_cards.facts import PIPELINE_TAG, training_run
+from .model_cards.short_cards import short_card
 from .publishing import CARD, named_card
 from .registry import METHODS
 from .utils.identity import folder_identity
@@ -38,20 +39,26 @@ def pushed_card(part: Any, repo_id: str, folder: str | Path, trainer: Any = None
     ]
     if not found:
         return None
-    method, model = found[0]
+    (method, model), name = found[0], repo_id.rpartition("/")[2]
     native = getattr(config, "native_language", None)
-    return plain_card(
-        PlainCardFacts(
-            repo_id=repo_id,
-            class_name=model.__name__,
-            method=method.name,
-            auto_class=model.auto_classes[0],
-            is_dual_encoder=hasattr(model, "get_image_features"),
-            languages=list(dict.fromkeys([*([native] if native else []), *listed_languages(config)])),
-            run=_run_of(trainer),
-            metrics=_metrics_of(trainer),
-        )
-    )
+    languages = list(dict.fromkeys([*([native] if native else []), *listed_languages(config)]))
+    is_dual_encoder = hasattr(model, "get_image_features")
+    metadata = {
+        **language_metadata(languages),
+        "pipeline_tag": PIPELINE_TAG if is_dual_encoder else None,
+        "tags": ["babelens", method.name, "vision-language", "multilingual"],
+        "model_name": name,
+    }
+    facts = {
+        "name": name,
+        "class_name": model.__name__,
+        "auto_class": model.auto_classes[0],
+        "is_dual_encoder": is_dual_encoder,
+        "languages": languages,
+        "run": _run_of(trainer),
+        "metrics": _metrics_of(trainer),
+    }
+    return named_card(str(short_card("plain.md.jinja", metadata, facts)), repo_id)
 
 
 def _run_of(trainer: Any) -> Any:
@@ -83,4 +90,4 @@ def _own_card(source: str | Path, repo_id: str, saved: str | Path) -> str | None
     pushed = folder_identity(saved, with_processor=False)
     if pushed is not None and pushed != folder_identity(source, with_processor=False):
         return None
-    return named_card(path, repo_id)
+    return named_card(path.read_text(encoding="utf-8-sig"), repo_id)

@@ -25,7 +25,6 @@ from .inference.embedder import Embedder
 from .inference.texts import SAMPLE_TEXTS
 from .model_cards.card_text import save_card
 from .model_cards.cards import placeholder_repository
-from .model_cards.result_tables import RESULTS_FILE
 from .modeling.modeling_dual_encoder import as_output
 from .modeling.modeling_two_tower import TwoTowerModel
 from .processing.text_inputs import counting_cut_texts
@@ -220,8 +219,6 @@ def _write_card(source: Path, folder: Path, repository: str, class_name: str, lo
     )
     card.data.tags = [tag for tag in card.data.tags or [] if tag != "custom_code"]
     card.data.widget = None
-    for path in (*source.parent.glob("examples/*"), source.with_name(RESULTS_FILE)):
-        if path.is_file():
-            (folder / path.relative_to(source.parent)).parent.mkdir(exist_ok=True)
-            shutil.copyfile(path, folder / path.relative_to(source.parent))
+    if (examples := source.with_name("examples")).is_dir():
+        shutil.copytree(examples, folder / examples.name)
     save_card(card, folder)

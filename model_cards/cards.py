@@ -11,28 +11,21 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
 import jinja2
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from transformers import CONFIG_MAPPING
 
 from ..utils.sentence_files import MODULES_FILE, add_prompts
 from .base_models import MULTILINGUAL, BaseModel
 from .card_text import address, cell, code, publishable, save_card
 from .facts import PIPELINE_TAG, Example, ModelCardFacts, Result
 from .licenses import check_weights_license, weights_license, what_it_forbids
-from .result_tables import (
-    FIGURE_FILE,
-    RESULTS_FILE,
-    MeanResult,
-    Table,
-    complete_tables,
-    recall_figure,
-    shown_tables,
-)
+from .result_tables import FIGURE_FILE, recall_figure, result_tables
 
 # ---- The files of an Inference Endpoint: https://huggingface.co/docs/inference-endpoints/guides/custom_handler ----
 
@@ -71,106 +64,37 @@ def _normalized(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-# ---- What the files of a saved model say of its parts ----
+# ---- The settings of a saved model ----
 
-_TEXT_POOLINGS = {
-    "cls": "the state at its first token",
-    "mean": "the mean of the states of its tokens",
-    "eos": "the state at its last token",
-    "pooler": "the encoder's own pooled state",
-}
-_IMAGE_POOLINGS = {
-    "cls": "the state at its first position",
-    "mean": "the mean over all positions",
-    "pooler": "the backbone's own pooled state",
-}
-# The settings of the losses in the papers, and what they are called (MURAL: section 3.1; ETCL: sections 3.2 and 3.3).
-_PUBLISHED: dict[str, dict[str, Any]] = {
-    "mural": {"text_text_temperature": 0.01, "text_text_margin": 0.3, "label_smoothing": 0.0},
-    "etcl": {"text_text_temperature": None, "text_text_margin": 0.3, "label_smoothing": 0.1},
-}
-_SETTINGS = {
-    "text_text_temperature": "the cosines of translations are divided by {}",
-    "text_text_margin": "the margin of translations is {}",
-    "label_smoothing": "label smoothing is {}",
-}
+_UNREMARKABLE = re.compile(
+    r"vocab|_token_id$|_config$|version$|^(architectures|auto_map|dtype|languages?|id2label|label2id)$"
+)
 
 
 @dataclass(frozen=True)
 class SavedModel:
-    """The settings of a saved model: `config.json`, `processor_config.json`, and the size of its vocabulary."""
+    """The settings of a saved model, by which its card describes it: `config.json` and `processor_config.json`."""
 
-    config: Mapping[str, Any]
-    processor: Mapping[str, Any]
-    vocabulary: int
+    config: Mapping[str, Any] = field(default_factory=dict)
+    processor: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def from_folder(cls, folder: str | Path) -> Self | None:
-        """Reads the settings of the model in a folder; None if there is no model."""
-        config = _read(Path(folder, "config.json"))
-        if not config:
-            return None
-        tokens = (_read(Path(folder, "tokenizer.json")).get("model") or {}).get("vocab") or ()
-        return cls(config, _read(Path(folder, "processor_config.json")), len(tokens))
+    def from_folder(cls, folder: str | Path) -> Self:
+        """Reads the settings of the model in a folder; they are empty if there is no model."""
+        return cls(_read(Path(folder, "config.json")), _read(Path(folder, "processor_config.json")))
 
     @property
-    def towers(self) -> str:
-        """The sentences about the two towers of MURAL and ETCL."""
-        config = self.config
-        width = f"{config['projection_dim']} dimensions"
-        hidden = config.get("text_hidden_size")
-        layers = f"a hidden layer of {hidden} and a linear layer" if hidden else "a linear layer"
-        vocabulary = f" with a vocabulary of {self.vocabulary:,}" if self.vocabulary else ""
-        normalized = "normalized and then " if config.get("text_layer_norm") else ""
-        sentences = [
-            f"Two towers. A vision backbone (`{config['vision_config']['model_type']}`) embeds an image as "
-            f"{_IMAGE_POOLINGS[config.get('image_pooling', 'pooler')]}; a text encoder "
-            f"(`{config['text_config']['model_type']}`){vocabulary} embeds a text as "
-            f"{_TEXT_POOLINGS[config['text_pooling']]}, {normalized}projected to {width} by {layers}.",
-            f"Images are projected to {width} by a linear layer."
-            if config.get("image_head")
-            else "Images are not projected.",
-        ]
-        if config.get("text_prompt"):
-            sentences.append(f"Every text is read after `{config['text_prompt']}`.")
-        if frozen := [f"the {tower} tower" for tower in config.get("freeze") or ()]:
-            sentences.append(f"Frozen in training: {' and '.join(frozen)}.")
-        return " ".join(sentences)
-
-    @property
-    def departures(self) -> str:
-        """Describes how the losses and heads of MURAL or ETCL differ from their papers; empty if they do not."""
-        config, found = self.config, []
-        if "text_text" not in config.get("tasks", ["text_text"]):
-            return ""
-        for name, paper in _PUBLISHED.get(config.get("model_type", ""), {}).items():
-            if (here := config.get(name, paper)) != paper:
-                values = ("the learned temperature" if value is None else f"{value:g}" for value in (here, paper))
-                found.append(f"{_SETTINGS[name].format(next(values))}, there {next(values)}")
-        others = {
-            "both tasks have one text head, there one each": config.get("shared_text_head"),
-            "the text head is more than a linear layer": config.get("text_hidden_size")
-            or config.get("text_layer_norm"),
-            "images are projected, too": config.get("image_head"),
-            "towers are pretrained and frozen, there both are trained": config.get("freeze"),
+    def differences(self) -> dict[str, Any]:
+        """The keys of the configuration that differ from the method's defaults, which are those of its paper."""
+        kind = self.config.get("model_type")
+        if kind not in CONFIG_MAPPING:
+            return {}
+        paper = CONFIG_MAPPING[kind]().to_dict()
+        return {
+            name: value
+            for name, value in self.config.items()
+            if name in paper and value != paper[name] and not _UNREMARKABLE.search(name)
         }
-        found += [sentence for sentence, is_so in others.items() if is_so]
-        return f"Made after the paper, not as in it: {'; '.join(found)}." if found else ""
-
-    @property
-    def reading(self) -> str:
-        """How texts are cut and images resized, as a sentence; empty where the files do not say."""
-        images = self.processor.get("image_processor") or {}
-        size, said = images.get("size") or {}, []
-        if length := self.processor.get("max_text_length"):
-            said.append(f"Texts are cut at {length} tokens")
-        if images.get("do_resize") and "height" in size:
-            said.append(f"images are resized to {size['height']} × {size['width']} pixels")
-        elif images.get("do_resize") and "shortest_edge" in size:
-            said.append(f"the shorter side of an image is resized to {size['shortest_edge']} pixels")
-        if images.get("do_center_crop") and (crop := images.get("crop_size")):
-            said.append(f"the centre of {crop.get('height')} × {crop.get('width')} pixels is read")
-        return f"{'; '.join(said)}." if said else ""
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -211,10 +135,15 @@ def card_environment(texts: Path | None = None) -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     environment.filters |= {"cell": cell, "code": code, "address": address}
-    environment.filters["base_link"] = _link
+    environment.filters |= {"base_link": _link, "pairs": _pairs}
     environment.filters["counted"] = lambda tags: f"{len(tags)} languages" if len(tags) > 1 else "one language"
     environment.filters["searches"] = lambda tags: _SEARCHES if len(tags) > 1 else _SEARCHES_OF_ONE
     return environment
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    shown = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in values.items()}
+    return ", ".join(f"{code(name)} {cell(value)}" for name, value in shown.items())
 
 
 def _link(base: BaseModel) -> str:
@@ -227,9 +156,8 @@ def placeholder_repository(model_name: str) -> str:
 
 
 def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None = None) -> Path:
-    """Writes the card into a model's folder, with the images of its examples, the figure of its recall, all results
-    where the card does not show them, what an Inference Endpoint needs, and the prompts of its languages for
-    sentence-transformers.
+    """Writes the card into a model's folder, with the images of its examples, the figure of its recall, what an
+    Inference Endpoint needs, and the prompts of its languages for sentence-transformers.
 
     Args:
         folder: the model's folder.
@@ -237,8 +165,7 @@ def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None 
         texts: a folder with the text `<method>.md` of a method that another package registers.
     """
     facts = publishable(facts)
-    made = SavedModel.from_folder(folder)
-    card = model_card(facts, texts=texts, made=made)
+    card = model_card(facts, texts=texts, made=SavedModel.from_folder(folder))
     for example in facts.examples:
         path = Path(folder) / example.file_name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -248,14 +175,8 @@ def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None 
     if (Path(folder) / MODULES_FILE).is_file():
         card.data.tags.append("sentence-transformers")  # so that the Hub shows how to load it there
         add_prompts(folder, facts.languages)
-    results = Path(folder, RESULTS_FILE)
-    if results.is_file() and results.read_text("utf-8", errors="replace").partition("\n")[0].endswith(": all results"):
-        results.unlink()  # of an earlier evaluation, and not a file of the user's
-    if any(table.left_out for table in shown_tables(facts)):
-        text = _text(facts, card.data.license, texts, complete_tables(facts), made, only_results=True)
-        results.write_text(text, encoding="utf-8")
     if has_figure(facts):
-        first = complete_tables(facts)[0]
+        first = result_tables(facts)[0]
         values = {result.language: float(result.scores[_FIGURE_METRIC]) for result in first.results}
         figure = recall_figure(values, f"Text to image R@10, in percent: {first.dataset}")
         Path(folder, FIGURE_FILE).write_text(figure, encoding="utf-8")
@@ -264,45 +185,33 @@ def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None 
 
 def has_figure(facts: ModelCardFacts) -> bool:
     """Returns whether the first results are recalls of several languages, which a figure shows."""
-    first = complete_tables(facts)[0].results if facts.results else []
+    first = result_tables(facts)[0].results if facts.results else []
     return len(first) > 1 and all(_FIGURE_METRIC in each.scores for each in first)
 
 
 def model_card(facts: ModelCardFacts, *, texts: Path | None = None, made: SavedModel | None = None) -> ModelCard:
-    """The card as an object of `huggingface_hub`; `made` are the settings of the model, by which it is described."""
+    """Returns the card; `made` are the settings of the model, by which it is described."""
     facts = publishable(facts)
     if facts.license:
         check_weights_license(facts.license, facts.base_models)
     license = facts.license or weights_license(facts.training_data, facts.base_models)
-    text = _text(facts, license, texts, shown_tables(facts), made)
-    return ModelCard(f"---\n{card_metadata(facts, license).to_yaml()}\n---\n\n{text}")
-
-
-def _text(
-    facts: ModelCardFacts,
-    license: str,
-    texts: Path | None,
-    tables: list[Table],
-    made: SavedModel | None,
-    *,
-    only_results: bool = False,
-) -> str:
-    """The text below the metadata; with `only_results`, the text of the file with all results."""
     try:
         template = card_environment(texts).get_template(f"{facts.text}.md")
     except jinja2.TemplateNotFound as error:
         raise ValueError(f"there is no text for the cards of method {facts.method!r}") from error
-    return template.render(
+    made = made or SavedModel()
+    text = template.render(
         facts=facts,
-        made=made,
+        config=made.config,
+        processor=made.processor,
+        differences=made.differences,
         license=license,
         repo_id=placeholder_repository(facts.model_name),
-        tables=tables,
-        only_results=only_results,
-        results_file=RESULTS_FILE,
+        tables=result_tables(facts),
         figure=FIGURE_FILE if has_figure(facts) else None,
         what_it_forbids=what_it_forbids,
     )
+    return ModelCard(f"---\n{card_metadata(facts, license).to_yaml()}\n---\n\n{text}")
 
 
 def language_metadata(tags: Sequence[str]) -> dict[str, Any]:
@@ -322,7 +231,7 @@ def on_the_hub(bases: Sequence[BaseModel], relation: str = "finetune") -> dict[s
 
 def card_metadata(facts: ModelCardFacts, license: str) -> ModelCardData:
     """The metadata block; what is None is left out of it."""
-    shown = [result for table in shown_tables(facts) for result in table.results]
+    shown = [result for table in result_tables(facts) for result in table.shown]
     entries = [entry for result in shown for entry in _eval_results(result, facts.task_type)]
     languages = language_metadata(facts.read_languages)
     if facts.is_multilingual:
@@ -347,7 +256,7 @@ def card_metadata(facts: ModelCardFacts, license: str) -> ModelCardData:
 
 def _eval_results(result: Result, task_type: str) -> Iterable[EvalResult]:
     slug = "-".join("".join(c if c.isalnum() else " " for c in result.dataset.lower()).split())
-    of = f"{result.language}, {result.seen}" if isinstance(result, MeanResult) else result.language
+    of = f"{result.language}, {result.seen}" if result.seen else result.language
     for metric, (metric_type, name) in _METRICS.items():
         if metric in result.scores:
             yield EvalResult(

@@ -1,14 +1,14 @@
 """The facts of one model's card, all from its training run and its evaluations.
 
-They are assembled after training from the trainer's arguments and log (`training_run`), the reports of the evaluations
-(`retrieval_results`) and the model's own answers (`example`). `cards.py` writes the card from them.
+They come from the trainer's arguments and log (`training_run`) and the reports of evaluations (`retrieval_results`);
+`cards.py` writes the card from them.
 """
 
 import dataclasses
 import importlib.metadata
 import os
 import platform
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -49,17 +49,14 @@ class DataSource:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
     """One language's scores on one dataset, in percent and with numbers of what was tested; `note` is a sentence below
-    the dataset's table."""
+    the dataset's table. In a mean over languages, `seen` is the kind of training data that they share."""
 
     dataset: str
     language: str
     scores: Mapping[str, float]
     command: str
     note: str = ""
-
-
-class RetrievalResult(Result):
-    """With scores as `evaluate_retrieval` gives them."""
+    seen: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -220,26 +217,12 @@ def _describe_hardware(processes: int) -> str:
 
 def retrieval_results(
     report: Mapping[str, Mapping[str, float]], *, dataset: str, command: str, note: str = ""
-) -> list[RetrievalResult]:
+) -> list[Result]:
     """Results on one dataset, from the report of `evaluate_retrieval` or the JSON file it was written to."""
     return [
-        RetrievalResult(
-            dataset=dataset, language=normalize_language(language), scores=scores, command=command, note=note
-        )
+        Result(dataset=dataset, language=normalize_language(language), scores=scores, command=command, note=note)
         for language, scores in report.items()
     ]
-
-
-def example(classifier: Callable[..., list[dict]], image: Image.Image, labels: Sequence[str], title: str) -> Example:
-    """The answer of `pipeline("zero-shot-image-classification", …)` for one image; the title names its file too."""
-    answers = classifier(image, candidate_labels=list(labels), hypothesis_template="{}")
-    slug = "-".join("".join(c if c.isalnum() and c.isascii() else " " for c in title.lower()).split()) or "example"
-    return Example(
-        title=title,
-        image=image.convert("RGB"),
-        ranking=[(answer["label"], answer["score"]) for answer in answers],
-        file_name=f"examples/{slug}.png",
-    )
 
 
 # ---- The facts of the card of an RC3 that was fine-tuned on a task, and the Hub's names of these tasks ----
@@ -321,10 +304,10 @@ def emoji_sources(vendors: Collection[str]) -> list[DataSource]:
     return list(dict.fromkeys(sources))  # one package of names after another, both from one source
 
 
-def emoji_results(report: Mapping[str, Any], *, command: str) -> list[RetrievalResult]:
+def emoji_results(report: Mapping[str, Any], *, command: str) -> list[Result]:
     """The answers to the benchmark's four questions, from `EmojiBenchmark.report`."""
     return [
-        RetrievalResult(
+        Result(
             dataset=f"{_QUESTIONS[question]} ({answers['vendor']}, {answers['split']} split)",
             language=language,
             scores=scores,

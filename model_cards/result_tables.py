@@ -1,7 +1,4 @@
-"""The results that a card shows: all of them where they are few; else the means, and ten languages.
-
-The complete tables are then in `results.md` next to the card. `recall.svg` shows the recall of each language.
-"""
+"""The results that a card shows, and `recall.svg`, the recall of each language."""
 
 import itertools
 import statistics
@@ -17,97 +14,69 @@ from ..utils.files import atomic_file
 from .card_text import is_of_another_model
 from .facts import ModelCardFacts, Result
 
-_LANGUAGES = 10  # rows of single languages on a card, in all of its tables together
-_TABLES_WITH_LANGUAGES = 3  # if there are more, all show only means
-RESULTS_FILE, FIGURE_FILE = "results.md", "recall.svg"
+_MOST_ROWS = 10  # on a card, in all of its tables together
+FIGURE_FILE = "recall.svg"
 CARD = "README.md"
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeanResult(Result):
-    """The mean over the languages with one kind of training data, `seen`."""
-
-    seen: str
-
-
-@dataclass(frozen=True)
-class Row:
-    """A line of a table: a language, or the mean over some, with the kind of training data that it had, its scores,
-    and the numbers of images and texts."""
-
-    language: str
-    seen: str
-    scores: list[str]
-    sizes: list[str]
 
 
 @dataclass(frozen=True)
 class Table:
-    """The results on one dataset by one command; `left_out` counts the languages without a row."""
+    """The results on one dataset by one command. If a card has many rows, `means` are shown, one over all languages
+    with the same kind of training data, and the languages are folded."""
 
-    dataset: str
-    command: str
-    note: str
+    facts: ModelCardFacts
     results: list[Result]
-    rows: list[Row]
-    left_out: int = 0
+    means: list[Result]
+
+    @property
+    def dataset(self) -> str:
+        return self.results[0].dataset
+
+    @property
+    def command(self) -> str:
+        return self.results[0].command
+
+    @property
+    def note(self) -> str:
+        return self.results[0].note
+
+    @property
+    def shown(self) -> list[Result]:
+        """The results that are not folded."""
+        return self.means or self.results
+
+    def row(self, result: Result) -> list[str]:
+        """Returns the cells of a row: the language, its training data, its scores, and what was counted."""
+        scores = [f"{result.scores[metric]:.1f}" for metric in self.facts.metrics]
+        counted = [name for name in self.results[0].scores if name.startswith("n")]
+        counts = [str(result.scores.get(name, "")) for name in counted]
+        return [result.language, result.seen or self.facts.training_of(result.language), *scores, *counts]
 
 
-def complete_tables(facts: ModelCardFacts) -> list[Table]:
+def result_tables(facts: ModelCardFacts) -> list[Table]:
     """Returns one table for each dataset and command, in their order."""
     groups = itertools.groupby(facts.results, lambda result: (result.dataset, result.command, result.note))
-    return [_table(facts, list(results)) for _, results in groups]
-
-
-def shown_tables(facts: ModelCardFacts) -> list[Table]:
-    """Returns the tables of the card itself: complete if they have ten rows together. Otherwise each begins with the
-    means, and they share ten rows of the languages with the highest and the lowest scores."""
-    tables = complete_tables(facts)
-    if sum(len(table.rows) for table in tables) <= _LANGUAGES:
+    tables = [Table(facts, list(results), []) for _, results in groups]
+    if len(facts.results) <= _MOST_ROWS:
         return tables
-    quota = _LANGUAGES // len(tables) if len(tables) <= _TABLES_WITH_LANGUAGES else 0
-    return [_shortened(facts, table, quota) for table in tables]
+    return [
+        replace(table, means=_means(facts, table.results)) if len(table.results) > 1 else table for table in tables
+    ]
 
 
-def _shortened(facts: ModelCardFacts, table: Table, quota: int) -> Table:
-    if len(table.results) <= max(quota, 1):
-        return table
-    ordered = sorted(table.results, key=lambda result: -result.scores[facts.metrics[-1]])
-    ends = ordered[: quota - quota // 2] + (ordered[-(quota // 2) :] if quota > 1 else [])
-    shown = [result for result in table.results if result in ends]  # in the order of the whole table
+def _means(facts: ModelCardFacts, results: list[Result]) -> list[Result]:
     kinds: dict[str, list[Result]] = {}
-    for result in table.results:
+    for result in results:
         kinds.setdefault(facts.training_of(result.language), []).append(result)
-    means: list[Result] = [_mean(kind, members) for kind, members in kinds.items()]
-    short = _table(facts, [*means, *shown], len(table.rows[0].sizes))
-    return replace(short, left_out=len(table.results) - len(shown))
-
-
-def _mean(kind: str, members: list[Result]) -> MeanResult:
-    first = members[0]
-    numbers = [name for name, value in first.scores.items() if isinstance(value, int | float) and name[0] != "n"]
-    scores = {
-        name: statistics.fmean(member.scores[name] for member in members)
-        for name in numbers
-        if all(name in member.scores for member in members)
-    }
-    given = {"dataset": first.dataset, "command": first.command, "note": first.note}
-    return MeanResult(language=f"mean of {len(members)}", scores=scores, seen=kind, **given)
-
-
-def _table(facts: ModelCardFacts, results: list[Result], sizes: int = 0) -> Table:
-    first = results[0]
-    return Table(first.dataset, first.command, first.note, results, [_row(facts, each, sizes) for each in results])
-
-
-def _row(facts: ModelCardFacts, result: Result, sizes: int) -> Row:
-    is_mean = isinstance(result, MeanResult)
-    return Row(
-        language=result.language,
-        seen=result.seen if isinstance(result, MeanResult) else facts.training_of(result.language),
-        scores=[f"{result.scores[metric]:.1f}" for metric in facts.metrics],
-        sizes=[""] * sizes if is_mean else [str(n) for name, n in result.scores.items() if name.startswith("n")],
-    )
+    return [
+        replace(
+            members[0],
+            language=f"mean of {len(members)}",
+            seen=kind,
+            scores={metric: statistics.fmean(each.scores[metric] for each in members) for metric in facts.metrics},
+        )
+        for kind, members in kinds.items()
+    ]
 
 
 # ---- The figure ----

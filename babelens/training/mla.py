@@ -31,7 +31,7 @@ from ..configuration.configuration_two_tower import IMAGE_TEXT, TEXT_TEXT, TRIPL
 from ..configuration.presets import load_preset, merged, preset_facts
 from ..model_cards.base_models import TEXT_TOWER, base_model_facts
 from ..model_cards.licenses import OTHER
-from ..model_cards.short_cards import AdapterCardFacts, write_short_card
+from ..model_cards.short_cards import write_adapter_card
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.modeling_mla_student import MlaStudentModel
 from ..modeling.peft_mla.conversion import save_adapter, save_embedding
@@ -211,22 +211,6 @@ class MlaReporting(Reporting):
     def _write_adapter(self, model: MlaModel, trainer: BabelensTrainer) -> None:
         [language], source = model.config.languages, str(self.recipe.model.from_pretrained)
         base = str(Path(source).resolve()) if Path(source).is_dir() else source
-        facts = AdapterCardFacts(
-            name=self.output.resolve().name,
-            language=language,
-            native_language=model.config.native_language,
-            base_model=base,
-            on_mla=False,
-            parameters=sum(each.numel() for each in model.acquirer_parameters([language])),
-            trained_embedding=model.config.train_embedding,
-            embedding=_EMBEDDING,
-            max_text_length=trainer.processing_class.max_text_length,
-            pairs=len(self.data.corpora[TEXT_TEXT]) if TEXT_TEXT in self.data.corpora else 0,
-            exposed=language in self.data.image_languages,
-            command=self.command,
-            license=self.recipe.license or OTHER,
-            base=base_model_facts(source),
-        )
         with atomic_directory(self.output / ADAPTER) as scratch:
             save_embedding(model, scratch / _EMBEDDING)
             trainer.processing_class.multilingual_tokenizer.save_pretrained(scratch / _EMBEDDING)
@@ -236,7 +220,22 @@ class MlaReporting(Reporting):
             file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
             own = {"base_model": base, "normalization": trainer.processing_class.normalization}
             save_adapter(model, language, scratch, embedding=f"./{_EMBEDDING}", **own)
-            write_short_card(scratch, facts)
+            write_adapter_card(
+                scratch,
+                name=self.output.resolve().name,
+                language=language,
+                native_language=model.config.native_language,
+                base_model=base,
+                base=base_model_facts(source),
+                parameters=sum(each.numel() for each in model.acquirer_parameters([language])),
+                trained_embedding=model.config.train_embedding,
+                embedding=_EMBEDDING,
+                max_text_length=trainer.processing_class.max_text_length,
+                pairs=len(self.data.corpora[TEXT_TEXT]) if TEXT_TEXT in self.data.corpora else 0,
+                exposed=language in self.data.image_languages,
+                command=self.command,
+                license=self.recipe.license or OTHER,
+            )
 
 
 MLA = Workflow(recipe=MlaRecipe, data=MlaData, builder=MlaBuilder, reporting=MlaReporting)

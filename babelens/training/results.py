@@ -2,13 +2,11 @@
 
 import hashlib
 import logging
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from PIL import Image
 from transformers import ProcessorMixin
 
 from ..data.corpus.corpus import languages_of
@@ -36,7 +34,6 @@ from ..model_cards.facts import (
     Result,
     emoji_results,
     emoji_sources,
-    example,
     retrieval_results,
     training_run,
 )
@@ -54,20 +51,19 @@ _WATCHED = "The model was evaluated on these data during its training as well."
 
 def _example(embedder: Embedder, shown: LabelledImage) -> Example:
     """Asks the model to classify an image with labels in a language."""
-
-    def classify(image: Image.Image, candidate_labels: list[str], hypothesis_template: str) -> list[dict[str, Any]]:
-        inputs = embedder.processor(
-            images=image, text=candidate_labels, language=shown.language, return_tensors="pt"
-        ).to(embedder.model.device)
-        with evaluation_mode(embedder.model), torch.no_grad():
-            scores = embedder.model(**inputs).logits_per_image[0].softmax(-1).tolist()
-        ranking = sorted(zip(candidate_labels, scores, strict=True), key=lambda answer: -answer[1])
-        return [{"label": label, "score": score} for label, score in ranking]
-
+    inputs = embedder.processor(images=shown.image, text=shown.labels, language=shown.language, return_tensors="pt")
+    with evaluation_mode(embedder.model), torch.no_grad():
+        output = embedder.model(**inputs.to(embedder.model.device))
+    scores = output.logits_per_image[0].softmax(-1).tolist()
     title = f"{shown.labels[0]} ({shown.language})"
-    made = example(classify, shown.image, shown.labels, title)
     digest = hashlib.sha256(title.encode()).hexdigest()[:8]  # many titles have no letters that are safe in a file name
-    return replace(made, language=shown.language, file_name=f"examples/{shown.language}-{digest}.png")
+    return Example(
+        title=title,
+        image=shown.image.convert("RGB"),
+        ranking=sorted(zip(shown.labels, scores, strict=True), key=lambda answer: -answer[1]),
+        file_name=f"examples/{shown.language}-{digest}.png",
+        language=shown.language,
+    )
 
 
 class Reporting:
@@ -121,7 +117,7 @@ class Reporting:
 
     def report_results(self, report: dict[str, Any]) -> list[Result]:
         """Converts a report to the results that the card shows."""
-        return list(emoji_results(report, command=self.command))
+        return emoji_results(report, command=self.command)
 
     def validation_results(self, trainer: BabelensTrainer) -> list[Result]:
         """Measures the retrieval recall of the saved model on the recipe's `validation` data, in each language that
@@ -142,9 +138,7 @@ class Reporting:
             name if self.recipe.validation.text_filter is None else f"{name}, {self.recipe.validation.text_filter}"
         )
         note = self.validation_note(trainer)
-        return list(
-            retrieval_results(recalls, dataset=f"Validation data ({dataset})", command=self.command, note=note)
-        )
+        return retrieval_results(recalls, dataset=f"Validation data ({dataset})", command=self.command, note=note)
 
     def validation_note(self, trainer: BabelensTrainer) -> str:
         """Returns the note below the validation results: the overlap with the training data, and whether the model was
