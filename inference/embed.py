@@ -20,7 +20,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from importlib import import_module
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -68,7 +68,6 @@ from .texts import sample_languages
 logger = logging.getLogger(__name__)
 
 What = Literal["images", "texts"]
-COUNTS = "counts.json"
 LANGUAGE = "language"
 _KEY = b"babelens.counts"  # in the metadata of an output shard
 _TYPES = {"text": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
@@ -278,22 +277,18 @@ class EmbeddingJob:
         output: the folder to write to.
         what: `images` or `texts`.
         columns: the metadata to keep (`parse_columns`). Those of texts always have `text` and `language`.
-        dtype: the number format of the embeddings in the shards, `float16` or `float32`.
         precision: the number format of the computation: `float32`, `bfloat16` or `float16`.
         shard_size: images of a folder, or lines of a file, in a shard. Tar and parquet files are not cut.
         language: the language of texts that come without one, as a BCP-47 tag.
-        task: the head for texts, as in `Embedder.encode_text`.
     """
 
     source: str
     output: Path
     what: What = "images"
     columns: dict[str, str | None] = field(default_factory=dict)
-    dtype: Literal["float16", "float32"] = "float16"
     precision: str = "float32"
     shard_size: int = 10_000
     language: str | None = None
-    task: str | None = None
 
     def shards(self, skipped: dict[str, str] | None = None) -> Iterator[InputShard]:
         """The input shards; `skipped` as in `input_shards`."""
@@ -364,7 +359,7 @@ class ShardEmbedder:
         """Writes the output of a shard; returns why the shard cannot be read, or an empty text."""
         file, state = shard_file(self.job.output, shard.index), shard.state  # before it is read, and may change
         counts, skipped, waiting = Counts(), list[dict[str, str]](), list[pa.Table]()
-        empty = shard_table([], np.empty((0, self._probe.shape[1]), self.job.dtype), self.metadata.empty_table())
+        empty = shard_table([], np.empty((0, self._probe.shape[1])), self.metadata.empty_table())
         # Few embeddings have equal values: a dictionary of them would be larger than they are.
         names = [name for name in empty.schema.names if name != EMBEDDING]
         try:
@@ -405,7 +400,7 @@ class ShardEmbedder:
         if self.job.what == "images":
             return self.embedder.encode_image(Image.new("RGB", (32, 32)))
         [language] = [self.job.language] if self.job.language else sample_languages(self.embedder.processor, 1)
-        return self.embedder.encode_text("a", language=language, task=self.job.task)
+        return self.embedder.encode_text("a", language=language)
 
     @property
     def _threads(self) -> int:
@@ -419,9 +414,9 @@ class ShardEmbedder:
         settings: dict[str, Any] = {"what": job.what, "source": job.source, "shard_size": job.shard_size}
         settings |= {"columns": columns, "precision": job.precision}
         of_images = job.what == "images"
-        settings |= {"draft": self.embedder.draft} if of_images else {"language": job.language, "task": job.task}
+        settings |= {"draft": self.embedder.draft} if of_images else {"language": job.language}
         identity = (image_identity if of_images else model_identity)(self.embedder.model, self.embedder.processor)
-        return EmbeddingsInfo("", identity, self._probe.shape[1], job.dtype, settings)
+        return EmbeddingsInfo("", identity, self._probe.shape[1], settings)
 
     def _preparations(self, shard: InputShard) -> Iterator[Callable[[], Any]]:
         """Functions that prepare the batches of a shard for the model."""
@@ -448,7 +443,10 @@ class ShardEmbedder:
             rows.append(row)
             # One at a time: decoded photographs take a hundred times the memory of what the model reads of them.
             images.append(self.embedder.prepared_images([image]))
-        inputs = {name: torch.cat([image[name] for image in images]) for name in (images[0] if images else ())}
+        inputs: dict[str, Any] = {}
+        for name in images[0] if images else ():
+            values = [image[name] for image in images]  # sentence-transformers prepares lists of images itself
+            inputs[name] = torch.cat(values) if isinstance(values[0], torch.Tensor) else [*chain(*values)]
         return good, rows, skipped, BatchFeature(inputs)
 
     def _prepared_texts(self, records: list[Record]) -> Any:
@@ -485,11 +483,10 @@ class ShardEmbedder:
                 embeddings = self.embedder.encode_text(
                     [row["text"] for row in rows],
                     language=[row[LANGUAGE] for row in rows],
-                    task=self.job.task,
                     show_progress=False,
                 )
         metadata = pa.Table.from_pylist(rows, self.metadata) if len(self.metadata) else None
-        return shard_table([record.id for record in records], embeddings.astype(self.job.dtype), metadata)
+        return shard_table([record.id for record in records], embeddings, metadata)
 
 
 def skipped_file(shard: Path) -> Path:
@@ -602,8 +599,6 @@ def _embed_missing(
     for counts, _ in map(_facts_of, files):
         for each in dataclasses.fields(Counts):
             setattr(sums, each.name, getattr(sums, each.name) + getattr(counts, each.name))
-    with atomic_file(job.output / COUNTS) as path:
-        path.write_text(json.dumps(vars(sums), indent=2), encoding="utf-8")
     if failed:
         raise CorpusError(
             f"{len(failed)} of {len(failed) + sums.shards} shards could not be read, the others are complete; "
@@ -629,7 +624,7 @@ def _begin(worker: ShardEmbedder, model: str) -> None:
     stored = read_info(folder)
     if stored.fingerprint != info.fingerprint:
         raise InputError(f"{folder} holds embeddings of another model, {stored.model}: choose another folder")
-    there, here = ({"dtype": each.dtype} | redact(each.settings) for each in (stored, info))
+    there, here = redact(stored.settings), redact(info.settings)
     if changed := [name for name in {**there, **here} if there.get(name) != here.get(name)]:
         told = ", ".join(f"{name} {there.get(name)} instead of {here.get(name)}" for name in changed)
         raise InputError(f"{folder} was begun with other settings ({told}): choose another folder")

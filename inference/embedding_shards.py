@@ -1,11 +1,11 @@
 """Embeddings on disk: a folder of parquet files, as `babelens embed` writes it and `babelens index` reads it.
 
     photos-embedded/
-        embeddings.json      the model that computed them, their width and number format
+        embeddings.json      the model that computed them, and their width
         shard-000000.parquet the columns `id` (text, unique), `embedding` (a list of `dimension` numbers) and metadata
         shard-000001.parquet
 
-The numbers are float16 or float32, in vectors of length 1. A file appears with all of its content or not at all.
+The numbers are float16, in vectors of length 1. A file appears with all of its content or not at all.
 """
 
 import json
@@ -31,13 +31,12 @@ _ROWS_AT_ONCE = 16_384
 @dataclass(frozen=True)
 class EmbeddingsInfo:
     """The content of `embeddings.json`: the folder or repository of the model, its identity (`image_identity` for
-    images, `model_identity` for texts), the width of the embeddings, `float16` or `float32`, and other settings that
-    the content of the shards depends on."""
+    images, `model_identity` for texts), the width of the embeddings, and other settings that the content of the shards
+    depends on."""
 
     model: str
     fingerprint: str
     dimension: int
-    dtype: str = "float16"
     settings: dict[str, Any] = field(default_factory=dict)
 
 
@@ -69,8 +68,8 @@ def shard_files(folder: Path) -> list[Path]:
 
 
 def shard_table(ids: list[str], embeddings: np.ndarray, metadata: pa.Table | None = None) -> pa.Table:
-    """The rows of a shard: `ids`, embeddings [n, d] in their own number format, and columns of metadata."""
-    flat = pa.array(np.ascontiguousarray(embeddings).reshape(-1))
+    """The rows of a shard: `ids`, embeddings [n, d] and columns of metadata."""
+    flat = pa.array(np.ascontiguousarray(embeddings, dtype=np.float16).reshape(-1))
     vectors = pa.FixedSizeListArray.from_arrays(flat, embeddings.shape[1])
     columns = {} if metadata is None else dict(zip(metadata.column_names, metadata.columns, strict=True))
     return pa.table({ID: pa.array(ids, pa.string()), EMBEDDING: vectors} | columns)

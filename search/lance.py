@@ -7,14 +7,13 @@ rows, rebuild the index or use LanceDB on the table `vectors`.
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import PIL.Image
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -22,14 +21,12 @@ from ..inference.embedding_shards import (
     EMBEDDING,
     ID,
     EmbeddingsInfo,
-    embedding_width,
     errors_of_rows,
     read_embeddings,
     read_info,
     shard_files,
 )
 from ..inference.similarity import best_first, first_dimensions
-from ..processing.images import readable_formats
 from ..utils.errors import (
     BabelensError,
     CorpusError,
@@ -45,8 +42,6 @@ if TYPE_CHECKING:
     from ..inference.embedder import Embedder, ImageLike
 
 _TABLE, _FACTS = "vectors", b"babelens"
-_FILE = "file"  # the column with the names in a .parquet file from `babelens embed`
-_ROWS_AT_ONCE = 16_384
 _LENGTH_TOLERANCE = 0.01  # the length of float16 vectors with 1000 dimensions deviates from 1 by a few ten-thousandths
 _SPARE = 16  # additional candidates: LanceDB orders them by float16 scores
 _CELLED = 10_000  # with fewer vectors, a scan is as fast as searching cells
@@ -62,123 +57,22 @@ class Hit:
     metadata: dict[str, Any]
 
 
-# ---- Sources: embeddings with their ids and metadata ----
+# ---- Building ----
 
 
-@dataclass(frozen=True)
-class VectorSource:
-    """Embeddings with their ids and metadata: the model that computed them, the columns `id` and metadata, what yields
-    rows and vectors [n, d], a few thousand at a time, and the name of the source in errors."""
-
-    info: EmbeddingsInfo
-    schema: pa.Schema
-    read: Callable[[], Iterator[tuple[pa.Table, np.ndarray]]]
-    called: str
-
-    def __iter__(self) -> Iterator[tuple[pa.Table, np.ndarray]]:
-        """Yields the rows in batches; ids must be unique, and vectors must have the stated width and length 1."""
-        hashes = np.empty(0, np.int64)
-        for rows, vectors in self.read():
-            ids = rows[ID].to_pylist()
-            if None in ids or "" in ids:
-                raise InputError(f"{self.called}: a row has no id")
-            if vectors.shape[1] != self.info.dimension:
-                raise InputError(
-                    f"{self.called}: {ids[0]} has {vectors.shape[1]} dimensions, not {self.info.dimension}"
-                )
-            lengths = np.linalg.norm(vectors.astype(np.float32), axis=1)
-            if not np.isfinite(lengths).all():
-                raise InputError(f"{self.called}: the vector of {ids[np.isfinite(lengths).argmin()]} is not finite")
-            if (wrong := abs(lengths - 1) > _LENGTH_TOLERANCE).any():
-                first = int(wrong.argmax())
-                raise InputError(f"{self.called}: the vector of {ids[first]} has length {lengths[first]:.3f}, not 1")
-            hashes = np.concatenate([hashes, np.fromiter(map(hash, ids), np.int64, len(ids))])
-            yield rows.cast(self.schema), np.ascontiguousarray(vectors, dtype=np.float16)
-        if len(np.unique(hashes)) < len(hashes):
-            raise InputError(f"{self.called}: an id occurs twice")
-
-
-def embeddings_source(path: Path, info: EmbeddingsInfo | None = None) -> VectorSource:
-    """Reads the embeddings in a folder of shards or a .parquet file from `babelens embed`. A file has embeddings of
-    images in the columns `file` (or `id`) and `embedding`, and does not name its model: `info` does."""
-    files = shard_files(path) if path.is_dir() else [path]
-    info = read_info(path) if path.is_dir() else info
-    if info is None:
-        raise CorpusError(f"{path} does not name the model that computed its embeddings: name the model")
-    if not files:
-        raise CorpusError(f"{path} has no shards of embeddings")
-    with errors_of_rows(files[0]):
-        schema = pq.read_schema(files[0])
-        name = next((each for each in (ID, _FILE) if each in schema.names), None)
-        width = embedding_width(schema)
-        if name is None or width is None:
-            raise CorpusError(
-                f"{files[0]} has the columns {', '.join(schema.names)}; embeddings of images have `{_FILE}` or `{ID}`,"
-                f" and `{EMBEDDING}`, a list of fixed length"
-            )
-        columns = _index_rows(schema.empty_table(), name).schema
-
-    def read() -> Iterator[tuple[pa.Table, np.ndarray]]:
-        for file in files:
-            with errors_of_rows(file):
-                for batch, vectors in read_embeddings(file):
-                    yield (
-                        _index_rows(pa.Table.from_batches([batch]), name).select(columns.names).cast(columns),
-                        vectors,
-                    )
-
-    return VectorSource(replace(info, dimension=width), columns, read, str(path))
-
-
-def _index_rows(table: pa.Table, name: str) -> pa.Table:
-    """The columns of an index: `id`, which is the table's column `name`, and metadata."""
-    rest = [each for each in table.column_names if each not in (EMBEDDING, name)]
-    dictionaries = {each: table[each].type.value_type for each in rest if pa.types.is_dictionary(table[each].type)}
-    metadata = {each: table[each].cast(dictionaries.get(each, table[each].type)) for each in rest}
-    return pa.table({ID: table[name].cast(pa.string())} | metadata)
-
-
-def images_source(embedder: "Embedder", model: str, folder: Path) -> VectorSource:
-    """Encodes the images in a folder and its subfolders. Their ids are their paths relative to the folder, and the
-    columns `width` and `height` are their upright sizes in pixels. Embeddings are cached as in `babelens search`."""
-    from ..inference.image_index import ImageIndex, image_cache
-
-    index = ImageIndex.of_folder(embedder, folder, cache=image_cache(), utf8_names=True)
-    schema = pa.schema([(ID, pa.string()), ("width", pa.int32()), ("height", pa.int32())])
-
-    def read() -> Iterator[tuple[pa.Table, np.ndarray]]:
-        for start in range(0, len(index.paths), _ROWS_AT_ONCE):
-            part = slice(start, start + _ROWS_AT_ONCE)
-            names = [path.relative_to(folder).as_posix() for path in index.paths[part]]
-            widths, heights = zip(*map(_upright_size, index.paths[part]), strict=True)
-            yield pa.table([names, widths, heights], schema=schema), index.embeddings[part]
-
-    info = EmbeddingsInfo(model, image_identity(embedder.model, embedder.processor), index.embeddings.shape[1])
-    return VectorSource(info, schema, read, str(folder))
-
-
-def _upright_size(path: Path) -> tuple[int, int]:
-    with PIL.Image.open(path, formats=readable_formats()) as image:
-        width, height = image.size
-        is_turned = image.getexif().get(PIL.Image.ExifTags.Base.Orientation, 1) >= 5
-    return (height, width) if is_turned else (width, height)
-
-
-# ---- Indexes ----
-
-
-def build_index(address: str | Path, source: VectorSource, *, approximate: bool = False) -> "VectorIndex":
-    """Builds an index of all vectors of a source, in a new or empty folder or an object store. An `approximate` search
-    scores candidates of the nearest cells of an IVF-PQ index by their full vectors, instead of scanning all."""
+def build_index(address: str | Path, embeddings: str | Path, *, approximate: bool = False) -> "VectorIndex":
+    """Builds an index of a folder that `babelens embed` wrote, in a new or empty folder or an object store. An
+    `approximate` search scores candidates of the nearest cells of an IVF-PQ index by their full vectors, instead of
+    scanning all."""
     check_free(address)
     if _is_remote(address):
-        return _build(address, address, source, approximate)
+        return _build(address, address, Path(embeddings), approximate)
     folder = Path(address)
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
     with errors_naming(address):
         unfinished.mkdir(parents=True)  # with the umask's permissions, unlike `tempfile`
         try:
-            _build(address, unfinished, source, approximate)
+            _build(address, unfinished, Path(embeddings), approximate)
             os.replace(unfinished, folder)
         except BaseException:
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -193,30 +87,34 @@ def check_free(address: str | Path) -> None:
         raise SaveError(f"{address} already exists: choose another folder")
 
 
-def _build(address: str | Path, place: str | Path, source: VectorSource, approximate: bool) -> "VectorIndex":
-    info = replace(source.info, dtype="float16")
+def _build(address: str | Path, location: str | Path, embeddings: Path, approximate: bool) -> "VectorIndex":
+    info, files, failed = read_info(embeddings), shard_files(embeddings), list[BabelensError]()
+    if not files:
+        raise CorpusError(f"{embeddings} has no shards of embeddings")
+    with errors_of_rows(files[0]):
+        stored = pq.read_schema(files[0])
+        columns = [stored.field(ID), *(each for each in stored if each.name not in (ID, EMBEDDING))]
+    # LanceDB's filters do not read dictionaries.
+    metadata = [(each.name, getattr(each.type, "value_type", each.type)) for each in columns]
     vectors = pa.field(EMBEDDING, pa.list_(pa.float16(), info.dimension))
-    schema = source.schema.append(vectors).with_metadata({_FACTS: json.dumps({"info": redact(asdict(info))})})
-    failed: list[BabelensError] = []
+    schema = pa.schema([*metadata, vectors]).with_metadata({_FACTS: json.dumps({"info": redact(asdict(info))})})
 
     def batches() -> Iterator[pa.RecordBatch]:
         try:
-            for rows, embeddings in source:
-                column = pa.FixedSizeListArray.from_arrays(pa.array(embeddings.reshape(-1)), info.dimension)
-                yield from rows.append_column(EMBEDDING, column).cast(schema).to_batches()
+            yield from _checked_rows(files, schema)
         except BabelensError as error:
             failed.append(error)
             raise
 
     with _lance_errors(address, failed):
-        database = _library().connect(str(place))
+        database = _library().connect(str(location))
         if _TABLE in database.list_tables().tables:
             raise SaveError(f"{address} already has an index: choose another address")
         table = database.create_table(_TABLE, pa.RecordBatchReader.from_batches(schema, batches()), schema=schema)
         count, width = table.count_rows(), info.dimension
         if not count:
             database.drop_table(_TABLE)
-            raise InputError(f"{source.called} has no vectors to search")
+            raise InputError(f"{embeddings} has no vectors to search")
         if approximate and count >= _CELLED:
             from lancedb.index import IvfPq
 
@@ -224,6 +122,25 @@ def _build(address: str | Path, place: str | Path, source: VectorSource, approxi
             config = IvfPq(distance_type="dot", num_partitions=cells, num_sub_vectors=pieces, num_bits=4)
             table.create_index(EMBEDDING, config=config)
     return VectorIndex(address, table)
+
+
+def _checked_rows(files: list[Path], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of shards, whose vectors must have the length 1, and whose ids must be unique."""
+    hashes = np.empty(0, np.int64)
+    for file in files:
+        with errors_of_rows(file):
+            for batch, vectors in read_embeddings(file):
+                ids = batch[ID].to_pylist()
+                if None in ids or "" in ids:
+                    raise CorpusError(f"{file}: a row has no id")
+                lengths = np.linalg.norm(vectors.astype(np.float32), axis=1)
+                if (wrong := ~(abs(lengths - 1) <= _LENGTH_TOLERANCE)).any():
+                    first = int(wrong.argmax())
+                    raise CorpusError(f"{file}: the vector of {ids[first]} has length {lengths[first]:.3f}, not 1")
+                hashes = np.concatenate([hashes, np.fromiter(map(hash, ids), np.int64, len(ids))])
+                yield from pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches()
+    if len(np.unique(hashes)) < len(hashes):
+        raise CorpusError(f"{files[0].parent}: an id occurs twice")
 
 
 def open_index(address: str | Path) -> "VectorIndex":

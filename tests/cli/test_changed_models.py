@@ -16,7 +16,7 @@ from babelens.inference.onnx.export import export_onnx
 from babelens.inference.onnx.model import GraphSettings
 from babelens.model_cards.result_tables import add_results
 from babelens.publishing import folder_problems
-from babelens.search import build_index, images_source, open_index, search_index
+from babelens.search import build_index, open_index, search_index
 from babelens.training.run import RecipeRun
 from babelens.training.schema import load_recipe
 from babelens.utils.errors import InputError
@@ -91,9 +91,9 @@ def test_what_was_kept_of_images_is_not_taken_for_that_of_a_changed_model(
     """The cache of searches (A1), an index and shards of embeddings."""
     first, kept = Embedder.from_pretrained(folder), tmp_path / "kept"
     ImageIndex.of_folder(first, images, cache=kept)
-    build_index(tmp_path / "index", images_source(first, "first", images))
     job = EmbeddingJob(str(images), tmp_path / "shards")
     embed_source(first, job, model="first")
+    build_index(tmp_path / "index", tmp_path / "shards")
 
     change(folder)
     second = Embedder.from_pretrained(folder)

@@ -35,8 +35,6 @@ def small_disk():
 @pytest.mark.parametrize(
     ("command", "size"),
     [
-        (["embed", "MODEL", "--images", "IMAGES", "--output", "OUT/v.npy"], 200),
-        (["embed", "MODEL", "--images", "IMAGES", "--output", "OUT/v.parquet"], 200),
         (["evaluate", "captions", "MODEL", "--data", "IMAGES", "--output", "OUT/r.json"], 200),
         (["trim", "MBERT", "--texts", "TEXTS", "--output", "OUT/model"], 2000),
         (["trim", "MBERT", "--texts", "TEXTS", "--output", "OUT/model"], 20_000),

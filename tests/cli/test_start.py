@@ -112,7 +112,7 @@ WRONG = [
     (acquire(language="Ukrainian!"), ["Ukrainian!"]),
     (acquire(output="taken"), ["taken"]),
     (["search", "clip", "a cat", "--images", "fotos"], ["fotos", "photos"]),
-    (["embed", "./clp", "--images", "photos", "--output", "out.npy"], ["clp"]),
+    (["embed", "./clp", "--images", "photos", "--output", "out"], ["clp"]),
     (["evaluate", "captions", "clp", "--data", "photos"], ["'clp'"]),
     (["train", "emoji/murall"], ["emoji/murall", "'emoji/mural'"]),
     (["push", "clp", "owner/clip"], ["clp"]),

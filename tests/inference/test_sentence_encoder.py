@@ -49,9 +49,13 @@ def test_an_index_and_a_server_take_it(folder, tmp_path, monkeypatch):
     shapes, index = tmp_path / "shapes", str(tmp_path / "index")
     shapes.mkdir()
     write_shapes(shapes)
-    runner, model = CliRunner(), ("--model", str(folder))
-    built = runner.invoke(app, ["index", "--images", str(shapes), *model, "--output", index])
-    assert built.exit_code == 0, built.output
+    runner, embedded = CliRunner(), str(tmp_path / "embedded")
+    for command in (
+        ["embed", str(folder), "--images", str(shapes), "--output", embedded],
+        ["index", embedded, "--output", index],
+    ):
+        done = runner.invoke(app, command)
+        assert done.exit_code == 0, done.output
     asked = runner.invoke(app, ["search", str(folder), "a red dot", "--index", index, "--top", "3", "--json"])
     assert asked.exit_code == 0, asked.output
     embedder = Embedder.from_pretrained(folder)

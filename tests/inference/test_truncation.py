@@ -78,14 +78,16 @@ def test_the_cache_of_images_knows_how_many(folder, tmp_path):
 
 def test_an_index_cuts_its_queries(folder, tmp_path):
     pytest.importorskip("lancedb")
-    from babelens.search import build_index, images_source, search_index
+    from babelens.inference import EmbeddingJob, embed_source
+    from babelens.search import build_index, search_index
 
     photos = tmp_path / "photos"
     photos.mkdir()
     for color in ("red", "green", "blue"):
         Image.new("RGB", (40, 40), color).save(photos / f"{color}.png")
     short = Embedder.from_pretrained(folder, truncate_dim=6)
-    index = build_index(tmp_path / "index", images_source(short, str(folder), photos))
+    embed_source(short, EmbeddingJob(str(photos), tmp_path / "embedded"), model=str(folder))
+    index = build_index(tmp_path / "index", tmp_path / "embedded")
     assert index.info.dimension == 6
     by_all, by_short = (
         search_index(index, embedder, TEXTS, language="de") for embedder in (Embedder.from_pretrained(folder), short)

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from babelens.inference.embedding_shards import EmbeddingsInfo, shard_file, shard_table, write_info
-from babelens.search import build_index, embeddings_source, open_index
+from babelens.inference.embedding_shards import shard_file
+from babelens.search import build_index, open_index
 from babelens.utils.errors import CorpusError, InputError, MissingExtraError, SaveError
-from tests.support.index_vectors import clustered, source_of, unit
+from tests.support.index_vectors import clustered, embedded, unit
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def numbers(hits):
 
 def test_a_scan_finds_what_brute_force_finds(tmp_path, random):
     vectors, queries = unit(random, 500), unit(random, 7).astype(np.float32)
-    build_index(tmp_path / "index", source_of(vectors))
+    build_index(tmp_path / "index", embedded(tmp_path / "vectors", vectors))
     index = open_index(tmp_path / "index")
     order, scores = brute_force(vectors, queries, 10)
     found = index.search(queries, 10)
@@ -47,12 +47,12 @@ def test_a_scan_finds_what_brute_force_finds(tmp_path, random):
     assert found[0][0].metadata.keys() == {"width", "license", "taken"}
     assert len(index.search(queries[:1], 999)[0]) == len(index) == 500
     assert index.search(queries[:0], 5) == []
-    assert [each.name for each in tmp_path.iterdir()] == ["index"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["index", "vectors"]
 
 
 def test_cells_find_nearly_all_of_clustered_vectors(tmp_path, random, cells):
     vectors = clustered(random, 6000, 64)
-    index = build_index(tmp_path / "index", source_of(vectors), approximate=True)
+    index = build_index(tmp_path / "index", embedded(tmp_path / "vectors", vectors), approximate=True)
     queries = vectors[::60].astype(np.float32)
     expected = brute_force(vectors, queries, 10)[0]
     found = [numbers(hits) for hits in index.search(queries, 10)]
@@ -63,7 +63,7 @@ def test_cells_find_nearly_all_of_clustered_vectors(tmp_path, random, cells):
 def test_filters_keep_their_vectors(tmp_path, random, cells, approximate):
     """Those of the last filter lie far from the query, in cells that are not searched first."""
     vectors, query = unit(random, 500), unit(random, 1).astype(np.float32)
-    index = build_index(tmp_path / "index", source_of(vectors), approximate=approximate)
+    index = build_index(tmp_path / "index", embedded(tmp_path / "vectors", vectors), approximate=approximate)
     far = int(np.argmin(vectors.astype(np.float32) @ query[0]))
     filters = {
         "width > 300": lambda n: n % 7 != 0 and n > 300,
@@ -80,7 +80,7 @@ def test_filters_keep_their_vectors(tmp_path, random, cells, approximate):
 
 
 def test_what_cannot_be_searched_is_refused(tmp_path, random):
-    index = build_index(tmp_path / "index", source_of(unit(random, 50)))
+    index = build_index(tmp_path / "index", embedded(tmp_path / "vectors", unit(random, 50)))
     for where in ("breadth > 3", "width >", "width > 'wide'", ""):
         with pytest.raises(InputError):
             index.search(unit(random, 1), where=where)
@@ -96,22 +96,22 @@ def test_what_cannot_be_searched_is_refused(tmp_path, random):
 @pytest.mark.parametrize(
     ("change", "error", "why"),
     [
-        (lambda v: (v, {"ids": ["a", "b", "c", "a"]}), InputError, "occurs twice"),
-        (lambda v: (v, {"ids": ["a", "b", "", "d"]}), InputError, "no id"),
-        (lambda v: (v * np.array([[1], [1], [1], [np.nan]]), {}), InputError, "000003.jpg"),
-        (lambda v: (v * np.array([[1], [1], [1], [2]]), {}), InputError, "000003.jpg has length 2"),
+        (lambda v: (v, {"ids": ["a", "b", "c", "a"]}), CorpusError, "occurs twice"),
+        (lambda v: (v, {"ids": ["a", "b", "", "d"]}), CorpusError, "no id"),
+        (lambda v: (v * np.array([[1], [1], [1], [np.nan]]), {}), CorpusError, "000003.jpg"),
+        (lambda v: (v * np.array([[1], [1], [1], [2]]), {}), CorpusError, "000003.jpg has length 2"),
         (lambda v: (v[:0], {}), InputError, "no vectors"),
     ],
 )
 def test_vectors_that_cannot_be_used_leave_nothing(tmp_path, random, change, error, why):
     vectors, options = change(unit(random, 4))
     with pytest.raises(error, match=why):
-        build_index(tmp_path / "index", source_of(vectors.astype(np.float16), **options))
-    assert list(tmp_path.iterdir()) == []
+        build_index(tmp_path / "index", embedded(tmp_path / "vectors", vectors.astype(np.float16), **options))
+    assert [each.name for each in tmp_path.iterdir()] == ["vectors"]
 
 
 def test_files_and_other_indexes_are_not_replaced(tmp_path, random):
-    source = source_of(unit(random, 50))
+    source = embedded(tmp_path / "vectors", unit(random, 50))
     build_index(tmp_path / "index", source)
     for taken in (tmp_path, tmp_path / "index"):
         with pytest.raises(SaveError, match=taken.name):
@@ -126,21 +126,8 @@ def test_files_and_other_indexes_are_not_replaced(tmp_path, random):
 def test_a_missing_library_is_named(tmp_path, random, monkeypatch):
     monkeypatch.setitem(sys.modules, "lancedb", None)
     with pytest.raises(MissingExtraError, match=r"lancedb"):
-        build_index(tmp_path / "new", source_of(unit(random, 5)))
+        build_index(tmp_path / "new", embedded(tmp_path / "vectors", unit(random, 5)))
     assert not (tmp_path / "new").exists()
-
-
-@pytest.fixture
-def embedded(tmp_path):
-    """Two shards with a column of numbers."""
-    folder = tmp_path / "embedded"
-    folder.mkdir()
-    write_info(folder, EmbeddingsInfo("runs/mural", "a" * 24, 16))
-    for number in range(2):
-        ids = [f"{number}-{row}.jpg" for row in range(9)]
-        vectors = unit(np.random.default_rng(number), 9)
-        pq.write_table(shard_table(ids, vectors, pa.table({"width": range(9)})), shard_file(folder, number))
-    return folder
 
 
 def missing_vector(table):
@@ -149,7 +136,7 @@ def missing_vector(table):
 
 
 def other_metadata(table):
-    return table.set_column(2, "width", pa.array(["wide"] * 9))
+    return table.set_column(2, "width", pa.array(["wide"] * 5))
 
 
 def no_vectors(table):
@@ -161,12 +148,13 @@ def no_ids(table):
 
 
 @pytest.mark.parametrize("change", [missing_vector, other_metadata, no_vectors, no_ids, "cut off"])
-def test_a_shard_that_cannot_be_used(change, embedded, tmp_path):
-    file = shard_file(embedded, 1)
+def test_a_shard_that_cannot_be_used(change, random, tmp_path):
+    folder = embedded(tmp_path / "vectors", unit(random, 10))
+    file = shard_file(folder, 1)
     if change == "cut off":
         file.write_bytes(file.read_bytes()[:-50])
     else:
         pq.write_table(change(pq.read_table(file)), file)
     with pytest.raises(CorpusError, match=file.name):
-        build_index(tmp_path / "index", embeddings_source(embedded))
+        build_index(tmp_path / "index", folder)
     assert not (tmp_path / "index").exists()

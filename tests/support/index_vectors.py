@@ -1,13 +1,12 @@
-"""Small sources of vectors for indexes."""
+"""Small folders of vectors for indexes."""
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from babelens.inference.embedding_shards import EmbeddingsInfo
-from babelens.search import VectorSource
+from babelens.inference.embedding_shards import EmbeddingsInfo, shard_file, shard_table, write_info
 
 WIDTH = 16
-SCHEMA = pa.schema([("id", pa.string()), ("width", pa.int32()), ("license", pa.string()), ("taken", pa.date32())])
 
 
 def unit(random, rows, width=WIDTH):
@@ -23,21 +22,21 @@ def clustered(random, rows, width, latent=24):
     return (points / np.linalg.norm(points, axis=1, keepdims=True)).astype(np.float16)
 
 
-def source_of(vectors, start=0, *, ids=None, fingerprint="f" * 24, schema=SCHEMA):
-    """Vectors with ids `start` … and metadata, some of it missing; in two batches."""
-    numbers = range(start, start + len(vectors))
-    rows = pa.table(
+def embedded(folder, vectors, *, ids=None, fingerprint="f" * 24):
+    """A folder of vectors with ids `000000.jpg` … and metadata, some of it missing, in two shards."""
+    folder.mkdir(parents=True)
+    write_info(folder, EmbeddingsInfo("a/model", fingerprint, vectors.shape[1]))
+    numbers = range(len(vectors))
+    ids = ids or [f"{number:06d}.jpg" for number in numbers]
+    metadata = pa.table(
         {
-            "id": ids or [f"{number:06d}.jpg" for number in numbers],
             "width": pa.array([number if number % 7 else None for number in numbers], pa.int32()),
             "license": [["cc0", "it's mine", None][number % 3] for number in numbers],
             "taken": pa.array(list(numbers), pa.int32()).cast(pa.date32()),
         }
-    ).select(schema.names)
-
-    def read():
-        half = len(vectors) // 2
-        yield rows.slice(0, half), vectors[:half]
-        yield rows.slice(half), vectors[half:]
-
-    return VectorSource(EmbeddingsInfo("a/model", fingerprint, vectors.shape[1]), schema, read, "the test's vectors")
+    )
+    half = len(vectors) // 2
+    for number, part in enumerate((slice(0, half), slice(half, None))):
+        rows = metadata.slice(part.start, None if part.stop is None else half)
+        pq.write_table(shard_table(ids[part], vectors[part], rows), shard_file(folder, number))
+    return folder
