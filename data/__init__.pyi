@@ -24,7 +24,6 @@ from .emoji.benchmark import load_emoji as load_emoji
 from .emoji.tasks import (
     emoji_entailment as emoji_entailment,
     emoji_questions as emoji_questions,
-    text_only_accuracy as text_only_accuracy,
     weakly_aligned_emoji as weakly_aligned_emoji,
 )
 from .readers.bitext import load_bitext as load_bitext

@@ -124,9 +124,9 @@ def _emoji_task(make: Callable[..., Dataset], source: DataSource, *, named: bool
         raise RecipeError("the emoji benchmark's tasks need languages")
     loading = dict(source.options)
     max_images = loading.pop("max_images", None)
-    own = {name: loading.pop(name) for name in ("hard_negatives", "seed") if name in loading}
+    seed = loading.pop("seed", 0)
     corpus = load_emoji(**{"languages": source.languages if named else ["en"]} | loading)
-    return [TaskData(make(_few(corpus, max_images), source.languages, **own), source.languages)]
+    return [TaskData(make(_few(corpus, max_images), source.languages, seed=seed), source.languages)]
 
 
 # Task -> source -> reader; the source "" stands for any other source.

@@ -29,8 +29,8 @@ from ..corpus.text_languages import KEPT, ROWS, VERSION, LanguageProfiles, count
 from ..npm import Package, fetch_package
 from .build import (
     FEATURES,
+    IMAGE_SIZE,
     KEYWORD_SEPARATOR,
-    MANIFEST_KEY,
     SPLITS,
     TABLE_VERSION,
     VENDORS,
@@ -50,13 +50,12 @@ def load_emoji(
     languages: str | list[str] | tuple[str, ...] | None = None,
     *,
     keyword_captions: int = 0,
-    image_size: int = 64,
     cache_dir: str | Path | None = None,
 ) -> Dataset:
     """Loads the emoji benchmark as a caption corpus with one row for each vendor and each concept that it draws.
 
     Columns:
-        image: RGB, on white.
+        image: RGB, 64 pixels wide and high, on white.
         image_id: the code points of the concept, such as `1f600`; the same for all vendors.
         captions: the CLDR name of the concept in each language.
         split: `train`, `validation` or `test`, by groups of concepts that resemble each other.
@@ -72,8 +71,6 @@ def load_emoji(
         keyword_captions: number of further captions for each image and language. Each has the name and two keywords,
             or three keywords, sampled for that image. They are meant for training: the captions of two languages
             describe the same thing, but are not translations. The evaluation does not use them.
-        image_size: width and height of the images in pixels; each size is built once. Noto's images have 64 pixels
-            and are resized to other sizes.
         cache_dir: the folder of packages and tables; by default `DEFAULT_CACHE`, in the cache of `datasets`.
 
     Examples:
@@ -82,7 +79,7 @@ def load_emoji(
     """
     vendors = _listed("vendor", vendors, VENDORS)
     splits = _listed("split", split, SPLITS)
-    path = _table_path(image_size, cache_dir)
+    path = _table_path(cache_dir)
     table = pq.read_table(path, filters=pc.field("vendor").isin(vendors) & pc.field("split").isin(splits))
     if languages is not None:
         table = _keep_languages(table, normalize_languages(languages))
@@ -93,15 +90,8 @@ def load_emoji(
     return Dataset(table, info=_info(), fingerprint=hashlib.sha256(request.encode()).hexdigest()[:16])
 
 
-def emoji_manifest(image_size: int = 64, cache_dir: str | Path | None = None) -> dict[str, Any]:
-    """Returns the contents of the benchmark: sources, images, splits, languages with their number of names, and a
-    digest."""
-    metadata = pq.read_schema(_table_path(image_size, cache_dir)).metadata
-    return json.loads(metadata[MANIFEST_KEY])
-
-
 def published_manifest() -> dict[str, Any]:
-    """Returns the manifest at 64 pixels that this version of babelens includes; every build should have the same."""
+    """Returns the counts, languages and splits of the benchmark, and the digest of its texts and pixels."""
     return json.loads(files(__package__).joinpath("manifest.json").read_text("utf-8"))
 
 
@@ -111,23 +101,23 @@ def emoji_licenses() -> list[dict[str, str]]:
     return [{name: source[key] for key, name in keys.items()} for source in read_sources().values()]
 
 
-def _table_path(image_size: int, cache_dir: str | Path | None) -> Path:
-    """Returns the file of the benchmark with images of this size, which is built if it is missing."""
-    if image_size < 1:
-        raise CorpusError(f"image_size is the side of an image in pixels, not {image_size}")
+def _table_path(cache_dir: str | Path | None) -> Path:
+    """Returns the file of the benchmark, which is built if it is missing."""
     folder = Path(cache_dir or DEFAULT_CACHE)
     pins = json.dumps([TABLE_VERSION, read_sources()])
-    path = folder / f"emoji-{image_size}px-{hashlib.sha256(pins.encode()).hexdigest()[:12]}.parquet"
+    path = folder / f"emoji-{IMAGE_SIZE}px-{hashlib.sha256(pins.encode()).hexdigest()[:12]}.parquet"
     if not path.exists():
-        build_emoji(path, folder / "packages", image_size)
+        build_emoji(path, folder / "packages")
     return path
 
 
 def _keep_languages(table: pa.Table, languages: list[str]) -> pa.Table:
     """Keeps the captions and keywords in `languages`."""
-    known = json.loads(table.schema.metadata[MANIFEST_KEY])["languages"]
+    known = pc.unique(pc.struct_field(pc.list_flatten(table["captions"]), "language")).to_pylist()
     if missing := [tag for tag in languages if tag not in known]:
-        raise CorpusError(f"the emoji benchmark has no names in {', '.join(missing)}; it has {', '.join(known)}")
+        raise CorpusError(
+            f"the emoji benchmark has no names in {', '.join(missing)}; it has {', '.join(sorted(known))}"
+        )
     for column in ("captions", "keywords"):
         lists = table[column].combine_chunks()
         texts, rows = pc.list_flatten(lists), pc.list_parent_indices(lists)

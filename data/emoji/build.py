@@ -1,24 +1,18 @@
-"""Builds the emoji benchmark from its pinned packages: the table, and a manifest that describes it.
-
-Each tarball is read in one pass, without unpacking it. The manifest is stored in the metadata of the table, so that
-the whole benchmark is one file, which is written atomically.
-"""
+"""Builds the emoji benchmark from its pinned packages. Each tarball is read in one pass, without unpacking it."""
 
 import hashlib
 import io
 import json
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from datasets import Dataset, Features, Image as ImageFeature, Value
+from datasets import Features, Image as ImageFeature, Value
 from datasets.utils import tqdm
 from PIL import Image
 
@@ -148,10 +142,11 @@ def _traits(concept: Concept) -> Iterator[str]:
 
 
 # ---- Images of emoji ----
-# Twemoji, OpenMoji (colour) and Fluent are SVG files, which are rasterized at the requested size; Noto has PNG files
-# of 64 pixels, which are resized to other sizes. Of Fluent's two colour sets, the shaded one ("modern") is used: in
-# this package some flat drawings show another emoji (🐱 shows 😺, 🔳 shows ◼).
+# Twemoji, OpenMoji (colour) and Fluent are SVG files, which are rasterized at the size of Noto's PNG files. Of the two
+# colour sets of Fluent, the shaded one ("modern") is used: in this package some flat drawings show another emoji
+# (🐱 shows 😺, 🔳 shows ◼).
 
+IMAGE_SIZE = 64
 VENDORS = ("twemoji", "openmoji", "fluent", "noto")
 
 _FOLDERS = {
@@ -212,22 +207,19 @@ def _drawings(vendor: str, tarball: Path, concepts: Sequence[Concept]) -> dict[s
     return {concept.id: drawings[concept.id] for concept in concepts if concept.id in drawings}
 
 
-def _render(drawing: bytes, size: int) -> bytes:
+def _render(drawing: bytes) -> bytes:
     """Renders the content of an SVG or PNG file as a square RGB image on white, and encodes it as PNG."""
-    is_png = drawing.startswith(b"\x89PNG")
-    if not is_png:
+    if not drawing.startswith(b"\x89PNG"):
         try:
             import resvg_py
         except ImportError as error:
             raise MissingExtraError("the emoji benchmark needs an SVG rasteriser: pip install resvg_py") from error
-        svg = drawing.decode("utf-8")
+        svg, side = drawing.decode("utf-8"), {"width": IMAGE_SIZE, "height": IMAGE_SIZE}
         # Without system fonts the images are the same on every machine.
-        drawing = bytes(resvg_py.svg_to_bytes(svg_string=svg, width=size, height=size, skip_system_fonts=True))
+        drawing = bytes(resvg_py.svg_to_bytes(svg_string=svg, **side, skip_system_fonts=True))
     image = Image.open(io.BytesIO(drawing)).convert("RGBA")
-    if is_png and image.size != (size, size):
-        image = image.resize((size, size), Image.Resampling.LANCZOS)
-    canvas = Image.new("RGBA", (size, size), "white")
-    canvas.alpha_composite(image, ((size - image.width) // 2, (size - image.height) // 2))
+    canvas = Image.new("RGBA", (IMAGE_SIZE, IMAGE_SIZE), "white")
+    canvas.alpha_composite(image, ((IMAGE_SIZE - image.width) // 2, (IMAGE_SIZE - image.height) // 2))
     buffer = io.BytesIO()
     canvas.convert("RGB").save(buffer, "PNG")
     return buffer.getvalue()
@@ -297,7 +289,6 @@ def annotations_in(content: bytes) -> dict[str, Annotation]:
 # To be raised when a change of this code makes another table from the same sources.
 TABLE_VERSION = 1
 KEYWORD_SEPARATOR = ", "
-MANIFEST_KEY = b"babelens_emoji_manifest"
 FEATURES = Features(
     {"image": ImageFeature(), "image_id": Value("string"), "captions": CAPTIONS}
     | {name: Value("string") for name in ("split", "vendor", "emoji", "category")}
@@ -313,28 +304,15 @@ def read_sources() -> dict[str, dict[str, str]]:
     return json.loads(files(__package__).joinpath("sources.json").read_text("utf-8"))
 
 
-def build_emoji(path: Path, package_folder: Path, image_size: int) -> None:
+def build_emoji(path: Path, package_folder: Path) -> None:
     """Fetches the sources into `package_folder`, and writes the benchmark to the parquet file `path` atomically."""
     tarballs = {}
     for role, source in tqdm(read_sources().items(), desc="Fetching emoji", unit="package"):
         package = Package(source["package"], source["version"], source["integrity"])
         tarballs[role] = fetch_package(package, package_folder)
-    concepts, annotations = _read_concepts(tarballs)
-    table = _build_table(concepts, annotations, tarballs, image_size)
-    manifest = _describe(table, concepts, annotations, image_size)
-    table = table.replace_schema_metadata({**table.schema.metadata, MANIFEST_KEY: manifest.encode("utf-8")})
+    table = _build_table(*_read_concepts(tarballs), tarballs)
     with atomic_file(path) as unfinished:
         pq.write_table(table, unfinished, compression="zstd")
-
-
-def content_digest(corpus: Dataset) -> str:
-    """Returns the SHA-256 of the texts and pixels of all rows in order, which does not depend on compression."""
-    digest = hashlib.sha256()
-    for row in corpus:
-        image = row.pop("image")
-        digest.update(json.dumps(row, ensure_ascii=False, sort_keys=True).encode("utf-8"))
-        digest.update(image.tobytes())
-    return digest.hexdigest()
 
 
 def _read_concepts(tarballs: Mapping[str, Path]) -> tuple[list[Concept], Annotations]:
@@ -350,9 +328,7 @@ def _read_concepts(tarballs: Mapping[str, Path]) -> tuple[list[Concept], Annotat
     return concepts, annotations
 
 
-def _build_table(
-    concepts: Sequence[Concept], annotations: Annotations, tarballs: Mapping[str, Path], image_size: int
-) -> pa.Table:
+def _build_table(concepts: Sequence[Concept], annotations: Annotations, tarballs: Mapping[str, Path]) -> pa.Table:
     """Makes one row for each vendor and concept that it draws, in the order of `VENDORS` and `concepts`."""
     drawings = {vendor: _drawings(vendor, tarballs[vendor], concepts) for vendor in VENDORS}
     index_of = {concept.id: index for index, concept in enumerate(concepts)}
@@ -362,7 +338,7 @@ def _build_table(
             for identifier, drawing in drawings[vendor].items():
                 indices.append(index_of[identifier])
                 vendors.append(vendor)
-                images.append({"bytes": _render(drawing, image_size), "path": None})
+                images.append({"bytes": _render(drawing), "path": None})
                 bar.update()
     columns = _concept_columns(concepts, annotations).take(indices)
     columns = columns.append_column("image", pa.array(images, FEATURES.arrow_schema.field("image").type))
@@ -390,29 +366,3 @@ def _concept_columns(concepts: Sequence[Concept], annotations: Annotations) -> p
         for concept in concepts
     ]
     return pa.Table.from_pylist(rows)
-
-
-def _describe(table: pa.Table, concepts: Sequence[Concept], annotations: Annotations, image_size: int) -> str:
-    """Returns the manifest as JSON: sources, counts, and a digest of the content."""
-    corpus = Dataset(table)
-    split_of = split_concepts(concepts)
-    manifest = {
-        "table_version": TABLE_VERSION,
-        "image_size": image_size,
-        "rasterizer": f"resvg_py {version('resvg_py')}",
-        "content_sha256": content_digest(corpus),
-        "concepts": len(concepts),
-        "images": Counter(corpus["vendor"]),
-        "splits": {
-            split: {
-                "concepts": sum(each == split for each in split_of.values()),
-                "groups": sum(split_of[group[0].id] == split for group in group_concepts(concepts)),
-                "images": sum(each == split for each in corpus["split"]),
-                "categories": Counter(concept.category for concept in concepts if split_of[concept.id] == split),
-            }
-            for split in SPLITS
-        },
-        "languages": {tag: len(by_id) for tag, by_id in annotations.items()},
-        "sources": read_sources(),
-    }
-    return json.dumps(manifest, ensure_ascii=False, indent=2) + "\n"

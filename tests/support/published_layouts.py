@@ -18,7 +18,7 @@ from datasets import Dataset
 from PIL import Image
 
 from babelens.data.emoji.benchmark import published_manifest
-from babelens.data.emoji.build import FEATURES, MANIFEST_KEY
+from babelens.data.emoji.build import FEATURES
 from tests.support.published_rc3 import (
     FLICKR as IMAGES,
     write_cc3m,
@@ -258,14 +258,14 @@ def write_published() -> None:
 
 def write_emoji(path: Path) -> Path:
     """A table in the form of the emoji benchmark's, of forty concepts in all its languages."""
-    manifest = published_manifest()
+    languages = published_manifest()["languages"]
     rows = []
     for vendor in ("twemoji", "openmoji", "fluent", "noto"):
         for concept in range(40):
             image = io.BytesIO()
             noise = np.random.default_rng(concept).integers(0, 256, (64, 64, 3), dtype=np.uint8)
             Image.fromarray(noise).save(image, "PNG")
-            dogs = {tag: "собака" if tag == "uk" else f"{tag} dog" for tag in manifest["languages"]}
+            dogs = {tag: "собака" if tag == "uk" else f"{tag} dog" for tag in languages}
             texts = [{"language": tag, "text": f"{dog} {concept}"} for tag, dog in dogs.items()]
             rows.append(
                 {
@@ -279,6 +279,5 @@ def write_emoji(path: Path) -> Path:
                     "keywords": [{**each, "text": f"{each['text']}, red, grass"} for each in texts],
                 }
             )
-    table = Dataset.from_list(rows, features=FEATURES).with_format("arrow")[:]
-    pq.write_table(table.replace_schema_metadata({**table.schema.metadata, MANIFEST_KEY: json.dumps(manifest)}), path)
+    pq.write_table(Dataset.from_list(rows, features=FEATURES).with_format("arrow")[:], path)
     return path
