@@ -214,9 +214,9 @@ def _render(drawing: bytes) -> bytes:
             import resvg_py
         except ImportError as error:
             raise MissingExtraError("the emoji benchmark needs an SVG rasteriser: pip install resvg_py") from error
-        svg, side = drawing.decode("utf-8"), {"width": IMAGE_SIZE, "height": IMAGE_SIZE}
+        svg, side = drawing.decode("utf-8"), IMAGE_SIZE
         # Without system fonts the images are the same on every machine.
-        drawing = bytes(resvg_py.svg_to_bytes(svg_string=svg, **side, skip_system_fonts=True))
+        drawing = bytes(resvg_py.svg_to_bytes(svg_string=svg, width=side, height=side, skip_system_fonts=True))
     image = Image.open(io.BytesIO(drawing)).convert("RGBA")
     canvas = Image.new("RGBA", (IMAGE_SIZE, IMAGE_SIZE), "white")
     canvas.alpha_composite(image, ((IMAGE_SIZE - image.width) // 2, (IMAGE_SIZE - image.height) // 2))
