@@ -26,7 +26,7 @@ from babelens.processing.tokenizer_training import train_wordpiece  # noqa: E402
 from tests.contracts import CAPTIONS, TINY_RC3, drawn_images  # noqa: E402
 from tests.support.bare_python import bare_python  # noqa: E402
 from tests.support.made_once import MadeOnce, settle_batch_norm  # noqa: E402
-from tests.support.tiny_native import student_processor  # noqa: E402
+from tests.support.tiny_native import student_processor, tiny_mla  # noqa: E402
 
 pytest_plugins = ["tests.support.mla_training", "tests.support.retrieval_fixtures"]
 
@@ -148,13 +148,7 @@ def _mla(**options: Any) -> tuple[Any, Any]:
 
 def _mla_on_mural(**options: Any) -> tuple[Any, Any]:
     """With linear acquirers in a MURAL, whose text tower is BERT."""
-    native, native_processor = two_towers("Mural")
-    tokenizer = _tokenizer()
-    processor = babelens.MlaProcessor.for_native(native.config, native_processor, tokenizer, languages=ACQUIRED)
-    vocabulary = {"vocab_size": len(tokenizer), "sep_token_id": tokenizer.sep_token_id}
-    torch.manual_seed(0)
-    defaults = {"languages": ACQUIRED, "acquirer": "linear", "embedding_size": 12} | vocabulary
-    return babelens.MlaModel.from_native(native, **defaults | options), processor
+    return tiny_mla(two_towers("Mural"), _tokenizer(), **{"languages": ACQUIRED, "acquirer": "linear"} | options)
 
 
 def _mla_student(**options: Any) -> tuple[Any, Any]:

@@ -5,17 +5,14 @@ from pathlib import Path
 
 import numpy as np
 
-from babelens import (
-    Embedder,
-    MlaModel,
-    MlaProcessor,
-)
+from babelens import Embedder
 from babelens.inference.onnx import export_onnx
 from babelens.stock_folders import export_stock
 from tests.conftest import two_towers
 from tests.contracts import drawn_images
 from tests.support.client_texts import TEXTS
 from tests.support.tiny_dual_encoders import KINDS, bert_tokenizer
+from tests.support.tiny_native import saved, tiny_mla
 
 
 def main(root: Path) -> None:
@@ -23,16 +20,10 @@ def main(root: Path) -> None:
     (root / "images").mkdir()
     for index, image in enumerate(images):
         image.save(root / "images" / f"{index}.png")
-    for part in KINDS["mural"]():
-        part.save_pretrained(root / "mural")
-    native, native_processor = KINDS["clip"]()
-    tokenizer = bert_tokenizer()
-    options = {"languages": ["de"], "vocab_size": len(tokenizer), "sep_token_id": tokenizer.sep_token_id}
-    MlaModel.from_native(native, **options).save_pretrained(root / "mla")
-    MlaProcessor.for_native(native.config, native_processor, tokenizer, languages=["de"]).save_pretrained(root / "mla")
+    saved(KINDS["mural"](), root / "mural")
+    saved(tiny_mla(KINDS["clip"](), bert_tokenizer(), ["de"]), root / "mla")
     # AlignModel has an EfficientNet, as the MURAL of conftest.
-    for part in two_towers("Mural"):
-        part.save_pretrained(root / "align")
+    saved(two_towers("Mural"), root / "align")
     export_stock(root / "align", root / "stock")
     export_onnx(root / "mural", root / "graphs")
     facts = {}

@@ -6,20 +6,15 @@ from typing import Any
 
 import torch
 
-from babelens import MlaModel, MlaProcessor, MlaStudentModel
+from babelens import MlaStudentModel
 from tests.support.tiny_dual_encoders import KINDS, tiny_xlm_roberta
-from tests.support.tiny_native import student_processor, tiny_bert, tiny_clip, tiny_siglip
+from tests.support.tiny_native import student_processor, tiny_bert, tiny_clip, tiny_mla, tiny_siglip
 
 LEARNED = ["de", "fr"]
 
 
 def tiny_mla_on(make_native: Callable[[], Any]) -> tuple[Any, Any]:
-    native, native_processor = make_native()
-    _, tokenizer = tiny_bert()
-    torch.manual_seed(0)
-    sizes = {"vocab_size": len(tokenizer), "embedding_size": 12, "acquirer_size": 8}
-    model = MlaModel.from_native(native, languages=LEARNED, sep_token_id=tokenizer.sep_token_id, **sizes)
-    return model.eval(), MlaProcessor.for_native(native.config, native_processor, tokenizer, languages=LEARNED)
+    return tiny_mla(make_native(), tiny_bert()[1], LEARNED)
 
 
 def tiny_student_of(make_native: Callable[[], Any], encoder: Callable[[], Any], **options: Any) -> tuple[Any, Any]:

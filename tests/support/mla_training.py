@@ -1,14 +1,12 @@
 """MLA's trainer on coloured shapes: fixtures of its tests, and what they look at."""
 
-import copy
-
 import pytest
 import torch
 from transformers import set_seed
 
-from babelens import MlaModel, MlaProcessor, MlaTrainer, MlaTrainingArguments
+from babelens import MlaTrainer, MlaTrainingArguments
 from babelens.processing.tokenizer_training import train_wordpiece
-from tests.support.tiny_native import shapes_texts, tiny_clip
+from tests.support.tiny_native import shapes_texts, tiny_clip, tiny_mla
 from tests.support.tiny_training import QUIET, prepared, shapes_corpus
 
 SETTINGS = QUIET | {"per_device_train_batch_size": 4, "max_steps": 3, "learning_rate": 1e-2}
@@ -20,17 +18,11 @@ STILL = {"image_augmentation": {"horizontal_flip": 0.0}, **COLD}
 @pytest.fixture(scope="module")
 def clip_mla():
     """Builds an MLA on a tiny CLIP with German and French to acquire, and its processor."""
-    native, native_processor = tiny_clip()
+    clip, clip_processor = tiny_clip()
     tokenizer = train_wordpiece(shapes_texts(), 200, min_frequency=1)
 
-    def make(languages=("de", "fr"), native=native, native_processor=native_processor, **options):
-        torch.manual_seed(0)
-        vocabulary = {"vocab_size": len(tokenizer), "sep_token_id": tokenizer.sep_token_id}
-        sizes = {"acquirer_size": 8, "embedding_size": 12}
-        model = MlaModel.from_native(native, languages=list(languages), **vocabulary | sizes | options)
-        # A processor changes its parts.
-        parts = copy.deepcopy((native_processor, tokenizer))
-        return model, MlaProcessor.for_native(native.config, *parts, languages=list(languages))
+    def make(languages=("de", "fr"), native=clip, native_processor=clip_processor, **options):
+        return tiny_mla((native, native_processor), tokenizer, languages, **options)
 
     return make
 
@@ -40,20 +32,21 @@ def make_mla_trainer(clip_mla, tmp_path):
     """Builds a trainer on the shapes."""
 
     def make(tasks=("text_text",), *, parts=None, output="run", model=None, **changes):
-        corpus = shapes_corpus()
-        model_, processor = parts or clip_mla(**(model or {}))
-        data = tasks if isinstance(tasks, dict) else dict.fromkeys(tasks, corpus)
-        return prepared(
-            MlaTrainer(
-                model=model_,
-                args=MlaTrainingArguments(output_dir=str(tmp_path / output), **SETTINGS | changes),
-                processing_class=processor,
-                train_dataset=data,
-                cache_dir=str(tmp_path / "cache"),
-            )
-        )
+        given = {"cache": tmp_path / "cache", **changes}
+        return prepared(mla_trainer(parts or clip_mla(**(model or {})), tmp_path / output, tasks, **given))
 
     return make
+
+
+def mla_trainer(parts, output, tasks, *, cache, **changes):
+    """A trainer of a model with its processor, for tasks on the shapes or on what a dictionary gives each."""
+    return MlaTrainer(
+        model=parts[0],
+        args=MlaTrainingArguments(output_dir=str(output), **SETTINGS | changes),
+        processing_class=parts[1],
+        train_dataset=tasks if isinstance(tasks, dict) else dict.fromkeys(tasks, shapes_corpus()),
+        cache_dir=str(cache),
+    )
 
 
 def weights(model):

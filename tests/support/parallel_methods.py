@@ -4,14 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from transformers import set_seed
 
 from babelens import (
-    MlaModel,
-    MlaProcessor,
     MlaTrainer,
-    MlaTrainingArguments,
     SmalrConfig,
     SmalrModel,
     SmalrProcessor,
@@ -20,8 +16,8 @@ from babelens import (
 )
 from babelens.processing.processing_smalr import frequent_words
 from babelens.processing.tokenizer_training import train_wordpiece
-from tests.support.mla_training import SETTINGS
-from tests.support.tiny_native import shapes_texts, tiny_clip
+from tests.support.mla_training import SETTINGS, mla_trainer
+from tests.support.tiny_native import shapes_texts, tiny_clip, tiny_mla
 from tests.support.tiny_rc3 import rc3_trainer
 from tests.support.tiny_training import shapes_corpus, shapes_processor, weights
 
@@ -29,21 +25,11 @@ from tests.support.tiny_training import shapes_corpus, shapes_processor, weights
 DESCENT = {"optim": "sgd", "max_steps": 6, "weight_decay": 0.0, "lr_scheduler_type": "constant", "warmup_steps": 0}
 
 
-def mla_trainer(output: Path, **changes: Any) -> MlaTrainer:
+def parallel_mla_trainer(output: Path, **changes: Any) -> MlaTrainer:
     """On a tiny CLIP, both tasks."""
-    torch.manual_seed(0)
-    native, native_processor = tiny_clip()
-    tokenizer = train_wordpiece(shapes_texts(), 200, min_frequency=1)
-    sizes = {"vocab_size": len(tokenizer), "sep_token_id": tokenizer.sep_token_id}
-    sizes |= {"acquirer_size": 8, "embedding_size": 12}
-    model = MlaModel.from_native(native, languages=["de", "fr"], **sizes)
-    return MlaTrainer(
-        model,
-        MlaTrainingArguments(output_dir=str(output), **SETTINGS | DESCENT | {"learning_rate": 0.1} | changes),
-        processing_class=MlaProcessor.for_native(native.config, native_processor, tokenizer, languages=["de", "fr"]),
-        train_dataset=dict.fromkeys(["text_text", "image_text"], shapes_corpus()),
-        cache_dir=str(output / "cache"),
-    )
+    parts = tiny_mla(tiny_clip(), train_wordpiece(shapes_texts(), 200, min_frequency=1))
+    settings = DESCENT | {"learning_rate": 0.1, "cache": output / "cache"}
+    return mla_trainer(parts, output, ["text_text", "image_text"], **settings | changes)
 
 
 def smalr_trainer(output: Path, *, mask: bool = False, **changes: Any) -> SmalrTrainer:
@@ -90,7 +76,7 @@ def smalr_trainer(output: Path, *, mask: bool = False, **changes: Any) -> SmalrT
     )
 
 
-TRAINERS = {"mla": mla_trainer, "smalr": smalr_trainer, "rc3": rc3_trainer}
+TRAINERS = {"mla": parallel_mla_trainer, "smalr": smalr_trainer, "rc3": rc3_trainer}
 
 
 def train(method: str, output: Path, **changes: Any) -> tuple[list[float], dict[str, np.ndarray]]:

@@ -4,6 +4,7 @@ Each is what the Hub has under the real one's name, the same classes with the sa
 `tiny_training.shapes_corpus`.
 """
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from transformers import (
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
+from babelens import MlaModel, MlaProcessor
 from babelens.processing.processing_mla_student import MlaStudentProcessor
 from babelens.processing.tokenizer_training import train_wordpiece
 from tests.support.tiny_training import shapes_corpus
@@ -97,6 +99,19 @@ def tiny_bert(layers: int = 1) -> tuple[PreTrainedModel, BertTokenizer]:
     torch.manual_seed(1)
     sizes = {"hidden_size": 12, "intermediate_size": 16, "num_hidden_layers": layers, "num_attention_heads": 2}
     return BertModel(BertConfig(vocab_size=len(tokenizer), initializer_range=0.3, **sizes)).eval(), tokenizer
+
+
+def tiny_mla(
+    native: tuple[Any, Any], tokenizer: Any, languages: Sequence[str] = ("de", "fr"), **options: Any
+) -> tuple[MlaModel, MlaProcessor]:
+    """An MLA on a native model with its processor; both processors have copies of what they are made of."""
+    model, native_processor = native
+    sizes = {"vocab_size": len(tokenizer), "sep_token_id": tokenizer.sep_token_id}
+    sizes |= {"acquirer_size": 8, "embedding_size": 12}
+    torch.manual_seed(0)
+    mla = MlaModel.from_native(model, languages=list(languages), **sizes | options).eval()
+    parts = copy.deepcopy((native_processor, tokenizer))
+    return mla, MlaProcessor.for_native(model.config, *parts, languages=list(languages))
 
 
 def saved(parts: tuple, folder: Path) -> Path:
