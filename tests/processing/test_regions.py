@@ -10,6 +10,7 @@ import pytest
 
 from babelens.processing.regions import SeveralRegions, open_joined_regions, open_regions
 from babelens.utils.errors import InputError
+from tests.support.region_files import write_h5, write_serial
 
 IDS = ["1000092795.jpg", "COCO_val2014_000000042.jpg", "id-201_0.jpg"]
 KINDS = ["h5", "lmdb", "npy", "npz"]
@@ -28,39 +29,6 @@ def published(count: int = 36, size: int = 2048, seed: int = 0) -> dict[str, np.
         "img_w": 500,
         "img_h": 375,
     }
-
-
-def write_h5(path: Path, images: dict[str, dict]) -> None:
-    h5py = pytest.importorskip("h5py")
-    with h5py.File(path, "w") as file:
-        for image_id, items in images.items():
-            group = file.create_group(image_id)
-            for name, value in items.items():
-                group[name] = value
-
-
-def packed(value) -> bytes:
-    """msgpack, as tensorpack writes it with msgpack-numpy."""
-    return pytest.importorskip("msgpack").packb(value, default=packed_array, use_bin_type=True)
-
-
-def packed_array(value) -> dict:
-    """An array or a scalar as msgpack-numpy writes it."""
-    shape = {b"kind": b"", b"shape": value.shape} if isinstance(value, np.ndarray) else {}
-    kind = {b"nd": isinstance(value, np.ndarray), b"type": value.dtype.str}
-    return kind | shape | {b"data": value.tobytes()}
-
-
-def write_serial(path: Path, records: list, dump=packed) -> Path:
-    """As tensorpack's `LMDBSerializer.save`: records under their numbers, in one file."""
-    lmdb = pytest.importorskip("lmdb")
-    keys = [f"{number:08}".encode() for number in range(len(records))]
-    options = {"subdir": False, "map_size": 1 << 26}
-    with lmdb.open(str(path), **options) as database, database.begin(write=True) as transaction:
-        for key, record in zip(keys, records, strict=True):
-            transaction.put(key, dump(record))
-        transaction.put(b"__keys__", dump(keys))
-    return path
 
 
 def concept_captions(image_id: str, items: dict) -> list:

@@ -2,7 +2,6 @@
 under `data` of the current folder; photographs of one's own; vectors of words; and the emoji benchmark's table."""
 
 import gzip
-import io
 import json
 import tarfile
 import zipfile
@@ -15,10 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 from datasets import Dataset
-from PIL import Image
 
 from babelens.data.emoji.benchmark import published_manifest
 from babelens.data.emoji.build import FEATURES
+from tests.support.image_sources import add_member, drawn
 from tests.support.published_rc3 import (
     FLICKR as IMAGES,
     write_cc3m,
@@ -44,8 +43,7 @@ def coco_name(image_id: int, folder: str = "val2014") -> str:
 
 def write_image(path: Path, seed: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    noise = np.random.default_rng(seed).integers(0, 256, (16, 16, 3), dtype=np.uint8)
-    Image.fromarray(noise).save(path, "PNG")
+    path.write_bytes(drawn(seed, (16, 16)))
 
 
 def write_text(path: Path, *lines: str) -> None:
@@ -169,20 +167,11 @@ def write_cc12m() -> None:
     for shard in range(2):
         with tarfile.open(f"data/cc12m/{shard:05}.tar", "w") as tar:
             for number in range(4 * shard, 4 * shard + 4):
-                image = io.BytesIO()
-                noise = np.random.default_rng(number).integers(0, 256, (16, 16, 3), dtype=np.uint8)
-                Image.fromarray(noise).save(image, "JPEG")
                 record = {"caption": caption("en", number), "url": urls[number], "key": f"{number:09}"}
                 record |= {"status": "success", "error_message": None, "width": 16, "height": 16, "exif": "{}"}
-                members = {
-                    "jpg": image.getvalue(),
-                    "json": json.dumps(record).encode(),
-                    "txt": caption("en", number).encode(),
-                }
-                for ending, content in members.items():
-                    member = tarfile.TarInfo(f"{number:09}.{ending}")
-                    member.size = len(content)
-                    tar.addfile(member, io.BytesIO(content))
+                add_member(tar, f"{number:09}.jpg", drawn(number, (16, 16)))
+                add_member(tar, f"{number:09}.json", json.dumps(record).encode())
+                add_member(tar, f"{number:09}.txt", caption("en", number).encode())
 
 
 def write_cc300k() -> None:
@@ -262,14 +251,11 @@ def write_emoji(path: Path) -> Path:
     rows = []
     for vendor in ("twemoji", "openmoji", "fluent", "noto"):
         for concept in range(40):
-            image = io.BytesIO()
-            noise = np.random.default_rng(concept).integers(0, 256, (64, 64, 3), dtype=np.uint8)
-            Image.fromarray(noise).save(image, "PNG")
             dogs = {tag: "собака" if tag == "uk" else f"{tag} dog" for tag in languages}
             texts = [{"language": tag, "text": f"{dog} {concept}"} for tag, dog in dogs.items()]
             rows.append(
                 {
-                    "image": {"bytes": image.getvalue(), "path": None},
+                    "image": {"bytes": drawn(concept, (64, 64)), "path": None},
                     "image_id": f"1f6{concept:02x}",
                     "captions": texts,
                     "split": ("train", "train", "validation", "test")[concept % 4],

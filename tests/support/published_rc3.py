@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import PIL.Image
-import pytest
 from datasets import Dataset, Features, Image, List, Value
 from transformers import MBartConfig, MBartForConditionalGeneration
 
 from babelens.processing.tokenizer_training import train_bpe
+from tests.support.region_files import write_h5, write_serial
 from tests.support.tiny_layers import encoder_decoder
 
 LANGUAGES = ["cs", "de", "en", "fr", "id", "ja", "zh"]
@@ -25,10 +25,7 @@ COCO = ["COCO_val2014_000000042", "COCO_val2014_000000074"]
 
 
 def write_regions(name: str, image_ids: list[str]) -> None:
-    h5py = pytest.importorskip("h5py")
-    with h5py.File(f"data/{name}", "w") as file:
-        for image_id in image_ids:
-            file.create_group(image_id)["features"] = features(image_id)
+    write_h5(Path("data", name), {image_id: {"features": features(image_id)} for image_id in image_ids})
 
 
 def features(image_id: str) -> np.ndarray:
@@ -120,18 +117,8 @@ def write_xflickrco() -> None:
     write_regions("xflickrco-test_boxes36.h5", [f"{image}.jpg" for image in tested])
 
 
-def packed(value) -> bytes:
-    """msgpack of lists, texts, bytes and arrays, as tensorpack writes them with msgpack-numpy."""
-    return pytest.importorskip("msgpack").packb(value, default=packed_array, use_bin_type=True)
-
-
-def packed_array(value: np.ndarray) -> dict:
-    return {b"nd": True, b"type": value.dtype.str, b"kind": b"", b"shape": value.shape, b"data": value.tobytes()}
-
-
 def write_cc3m(count: int) -> None:
     """UC2's translations, and VOLTA's regions and list of images, one of which has no regions."""
-    lmdb = pytest.importorskip("lmdb")
     Path("data/cc3m").mkdir()
     urls = [f"http://images.com/{number}.jpg" for number in range(count)]
     ids = [str(zlib.crc32(url.encode())) for url in urls]
@@ -144,12 +131,8 @@ def write_cc3m(count: int) -> None:
     kept = ids[:-1]
     Path("data/cc3m/caption_train.json").write_text(json.dumps(dict.fromkeys(kept, "a dog")))
     small = np.zeros((36, 4), np.float32)
-    file = {"path": "data/cc3m/training_feat_all.lmdb", "subdir": False, "map_size": 1 << 26}
-    with lmdb.open(**file) as database, database.begin(write=True) as transaction:
-        for number, image_id in enumerate(kept):
-            record = [features(image_id), *[small] * 7, "36", "375", "500", image_id, "a dog"]
-            transaction.put(f"{number:08}".encode(), packed(record))
-        transaction.put(b"__keys__", packed([f"{number:08}".encode() for number in range(len(kept))]))
+    records = [[features(each), *[small] * 7, "36", "375", "500", each, "a dog"] for each in kept]
+    write_serial(Path("data/cc3m/training_feat_all.lmdb"), records)
 
 
 WIT_LANGUAGES = ("de", "en", "fr", "id", "ja", "zh", "ar", "bg", "da", "el", "et", "ko", "tr", "vi")
