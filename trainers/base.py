@@ -19,8 +19,6 @@ from ..utils.hub_mixin import card_writers
 from .arguments import data_seed
 from .checkpoints import (
     CheckpointMarks,
-    RunConditions,
-    compare_conditions,
     newest_checkpoint,
     prepare_saving,
     trainer_state,
@@ -98,7 +96,7 @@ class BabelensTrainer(Trainer):
         )
         self.train_dataset = train_dataset
         self._marks = CheckpointMarks()
-        for callback in (FiniteGradients(), RunConditions(), self._marks, StreamProgress(self)):
+        for callback in (FiniteGradients(), self._marks, StreamProgress(self)):
             self.add_callback(callback)
 
     def prepare(self, model: Any, train_dataset: Any) -> tuple[TaskMixture | StreamMixture, Any]:
@@ -166,9 +164,7 @@ class BabelensTrainer(Trainer):
             self.check_evaluation()
         if self.args.should_save and self.args.save_strategy != SaveStrategy.NO:
             prepare_saving(self.args.output_dir)
-        if self._resumed:
-            compare_conditions(self._resumed, self.args)
-        self._marks.start(self._resumed)
+        self._marks.start(self.args, self._resumed)
         # transformers would delete any folder named checkpoint-*.
         self._marks.limit, self.args.save_total_limit = self.args.save_total_limit, None
         try:

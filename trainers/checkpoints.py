@@ -1,8 +1,8 @@
 """Checkpoints that count only when they are complete, and model folders that are replaced as a whole.
 
 A checkpoint folder has a file `incomplete.json` while `Trainer` writes to it. When everything is written, this file
-lists the sizes of the other files and becomes `complete.json`. It names the run: a run, and the runs that resume it,
-replace and delete only their own checkpoints.
+lists the sizes of the other files and becomes `complete.json`. It names the run and its optimizer: a run, and the runs
+that resume it, replace and delete only their own checkpoints, and cannot change the optimizer.
 """
 
 import json
@@ -13,16 +13,13 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch
 from accelerate import PartialState
 from transformers import TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_callback import ExportableState
 
 from ..utils.errors import InputError
 from ..utils.files import apply_umask, ensure_parents, errors_naming
@@ -38,10 +35,19 @@ class CheckpointMarks(TrainerCallback):
     limit: int | None = None
     folder: Path | None = None  # of the newest checkpoint
     run: str = ""
+    optimizer: str = ""
 
-    def start(self, resumed: str | None = None) -> None:
-        """Starts a run, or continues the run that wrote the checkpoint `resumed`."""
-        self.run = str((resumed and _mark(resumed).get("run")) or uuid.uuid4().hex)
+    def start(self, args: TrainingArguments, resumed: str | None = None) -> None:
+        """Starts a run, or continues the run that wrote the checkpoint `resumed`. Another optimizer is an error,
+        because it would silently reuse incompatible moments."""
+        self.optimizer = str(getattr(args.optim, "value", args.optim)).removesuffix("_fused")
+        earlier = _mark(resumed) if resumed else {}
+        if (optimizer := earlier.get("optimizer", self.optimizer)) != self.optimizer:
+            raise InputError(
+                f"optim: {resumed} was trained with {optimizer}, and {self.optimizer} cannot continue with its state; "
+                f"set optim={optimizer}"
+            )
+        self.run = str(earlier.get("run") or uuid.uuid4().hex)
 
     def begin(self, folder: str | Path) -> None:
         """Creates the folder of a checkpoint before its first file is written. It replaces an incomplete checkpoint or
@@ -57,7 +63,11 @@ class CheckpointMarks(TrainerCallback):
                 folder.rename(kept)
                 logger.warning("%s was not saved by this run and was renamed to %s", folder, kept.name)
         folder.mkdir(parents=True)
-        (folder / INCOMPLETE).write_text(json.dumps({"run": self.run}), encoding="utf-8")
+        self._write(folder)
+
+    def _write(self, folder: Path, **more: Any) -> None:
+        content = {"run": self.run, "optimizer": self.optimizer} | more
+        (folder / INCOMPLETE).write_text(json.dumps(content, indent=1), encoding="utf-8")
 
     def mark(self) -> None:
         """Marks the newest checkpoint, whose files are all written, as complete."""
@@ -66,7 +76,7 @@ class CheckpointMarks(TrainerCallback):
         files = [file for file in folder.rglob("*") if file.is_file() and file.name != INCOMPLETE]
         apply_umask(*files)
         sizes = {str(file.relative_to(folder)): file.stat().st_size for file in sorted(files)}
-        (folder / INCOMPLETE).write_text(json.dumps({"run": self.run, "files": sizes}, indent=1), encoding="utf-8")
+        self._write(folder, files=sizes)
         os.replace(folder / INCOMPLETE, folder / COMPLETE)
 
     @contextmanager
@@ -143,60 +153,6 @@ def newest_checkpoint(output_dir: str | Path) -> Path | None:
             return path
         logger.warning("%s is not marked as complete; it is skipped and not changed", path)
     return None
-
-
-# ---- The conditions of a run, which are compared when it is resumed ----
-
-_OPTIMIZER = "optimizer"
-
-
-def _conditions(args: TrainingArguments) -> dict[str, Any]:
-    return {
-        "number of processes": args.world_size,
-        "device": args.device.type,
-        "precision": getattr(args, "chosen_precision", args.mixed_precision),
-        "number of examples in a step": args.train_batch_size * args.world_size * args.gradient_accumulation_steps,
-        _OPTIMIZER: str(getattr(args.optim, "value", args.optim)).removesuffix("_fused"),
-        "version of torch": torch.__version__,
-        "version of transformers": version("transformers"),
-    }
-
-
-class RunConditions(TrainerCallback, ExportableState):
-    """Saves the conditions of a run in the trainer state of its checkpoints and of the finished run."""
-
-    def __init__(self) -> None:
-        self.conditions: dict[str, Any] = {}
-
-    def on_train_begin(self, args: Any, *others: Any, **kwargs: Any) -> None:
-        self.conditions = _conditions(args)
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        state.stateful_callbacks[type(self).__name__] = self.state()
-
-    def state(self) -> dict[str, Any]:
-        return {"args": {}, "attributes": {"conditions": self.conditions}}
-
-
-def compare_conditions(folder: str | Path, args: TrainingArguments) -> None:
-    """Logs a warning with the conditions that have changed since a checkpoint or the state of a finished run was
-    saved. Another optimizer is an error, because it would silently reuse incompatible moments."""
-    kept = (trainer_state(folder).get("stateful_callbacks") or {}).get(RunConditions.__name__) or {}
-    then, now = kept.get("attributes", {}).get("conditions") or {}, _conditions(args)
-    changed = {
-        name: f"{name}: {then[name]}, now {now[name]}" for name in now if then.get(name, now[name]) != now[name]
-    }
-    if _OPTIMIZER in changed:
-        raise InputError(
-            f"optim: {folder} was trained with {then[_OPTIMIZER]}, and {now[_OPTIMIZER]} cannot continue with its "
-            f"state; set optim={then[_OPTIMIZER]}"
-        )
-    if changed and args.should_log:
-        logger.warning(
-            "%s was trained with another %s. The weights will differ from those of an uninterrupted run",
-            folder,
-            "; ".join(changed.values()),
-        )
 
 
 def trainer_state(folder: str | Path) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from ..registry import METHODS, imported
 from ..trainers.base import BabelensTrainer
 from ..trainers.checkpoints import (
     atomic_directory,
-    compare_conditions,
     has_checkpoint,
     newest_checkpoint,
     prepare_saving,
@@ -109,8 +108,6 @@ class StagedTraining:
                         model.save_pretrained(scratch)
                         trainer.state.save_to_json(str(scratch / TRAINER_STATE_NAME))  # the report needs its log
                 trainer.accelerator.wait_for_everyone()
-            else:
-                compare_conditions(finished, self.arguments(stage))
             attention = self.recipe.model.attn_implementation
             model = self.builder.next_model(load_model(type(model), finished, attn_implementation=attention))
         return self._train_stage(last, model, processor), model

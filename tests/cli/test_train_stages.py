@@ -1,7 +1,6 @@
 """`babelens train` with stages: each goes on from the one before, and a run that broke off from where it was."""
 
 import json
-import shutil
 
 import pytest
 import yaml
@@ -110,17 +109,3 @@ def test_a_run_that_broke_off_resumes_in_its_stage(recipe, trained, tmp_path, mo
     found, expected = (load_file(folder / "model.safetensors") for folder in (tmp_path / "run", trained))
     assert found.keys() == expected.keys()
     assert all((found[name] == value).all() for name, value in expected.items())
-
-
-def test_a_stage_that_goes_on_from_another_machines_says_so(recipe, trained, tmp_path, caplog):
-    """The second stage begins anew: what the first was trained with is in the state of its end."""
-    output = tmp_path / "mla-shapes"
-    shutil.copytree(trained, output)
-    shutil.rmtree(output / "checkpoints" / "exposure")
-    file = output / "checkpoints" / "transfer" / "finished" / "trainer_state.json"
-    state = json.loads(file.read_text())
-    state["stateful_callbacks"]["RunConditions"]["attributes"]["conditions"]["number of processes"] = 2
-    file.write_text(json.dumps(state))
-    done = train(recipe, output, "--resume", catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    assert "number of processes: 2, now 1" in caplog.text

@@ -1,7 +1,6 @@
 """Checkpoints that are complete or do not count, what a training deletes, and what it refuses to save."""
 
 import errno
-import json
 import math
 import os
 import re
@@ -16,7 +15,6 @@ from transformers import TrainerCallback
 from babelens.trainers.checkpoints import (
     CheckpointMarks,
     atomic_directory,
-    compare_conditions,
     is_complete,
     newest_checkpoint,
 )
@@ -152,29 +150,13 @@ def test_the_hub_gets_a_checkpoint_with_its_mark(tmp_path, monkeypatch):
     assert pushed == [True] * 3
 
 
-# ---- What has changed since ----
-
-
-@pytest.mark.parametrize("then", [{"number of processes": 2, "precision": "bfloat16"}, {}], ids=str)
-def test_a_resumed_run_names_what_it_is_computed_with_now(tmp_path, caplog, then):
-    shapes_trainer(tmp_path, **EACH_STEP | {"max_steps": 1}).train()
-    file = tmp_path / "checkpoint-1" / "trainer_state.json"
-    state = json.loads(file.read_text(encoding="utf-8"))
-    state["stateful_callbacks"]["RunConditions"]["attributes"]["conditions"] |= then
-    file.write_text(json.dumps(state), encoding="utf-8")
-    compare_conditions(file.parent, shapes_trainer(tmp_path).args)
-    assert all(f"{name}: {value}, now" in caplog.text for name, value in then.items())
-    assert ("with another" in caplog.text) == bool(then)
-
-
-def test_another_optimizer_cannot_continue(tmp_path, caplog):
+def test_another_optimizer_cannot_continue(tmp_path):
     settings = EACH_STEP | {"max_steps": 2, "optim": "adamw_torch"}
     shapes_trainer(tmp_path, **settings).train()
-    more = settings | {"max_steps": 3, "gradient_accumulation_steps": 2}
+    more = settings | {"max_steps": 3}
     with pytest.raises(InputError, match=r"optim: .* adamw_torch, and lamb"):
         shapes_trainer(tmp_path, **more | {"optim": "lamb"}).train(resume_from_checkpoint=True)
     shapes_trainer(tmp_path, **more | {"optim": "adamw_torch_fused"}).train(resume_from_checkpoint=True)
-    assert "number of examples in a step: 8, now 16. The weights" in caplog.text
 
 
 # ---- Numbers that are not finite ----
