@@ -14,6 +14,7 @@ from .corpus import Caption
 
 Place = Callable[[int], str]  # index of a row -> its name in error messages
 
+MAX_CHARACTERS = 10_000  # of a text; longer ones are refused
 _NAMED_ROWS = 10  # number of rows that the log names for each reason
 
 logger = logging.getLogger(__name__)
@@ -67,14 +68,12 @@ class CaptionRules:
         language: the language of plain-text captions.
         languages: canonical tags of the languages to keep; rows without a caption in any of them are left out. A
             caption in `en-US` counts as `en`, unless the row has one in `en`.
-        max_characters: longer texts are refused.
         at_least: minimum number of texts in a row: one for an image, two for a translation.
         skip_incomplete: whether rows with fewer texts are left out with a warning instead of being refused.
     """
 
     language: str | None = None
     languages: tuple[str, ...] | None = None
-    max_characters: int = 10_000
     at_least: int = 1
     skip_incomplete: bool = False
 
@@ -82,7 +81,7 @@ class CaptionRules:
 def normalize_captions(value: Any, rules: CaptionRules) -> list[Caption]:
     """Returns the captions of one row; an empty list if too few of them are in `rules.languages`. The value is a list
     of {language, text}; {language: text, texts or None}; or, if `rules.language` is given, one text or several."""
-    captions = [{"language": language, "text": _checked(text, rules)} for language, text in _spelled(value, rules)]
+    captions = [{"language": language, "text": _checked(text)} for language, text in _spelled(value, rules)]
     if len(captions) < rules.at_least:
         absent = [language for language, text in value.items() if not text] if isinstance(value, dict) else []
         empty = f" (nothing in {', '.join(absent)})" if absent else ""
@@ -162,15 +161,13 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
-def _checked(text: Any, rules: CaptionRules) -> str:
+def _checked(text: Any) -> str:
     if not isinstance(text, str):
         raise CorpusError(f"{_shortened(text)} is not a text")
     if not text or text.isspace():
         raise CorpusError("a text is empty")
-    if len(text) > rules.max_characters:
-        raise CorpusError(
-            f"a text of {len(text)} characters ({_shortened(text)}), where {rules.max_characters} are allowed"
-        )
+    if len(text) > MAX_CHARACTERS:
+        raise CorpusError(f"a text of {len(text)} characters ({_shortened(text)}), where {MAX_CHARACTERS} are allowed")
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -9,12 +9,12 @@ the line; if the caller chooses skipping, they are left out, and a warning count
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import datasets
 from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict
@@ -23,17 +23,20 @@ from datasets.fingerprint import Hasher
 from huggingface_hub.errors import HfHubHTTPError
 
 from ...utils.errors import BabelensError, CorpusError, LanguageTagError, SourceUnavailableError
+from ...utils.identity import remote_state
 from ...utils.languages import normalize_language, normalize_languages
 from .captions import CaptionRules, Place
 from .columns import ColumnNames
 from .folders import is_photo_folder
 from .normalize import ImageRules, SkippedImage, as_caption_corpus, as_translation_corpus
+from .parquet_files import cached_rows
 from .tables import JSON_FILES, METADATA, TABLES, is_table, read_table
-from .tar_shards import files_named, tar_stream
+from .tar_shards import FEATURES as TAR_FEATURES, files_named, tar_rows
 from .text_files import NO_TMX, TMX, kind_of
 
 Source: TypeAlias = str | Path | Dataset | IterableDataset | DatasetDict | IterableDatasetDict
 Languages = str | list[str] | tuple[str, ...] | None
+Rows = Iterator[dict[str, Any]]
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _FILES = (*TABLES, *JSON_FILES)
@@ -54,8 +57,6 @@ def load_captions(
     check_images: bool = True,
     on_bad_image: Literal["error", "skip"] = "error",
     skipped: list[SkippedImage] | None = None,
-    max_image_pixels: int | None = None,
-    max_caption_characters: int = 10_000,
 ) -> Dataset | IterableDataset:
     """Loads a caption corpus: the columns `image`, `image_id` and `captions`, and other columns of the source.
 
@@ -67,7 +68,7 @@ def load_captions(
               optionally `image_id` (by default the file name), `split` and other columns. File names are relative and
               without `..`. Links in the folder are followed;
             - a parquet file, or a pattern such as `data/*.parquet`;
-            - tar shards in WebDataset's layout (`data.corpus.tar_shards`), as a stream: a folder of them, or
+            - tar shards in WebDataset's layout (`data.corpus.tar_shards`): a folder of them, or
               `train-{000..099}.tar`, local or a URL. The `image_id` of a sample is its name;
             - a folder written by `save_to_disk`, or a folder of parquet files;
             - the id of a data set on the Hugging Face Hub;
@@ -86,19 +87,13 @@ def load_captions(
         caption_column: the column of captions, if it is not called `captions`, `caption` or `text`; or several, by
             language: `{"pl": "title", "uk": "title_ukrainian"}`.
         language_column: the column with the language of each row's captions.
-        streaming: whether to return an `IterableDataset`, which is read during use.
+        streaming: whether to return an `IterableDataset`, which is read during use. Otherwise, tar shards are copied
+            to the cache of `datasets`.
         check_images: whether to open every image now (in a stream: on reading). Otherwise, a bad image causes an error
             when it is first used.
         on_bad_image: whether a missing, unreadable or too large image is an error, or is left out with a warning that
             counts and names such images and is added to `skipped`. It is always an error if no image can be read, or
             fewer than half of twenty or more (not checked for a stream).
-        max_image_pixels: larger images are bad; by default and at most `PIL.Image.MAX_IMAGE_PIXELS`.
-        max_caption_characters: longer captions are an error.
-
-    Raises:
-        CorpusError: for an unusable source, image or caption, with the row. `SourceUnavailableError` for a data set
-        that
-            the Hub does not provide.
 
     Examples:
         >>> corpus = load_captions("photos", languages=["en", "de"])
@@ -106,15 +101,16 @@ def load_captions(
     if on_bad_image == "skip" and not check_images:
         raise CorpusError("on_bad_image='skip' needs check_images=True: images are left out when they are checked")
     tag = None if language is None else normalize_language(language)
-    captions = CaptionRules(tag, _tags(languages), max_caption_characters)
-    images = ImageRules(max_image_pixels, on_bad_image == "skip", skipped)
+    captions = CaptionRules(tag, _tags(languages))
+    images = ImageRules(on_bad_image == "skip", skipped)
     columns = ColumnNames(image_column, caption_column, language_column)
     with _named(source):
         if isinstance(source, str | Path) and (file := _caption_file(Path(source))):
             dataset, place = read_table(file, columns)
             dataset, columns = _streamed(dataset) if streaming else dataset, replace(columns, image=None)
-        elif isinstance(source, str | Path) and (shards := _tar_shards(source, streaming)):
-            dataset, place = tar_stream(shards, replace(captions, languages=None)), partial("{} row {}".format, source)
+        elif isinstance(source, str | Path) and (shards := _tar_shards(source)):
+            rows = partial(tar_rows, rules=replace(captions, languages=None))
+            dataset, place = _of_tar(rows, shards, streaming), partial("{} row {}".format, source)
         else:
             dataset, split, place = _opened(source, name, split, streaming)
         rules = images if check_images else None
@@ -130,7 +126,6 @@ def load_translations(
     caption_column: dict[str, str] | None = None,
     streaming: bool = False,
     on_incomplete: Literal["error", "skip"] = "error",
-    max_caption_characters: int = 10_000,
 ) -> Dataset | IterableDataset:
     """Loads a translation corpus: every row has two or more translations of each other in the column `captions`.
 
@@ -147,17 +142,11 @@ def load_translations(
         name, split, streaming: as for `load_captions`.
         on_incomplete: whether a row with only one text is an error, or is left out with a warning that counts and
             names such rows. With three or more languages, a cell may be empty if two texts remain.
-        max_caption_characters: longer texts are an error.
 
     Examples:
         >>> corpus = load_translations("pairs.tsv", languages=["en", "de"])
     """
-    rules = CaptionRules(
-        languages=_tags(languages),
-        max_characters=max_caption_characters,
-        at_least=2,
-        skip_incomplete=on_incomplete == "skip",
-    )
+    rules = CaptionRules(languages=_tags(languages), at_least=2, skip_incomplete=on_incomplete == "skip")
     if rules.languages is not None and len(rules.languages) < 2:
         raise CorpusError(f"a translation needs two languages or more, not only {rules.languages[0]!r}")
     with _named(source):
@@ -202,12 +191,16 @@ def _streamed(dataset: Dataset) -> IterableDataset:
     return dataset.to_iterable_dataset(num_shards=min(max(len(dataset), 1), _SHARDS))
 
 
-def _tar_shards(source: str | Path, streaming: bool) -> list[str]:
+def _tar_shards(source: str | Path) -> list[str]:
     with _datasets_errors(source):
-        shards = files_named(str(source), ".tar")
-    if shards and not streaming:
-        raise CorpusError(f"{source}: tar shards are read as a stream: load them with streaming=True")
-    return shards
+        return files_named(str(source), ".tar")
+
+
+def _of_tar(rows: Callable[..., Rows], shards: list[str], streaming: bool) -> Dataset | IterableDataset:
+    if streaming:
+        return IterableDataset.from_generator(rows, gen_kwargs={"shards": shards}, features=TAR_FEATURES)
+    states = [(shard, remote_state(shard)) for shard in shards]
+    return cached_rows(partial(rows, shards), TAR_FEATURES, source=shards[0], states=states)
 
 
 def _read(

@@ -54,13 +54,11 @@ class ImageRules:
     """Rules for images that cannot be read.
 
     Args:
-        max_pixels: larger images are refused before they are decoded. By default 67 million pixels.
         skip: whether bad images are left out with a warning instead of raising an error. At least half of the images
             of a `Dataset` must be good (`refuse_mostly_bad`); a stream is not checked for this.
         skipped: a list to which the skipped images are added.
     """
 
-    max_pixels: int | None = None
     skip: bool = False
     skipped: list[SkippedImage] | None = None
 
@@ -307,7 +305,7 @@ def readable(
 
     def problem(cell: Any) -> str | None:
         try:
-            check_image(image_source(cell), max_pixels=rules.max_pixels)
+            check_image(image_source(cell))
         except ImageError as error:
             return str(error)
         return None

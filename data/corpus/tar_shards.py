@@ -18,7 +18,7 @@ from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
-from datasets import Features, Image, IterableDataset, Value
+from datasets import Features, Image, Value
 from datasets.utils.file_utils import xopen
 
 from ...utils.errors import CorpusError
@@ -55,13 +55,8 @@ def files_named(source: str, suffix: str) -> list[str]:
     ]
 
 
-def tar_stream(shards: list[str], rules: CaptionRules) -> IterableDataset:
-    """Streams the samples as `image`, `image_id` (the common name of the members) and `captions`; every tar file is a
-    shard."""
-    return IterableDataset.from_generator(_rows, gen_kwargs={"shards": shards, "rules": rules}, features=FEATURES)
-
-
-def _rows(shards: list[str], rules: CaptionRules) -> Iterator[dict[str, Any]]:
+def tar_rows(shards: list[str], rules: CaptionRules) -> Iterator[dict[str, Any]]:
+    """Yields the samples as `image`, `image_id` (the common name of the members) and `captions`."""
     for shard in shards:
         for name, fields in tar_samples(shard):
             place = f"{shard} {name}"

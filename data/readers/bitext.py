@@ -27,7 +27,7 @@ from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.identity import file_states
 from ...utils.language_matching import counts_as
 from ...utils.languages import normalize_language, normalize_languages
-from ..corpus.captions import RowCount, enumeration
+from ..corpus.captions import MAX_CHARACTERS, RowCount, enumeration
 from ..corpus.corpus import CAPTIONS
 from ..corpus.loading import load_translations
 from ..corpus.parquet_files import cached_rows
@@ -97,7 +97,6 @@ class BitextRules(NamedTuple):
 
     languages: tuple[str, ...] | None = None
     min_score: float | None = None
-    max_characters: int = 10_000
 
 
 def load_bitext(
@@ -106,7 +105,6 @@ def load_bitext(
     languages: str | list[str] | tuple[str, ...] | None = None,
     min_score: float | None = None,
     shards: int = 1,
-    max_caption_characters: int = 10_000,
     streaming: bool = True,
 ) -> Dataset | IterableDataset:
     """Loads published sentence pairs as a stream: a translation corpus with the column `captions`.
@@ -121,16 +119,13 @@ def load_bitext(
         min_score: pairs with a lower score are left out. WikiMatrix recommends 1.04. A file without scores is refused.
         shards: number of shards among which the files are divided. With one shard, every batch has pairs of all files;
             as many shards as there are workers in all processes let each of them read files of its own.
-        max_caption_characters: longer texts are left out.
         streaming: whether to return an `IterableDataset`. A `Dataset`, whose rows can be counted, shuffled and held
             out, is written to the cache of `datasets`.
 
     Examples:
         >>> corpus = load_bitext("wikimatrix/*.tsv.gz", languages=["de", "en", "fr"], min_score=1.04)
     """
-    rules = BitextRules(
-        None if languages is None else tuple(normalize_languages(languages)), min_score, max_caption_characters
-    )
+    rules = BitextRules(None if languages is None else tuple(normalize_languages(languages)), min_score)
     if rules.languages is not None and len(rules.languages) < 2:
         raise CorpusError(f"a translation needs two languages or more, not {rules.languages[0]!r} alone")
     found = bitexts(files)
@@ -193,8 +188,8 @@ def _kept(bitext: Bitext, rules: BitextRules) -> Iterator[tuple[int, dict[str, A
             count.leave_out(f"with a score below {rules.min_score}")
         elif not all(caption["text"] for caption in captions):
             count.leave_out("with an empty text", f"line {line}")
-        elif any(len(caption["text"]) > rules.max_characters for caption in captions):
-            count.leave_out(f"with a text longer than {rules.max_characters:,} characters", f"line {line}")
+        elif any(len(caption["text"]) > MAX_CHARACTERS for caption in captions):
+            count.leave_out(f"with a text longer than {MAX_CHARACTERS:,} characters", f"line {line}")
         else:
             count.read += 1
             yield line, {"captions": captions}

@@ -6,15 +6,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from datasets import Dataset, Features, Image, IterableDataset
+from datasets import Dataset, Features, IterableDataset
 
 from ...utils.errors import CorpusError
-from ...utils.identity import file_states, remote_state
+from ...utils.identity import file_states
 from ...utils.languages import normalize_languages
 from ..corpus.captions import CaptionRules, RowCount, enumeration, normalize_captions, normalize_row
 from ..corpus.loading import load_captions
 from ..corpus.parquet_files import cached_rows
-from ..corpus.tar_shards import FEATURES as TAR_FEATURES, files_named
 from ..corpus.text_files import parse_file, read_json, read_lines
 from . import CORPUS, image_path, warn_of
 
@@ -133,16 +132,7 @@ def load_cc12m(files: str | Path, *, streaming: bool = True, check_images: bool 
         streaming: whether to read the archives during use. Otherwise, they are copied to the cache of `datasets`.
         check_images: as in `load_captions`.
     """
-    if streaming:
-        return load_captions(files, language="en", streaming=True, check_images=check_images)
-    archives = [(name, remote_state(name)) for name in files_named(str(files), ".tar")]
-    rows = partial(_cc12m_rows, str(files), check_images)
-    return cached_rows(rows, TAR_FEATURES, source=files, states=archives)
-
-
-def _cc12m_rows(files: str, check_images: bool) -> IterableDataset:
-    stream = load_captions(files, language="en", streaming=True, check_images=check_images)
-    return stream.cast_column("image", Image(decode=False))
+    return load_captions(files, language="en", streaming=streaming, check_images=check_images)
 
 
 # ---- CC300K ----

@@ -18,7 +18,7 @@ from datasets import Dataset, Features, Image, IterableDataset, Value
 from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.languages import normalize_language, normalize_languages
 from ..corpus.caption_index import CaptionIndex
-from ..corpus.captions import RowCount
+from ..corpus.captions import MAX_CHARACTERS, RowCount
 from ..corpus.corpus import CAPTIONS, Caption
 from ..corpus.normalize import ImageRules, SkippedImage, as_caption_corpus
 from ..corpus.text_files import files_matching
@@ -31,7 +31,6 @@ _TEXTS = {
     "attribution": "caption_attribution_description",
 }
 _COLUMNS = ["image", "image_url", "caption_attribution_description", "wit_features"]
-_MAX_CHARACTERS = 10_000
 
 # ---- Splits ----
 # MURAL's authors divide WIT's training images (Jain et al. 2021, section 2.3, appendix A.3): in each language 5,000,
@@ -133,7 +132,7 @@ def load_wit(
             raise CorpusError(f"{files}: no image has texts in {min_languages} languages")
     if split is not None:
         corpus = wit_split(corpus, split)
-    rules = ImageRules(None, on_bad_image == "skip", skipped) if check_images else None
+    rules = ImageRules(on_bad_image == "skip", skipped) if check_images else None
     return as_caption_corpus(corpus.cast_column("image", Image()), images=rules, place="WIT row {}".format)
 
 
@@ -154,7 +153,7 @@ def _captions(
                 texts["attribution"] = attribution
             own = (" ".join((texts.get(name) or "").split()) for name in kinds)
             if wanted is None or language in wanted:
-                found |= {(language, text): None for text in own if 0 < len(text) <= _MAX_CHARACTERS}
+                found |= {(language, text): None for text in own if 0 < len(text) <= MAX_CHARACTERS}
         captions: list[Caption] = [{"language": language, "text": text} for language, text in found]
         if len({language for language, _ in found}) < least:
             count.leave_out(f"with texts in fewer than {least} languages")

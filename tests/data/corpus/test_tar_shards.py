@@ -46,7 +46,7 @@ def shards(tmp_path):
     return tmp_path
 
 
-def test_every_sample_is_a_row(shards):
+def test_every_sample_is_a_row(shards, monkeypatch):
     stream = load_captions(shards, streaming=True)
     assert isinstance(stream, IterableDataset)
     assert stream.num_shards == 3
@@ -54,6 +54,10 @@ def test_every_sample_is_a_row(shards):
     assert [row["image_id"] for row in rows] == [f"{shard}/{number}" for shard in range(3) for number in range(7)]
     assert [caption["language"] for caption in rows[6]["captions"]] == ["en", "en", "fr"]
     assert [row["image"].getpixel((0, 0))[0] for row in rows] == [0] * 7 + [1] * 7 + [2] * 7
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", shards / "cache")
+    copied = load_captions(shards)
+    assert [row | {"image": None} for row in copied] == [row | {"image": None} for row in rows]
+    assert copied[20]["image"].getpixel((0, 0))[0] == 2
 
 
 @pytest.mark.parametrize("ending", ["JPG", "webp"])

@@ -89,13 +89,13 @@ def test_empty_and_long_texts_are_counted_and_named(tmp_path, caplog):
         "1.1\teine Katze\ta cat",
         "1.1\t\ta dog",
         "1.1\tein Hund\t ",
-        f"1.1\t{'x' * 21}\tlong",
+        f"1.1\t{'x' * 10_001}\tlong",
         "1.1\tein Pferd\ta horse",
     ]
-    assert texts(load_bitext(table(tmp_path, rows=rows), max_caption_characters=20)) == [EXPECTED[0], EXPECTED[2]]
+    assert texts(load_bitext(table(tmp_path, rows=rows))) == [EXPECTED[0], EXPECTED[2]]
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "read 2 of 5 rows; left out 2 with an empty text (line 2, line 3)" in caplog.text
-    assert "1 with a text longer than 20 characters (line 4)" in caplog.text
+    assert "1 with a text longer than 10,000 characters (line 4)" in caplog.text
 
 
 def test_files_are_read_by_turns_in_proportion_to_their_sizes(tmp_path):
