@@ -56,12 +56,7 @@ _LOADED_BY_NAME = [
 
 @dataclass(frozen=True)
 class Published:
-    """The result of an upload.
-
-    Attributes:
-        address: the address of the commit with these files.
-        changed: whether it is a new commit; otherwise the repository already had all files.
-    """
+    """An upload: the address of the commit with the files, and whether it is new."""
 
     address: str
     changed: bool

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ..evaluation.analysis.numbers import ParallelTexts
-    from ..inference.embedder import Embedder
 
 _EMOJI = "emoji"
 _EMOJI_VENDOR = "noto"  # held out of training by default
@@ -90,9 +89,10 @@ def languages(
     from ..data.corpus.tables import TRANSLATION_FILES
     from ..evaluation.analysis.figures import draw_language_map
     from ..evaluation.analysis.numbers import encode_parallel, language_map, parallel_texts
+    from ..inference.embedder import Embedder
     from .common import read_source
 
-    embedder = _embedder(model)
+    embedder = Embedder.from_pretrained(model)
     if Path(data).suffix in TRANSLATION_FILES:
         corpus = read_source(data, source_options, translations=True)
     else:
@@ -142,8 +142,9 @@ def labels(
     from ..evaluation.analysis.figures import draw_label_map
     from ..evaluation.analysis.numbers import label_map
     from ..evaluation.classification import ClassifiedImages, read_labels
+    from ..inference.embedder import Embedder
 
-    embedder = _embedder(model)
+    embedder = Embedder.from_pretrained(model)
     found = ClassifiedImages.of_folder(data)
     named = read_labels(labels, found.classes, tags)
     rows = evenly_spaced(len(found.images), _MAP_ROWS)
@@ -182,9 +183,10 @@ def retrieval(
     from ..evaluation.analysis.figures import draw_side_by_side
     from ..evaluation.analysis.numbers import side_by_side
     from ..evaluation.results import named_rows
+    from ..inference.embedder import Embedder
 
     corpus = _load_images(data, tags, source_options)
-    embedders = {name: _embedder(model) for name, model in named_rows(models).items()}
+    embedders = {name: Embedder.from_pretrained(model) for name, model in named_rows(models).items()}
     chosen = tags or _default_languages(corpus, data)
     found = side_by_side(embedders, corpus, chosen)
     lines = [
@@ -217,6 +219,7 @@ def distances(
     begin_work()
     from ..evaluation.analysis.figures import draw_distance_ratios
     from ..evaluation.analysis.numbers import distance_ratios, encode_parallel, parallel_texts
+    from ..inference.embedder import Embedder
 
     names = [model, baseline]
     are_rc3 = [_is_rc3(name) for name in names]
@@ -230,7 +233,8 @@ def distances(
     others = normalize_languages(tags or _default_languages(corpus, data))
     texts = parallel_texts(corpus, [_ENGLISH, *others], limit=_DISTANCE_ROWS)
     own, base = (
-        _joint(name, corpus, texts) if are_rc3[0] else encode_parallel(_embedder(name), texts) for name in names
+        _joint(name, corpus, texts) if are_rc3[0] else encode_parallel(Embedder.from_pretrained(name), texts)
+        for name in names
     )
     found = distance_ratios(own, base, texts.ids, anchor=_ENGLISH)
     lines = [
@@ -271,22 +275,6 @@ def _joint(model: str, corpus: "datasets.Dataset", texts: "ParallelTexts") -> "d
 
 
 # ---- What the commands read and write ----
-
-
-def _embedder(model: str) -> "Embedder":
-    """Loads a model. These commands run no code that comes with it, so the error says how to do without them."""
-    from ..inference.embedder import Embedder
-
-    try:
-        return Embedder.from_pretrained(model)
-    except ModelFolderError as error:
-        if "trust_remote_code=True" not in str(error):
-            raise
-        raise ModelFolderError(
-            f"{model} needs code from its folder or the Hub, which `analyze` does not run. Read it first; then load "
-            "the model in Python with Embedder.from_pretrained(…, trust_remote_code=True), and call the functions of "
-            "babelens.evaluation.analysis"
-        ) from error
 
 
 def _load_images(data: str, languages: list[str] | None, options: Sequence[str] | None = None) -> "datasets.Dataset":

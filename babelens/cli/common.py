@@ -216,14 +216,8 @@ def begin_work() -> None:
 def read_source(
     source: str, options: Sequence[str] | None = None, *, translations: bool = False, **given: Any
 ) -> "Dataset":
-    """The captions, or the translations, of a source of recipes. Images that cannot be read are skipped and counted.
-
-    Args:
-        source: a folder, a file, a Hub id, or a published data set.
-        options: options of the reader as `NAME=VALUE`, with values in YAML.
-        translations: whether to read translations rather than captions.
-        given: arguments of the reader; None values are left out.
-    """
+    """Reads the captions, or the translations, of a source of recipes, and skips images that cannot be read.
+    `options` are the reader's as `NAME=VALUE`, in YAML; `given` are other arguments; None is left out."""
     from datasets import Dataset
 
     from ..training.recipe_file import parse

@@ -21,7 +21,7 @@ def print_run(run: RecipeRun, report: dict[str, Any] | None, console: Console) -
     """Prints the results of a run as tables, the highest rate of unknown tokens, and where everything was written."""
     task = run.recipe.rc3_task if isinstance(run.recipe, Rc3TaskRecipe) else None
     if report and task:
-        print_task_report(report, task, console, trained=run.data.image_languages)
+        print_task_report(report, task)
     elif report:
         print_emoji_report(report, console)
     if run.reporting.validated:
@@ -69,7 +69,7 @@ def print_translate_test(data: str, compared: Mapping[str, Mapping[str, Any]], t
 
 
 def print_consistency(joined: Mapping[str, Any]) -> None:
-    """Prints the result of `compare_consistency`: the recalls of CLC-A and CLC-C, and CLC-C's learned weights."""
+    """Prints the result of `compare_consistency`: the recalls of CLC-A and CLC-C, and CLC-C's weights."""
     for kind, result in joined.items():
         title = {"clc_a": "CLC-A, the mean of the scores", "clc_c": "CLC-C, joined by learned weights"}[kind]
         for data, recalls in result["recalls"].items():
@@ -84,13 +84,8 @@ def print_consistency(joined: Mapping[str, Any]) -> None:
         console.print("CLC-C was left out: it needs captions for fitting.")
         return
     learned = joined["clc_c"]
-    table = results_table("of", *learned["importances"], "output", title=f"CLC-C, {learned['parameters']} weights")
+    table = results_table("", *learned["importances"], title=f"CLC-C, {learned['parameters']} weights")
     table.add_row("share of the score", *(f"{share:.3f}" for share in learned["importances"].values()), style="bold")
-    table.add_section()
-    for unit, (weights, factor) in enumerate(
-        zip(learned["weights"]["hidden"], learned["weights"]["output"][0], strict=True), 1
-    ):
-        table.add_row(f"hidden unit {unit}", *(f"{weight:.3f}" for weight in [*weights, factor]))
     console.print(table)
     before, after = learned["losses"][0], learned["losses"][-1]
     console.print(
@@ -101,23 +96,15 @@ def print_consistency(joined: Mapping[str, Any]) -> None:
     )
 
 
-def print_task_report(
-    report: TaskReport, task: Rc3Task, console: Console | None = None, *, trained: list[str] | None = None
-) -> None:
-    """Prints a table for each test set, with the mean over the languages that are not among `trained`."""
-    console = console or plain_console()
+def print_task_report(report: TaskReport, task: Rc3Task) -> None:
+    """Prints a table for each test set."""
     for name, results in report.items():
         counts = [key for key in next(iter(results.values())) if key.startswith("n")]
         table = results_table("language", *task.metrics, *counts, title=f"{task.name}, {name}")
         for language, numbers in results.items():
             cells = [f"{numbers[metric]:.1f}" for metric in task.metrics]
             table.add_row(language, *cells, *(f"{numbers[key]:,}" for key in counts))
-        unseen = [numbers for language, numbers in results.items() if language not in (trained or [])]
-        if trained and 1 < len(unseen) < len(results):
-            means = [sum(numbers[metric] for numbers in unseen) / len(unseen) for metric in task.metrics]
-            table.add_section()
-            table.add_row("mean of the others", *(f"{value:.1f}" for value in means), *("" for _ in counts))
-        console.print(table)
+        plain_console().print(table)
 
 
 def print_emoji_report(report: dict[str, Any], console: Console | None = None) -> None:

@@ -48,14 +48,8 @@ def overrides_checked(key: str = "model.overrides") -> Iterator[None]:
 
 
 class ModelBuilder:
-    """Builds a dual encoder that reads word pieces. Methods that build other models have a subclass.
-
-    Args:
-        recipe: the recipe.
-        data: its data, from which vocabularies are trained.
-        checkpoints: the run's folder of checkpoints, for parts of the model that are trained first.
-        trust_remote_code: whether to run code that comes with the models in the recipe.
-    """
+    """Builds a dual encoder that reads word pieces. Methods that build other models have a subclass. Parts of a model
+    that are trained first are kept in the run's folder of `checkpoints`."""
 
     # The model types that training can continue from; if empty, the model class checks its start.
     starts: ClassVar[tuple[str, ...]] = ()

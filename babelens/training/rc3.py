@@ -211,13 +211,7 @@ class Rc3Reporting(Reporting):
 def load_regions(
     recipe: RegionsRecipe, sizes: Mapping[str, int], **loading: Any
 ) -> RegionExtractor | RegionFeatures | None:
-    """Opens the regions that a recipe names; returns None if it has no `regions`.
-
-    Args:
-        recipe: the recipe.
-        sizes: `region_size` and `max_regions` of the model.
-        loading: arguments of loaders, such as `trust_remote_code`.
-    """
+    """Opens the regions that a recipe names, in the `sizes` of the model; returns None if it names none."""
     source = recipe.regions
     if source is None:
         return None

@@ -67,15 +67,7 @@ def _example(embedder: Embedder, shown: LabelledImage) -> Example:
 
 
 class Reporting:
-    """Reports on the model that a recipe trained and saved.
-
-    Args:
-        recipe: the recipe.
-        data: its data.
-        output: the model's folder; results are in `output/results.json`.
-        command: the command to show on the card.
-        trust_remote_code: whether to run code that comes with the models in the recipe.
-    """
+    """Reports on the model that a recipe trained and saved, on its card and in `results.json`."""
 
     # The allowed values of the recipe's `report`.
     reports: ClassVar[tuple[str, ...]] = (EMOJI,)

@@ -43,14 +43,7 @@ def is_finished(stage: Path) -> bool:
 
 
 class StagedTraining:
-    """Trains the stages of a recipe in order.
-
-    Args:
-        recipe: the recipe.
-        data: its data.
-        builder: the builder of its model, which turns the model of one stage into the model of the next.
-        output: the model's folder; checkpoints are in `output/checkpoints/<stage>`.
-    """
+    """Trains the stages of a recipe in order. Checkpoints are in `output/checkpoints/<stage>`."""
 
     def __init__(self, recipe: Recipe, data: RecipeData, builder: ModelBuilder, output: Path) -> None:
         self.recipe, self.data, self.builder, self.output = recipe, data, builder, output
@@ -130,16 +123,7 @@ class StagedTraining:
 @dataclass(frozen=True)
 class Workflow:
     """The classes that run the recipes of a method. The defaults suit a dual encoder that reads word pieces; methods
-    override the parts that differ.
-
-    Args:
-        recipe: the keys of its recipes.
-        data: reads the data and its languages.
-        builder: builds the processor and the model.
-        training: trains the model, stage by stage.
-        reporting: evaluates the trained model, and writes its card.
-        tasks: the values of `task`, for a workflow that fine-tunes on tasks.
-    """
+    override the parts that differ. `tasks` are the values of the recipe's `task`, for a workflow that fine-tunes."""
 
     recipe: type[Recipe] = DualEncoderRecipe
     data: type[RecipeData] = RecipeData
@@ -155,14 +139,7 @@ ETCL = Workflow(builder=EtclBuilder)
 
 
 class RecipeRun:
-    """One run of a recipe, with its parts in the classes of its method.
-
-    Args:
-        recipe: the recipe.
-        output: the model's folder, with `checkpoints` and `results.json`.
-        command: the command to show on the card.
-        trust_remote_code: whether to run code that comes with the models in the recipe.
-    """
+    """One run of a recipe, with its parts in the classes of its method. `command` is shown on the card."""
 
     def __init__(self, recipe: Recipe, output: Path, command: str, trust_remote_code: bool = False) -> None:
         self.recipe, self.output, self.trust_remote_code = recipe, output, trust_remote_code
@@ -182,11 +159,8 @@ class RecipeRun:
             self.builder.check()
 
     def train(self, *, resume: bool = False) -> BabelensTrainer:
-        """Trains and saves the model and its processor; returns the trainer of the last stage.
-
-        Args:
-            resume: continue from the newest checkpoint, if there is one.
-        """
+        """Trains and saves the model and its processor, from the newest checkpoint with `resume`; returns the trainer
+        of the last stage."""
         with self._file_named():
             return self._train(resume=resume)
 
@@ -266,15 +240,7 @@ class RecipeRun:
         return self.reporting.report()
 
     def write_card(self, trainer: BabelensTrainer, report: dict[str, Any] | None) -> Path:
-        """Evaluates the saved model on the recipe's validation data, and writes the model card and `results.json`.
-
-        Args:
-            trainer: the result of `train`.
-            report: the result of `report`.
-
-        Returns:
-            The path of the card.
-        """
+        """Evaluates the saved model on the validation data, and writes its card and `results.json`."""
         card = self.reporting.write_card(trainer, report)
         self.reporting.write_results()
         return card

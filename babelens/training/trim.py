@@ -31,15 +31,8 @@ _TOKENIZERS = ("multilingual_tokenizer", "tokenizer")
 
 @dataclass(frozen=True)
 class TrimmingReport:
-    """The result of trimming, with sizes before and after.
-
-    Args:
-        pieces: sizes of the vocabulary.
-        parameters, megabytes: sizes of the model.
-        coverage: share of the texts' running pieces that were kept.
-        unknown: number of running pieces that are the unknown token.
-        texts: number of texts.
-    """
+    """Sizes before and after trimming, the share of the texts' running pieces that were kept (`coverage`), and the
+    number of running pieces that are the unknown token."""
 
     pieces: tuple[int, int]
     parameters: tuple[int, int]
@@ -100,12 +93,7 @@ def _trim(source: str, texts: Sequence[str], output: Path, coverage: float, code
 
 
 def gather_texts(files: Sequence[Path] = (), recipe: str | None = None) -> list[str]:
-    """Reads the texts of files and of a recipe.
-
-    Args:
-        files: text files in UTF-8, one text per line.
-        recipe: path or name of a recipe. Texts that several rows of its data share are read once.
-    """
+    """Reads the texts of files in UTF-8, one in each line, and the distinct texts of a recipe's data."""
     texts: list[str] = []
     if recipe is not None:
         data = recipe_data(recipe)

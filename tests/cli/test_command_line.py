@@ -93,25 +93,14 @@ def test_the_code_of_a_base_a_recipe_or_a_checkpoint_does_not_run(run, evil, tmp
         ["acquire", "--base", evil, *pairs, "--output", tmp_path / "o"],
         ["trim", evil, "--texts", tmp_path / "texts", "--output", tmp_path / "o"],
         ["train", tmp_path / "recipe.yaml", "--output", tmp_path / "o"],
+        ["analyze", "languages", evil, "--data", tmp_path / "pairs.tsv", "--output", tmp_path / "map.svg"],
     ):
         error = run(*command, code=1).exception
         assert "--trust-remote-code" in str(error), error
         assert not (tmp_path / "it-ran").exists()
 
 
-def test_analyze_has_no_option_for_code_and_advises_python(run, evil, tmp_path):
-    (tmp_path / "pairs.tsv").write_text("en\tde\ncat\tKatze\n")
-    given = ["--data", tmp_path / "pairs.tsv", "--output", tmp_path / "map.svg"]
-    error = run("analyze", "languages", evil, *given, code=1).exception
-    assert "Python" in str(error) and "--trust-remote-code" not in str(error), error
-    assert not (tmp_path / "it-ran").exists()
-
-
-@pytest.mark.parametrize(
-    "model",
-    [{"attn_implementation": "evil/kernel"}, {"overrides": {"text_config": {"attn_implementation": "evil/kernel"}}}],
-)
-def test_a_recipe_fetches_no_kernel(run, tmp_path, images, model):
+def test_a_recipe_fetches_no_kernel(run, tmp_path, images):
     rows = [
         {"file_name": path.name, "captions": {"en": [f"thing {number}"]}}
         for number, path in enumerate(sorted(images.glob("*.png")))
@@ -119,7 +108,7 @@ def test_a_recipe_fetches_no_kernel(run, tmp_path, images, model):
     (images / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
     recipe = {
         "method": "mural",
-        "model": {"preset": "mural-tiny"} | model,
+        "model": {"preset": "mural-tiny", "overrides": {"text_config": {"attn_implementation": "evil/kernel"}}},
         "tokenizer": {"vocab_size": 60},
         "train": {"image_text": {"source": str(images), "license": "mit"}},
         "training": {"max_steps": 1},

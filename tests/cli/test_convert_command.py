@@ -124,10 +124,9 @@ def run(*words, code=0):
     return done.output
 
 
-@pytest.mark.parametrize(("tower", "side"), [("ViT", 32)])
-def test_an_mla_checkpoint_becomes_a_folder_with_its_processor(tokenizers, tmp_path, tower, side):
+def test_an_mla_checkpoint_becomes_a_folder_with_its_processor(tokenizers, tmp_path):
     folder, words, pieces = tokenizers
-    weights = mla_weights(tower, words, pieces)
+    weights = mla_weights("ViT", words, pieces)
     torch.save(
         {"epoch": 3, "state_dict": {f"module.{name}": value.half() for name, value in weights.items()}},
         tmp_path / "mla.pt",
@@ -137,7 +136,7 @@ def test_an_mla_checkpoint_becomes_a_folder_with_its_processor(tokenizers, tmp_p
     embedder = Embedder.from_pretrained(tmp_path / "mla", device="cpu")
     assert isinstance(embedder.model, MlaModel)
     sizes = embedder.processor.image_processor
-    assert (sizes.size["shortest_edge"], sizes.crop_size["height"]) == (side, side)
+    assert (sizes.size["shortest_edge"], sizes.crop_size["height"]) == (32, 32)
     assert embedder.processor.max_text_length == POSITIONS
     halved = {name: value.half().float() for name, value in weights.items()}
     separator = embedder.processor.multilingual_tokenizer.sep_token_id
@@ -151,10 +150,9 @@ def test_an_mla_checkpoint_becomes_a_folder_with_its_processor(tokenizers, tmp_p
         run(tmp_path / "mla.pt", "--output", tmp_path / "mla", *options)
 
 
-@pytest.mark.parametrize("tower", ["RN"])
-def test_a_torchscript_archive_of_clip_becomes_a_folder(tokenizers, tmp_path, tower):
+def test_a_torchscript_archive_of_clip_becomes_a_folder(tokenizers, tmp_path):
     folder, words, _ = tokenizers
-    weights = clip_weights(tower, words)
+    weights = clip_weights("RN", words)
     with pytest.deprecated_call():  # OpenAI's files are of this kind nevertheless
         torch.jit.script(Holder(weights)).save(str(tmp_path / "clip.pt"))
     run(tmp_path / "clip.pt", "--output", tmp_path / "clip", "--tokenizer", folder / "clip")
@@ -164,21 +162,11 @@ def test_a_torchscript_archive_of_clip_becomes_a_folder(tokenizers, tmp_path, to
     assert processor.tokenizer("a red dot")["input_ids"][-1] == words - 1
 
 
-@pytest.mark.parametrize(
-    ("kept", "message"),
-    [
-        ({"weights": [1, 2]}, "weights"),
-        ({"decoder.weight": torch.zeros(1)}, "mla.pt"),
-        ("text", "checkpoint"),
-    ],
-)
-def test_other_files_are_refused(tokenizers, tmp_path, kept, message):
+def test_other_files_are_refused(tokenizers, tmp_path):
     folder, _, _ = tokenizers
-    torch.save(kept, tmp_path / "mla.pt")
-    if kept == "text":
-        (tmp_path / "mla.pt").write_text(kept)
+    torch.save({"decoder.weight": torch.zeros(1)}, tmp_path / "mla.pt")
     options = ("--tokenizer", folder / "clip", "--multilingual-tokenizer", folder / "bert")
-    with pytest.raises(ModelFolderError, match=message):
+    with pytest.raises(ModelFolderError, match=r"mla\.pt"):
         run(tmp_path / "mla.pt", "--output", tmp_path / "out", *options)
     assert not (tmp_path / "out").exists()
 

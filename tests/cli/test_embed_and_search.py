@@ -113,7 +113,6 @@ def test_large_jpegs_are_decoded_as_drafts(run, model, tmp_path, monkeypatch):
         (["--output", "out"], "either"),
         (["--output", "v.npy", "--images", "images"], "folder"),
         (["--output", "out", "--images", "images", "--language", "de"], "no language"),
-        (["--output", "out", "--images", "images", "--columns", "width:number"], "int"),
         (["--output", "out", "--images", "no.tar"], "no.tar"),
     ],
 )

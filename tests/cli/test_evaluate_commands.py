@@ -94,9 +94,7 @@ def test_captions_search_together_with_their_translations(run, model, embedder, 
     recalls = evaluate_consistent_retrieval(embedder, test, ["en", "de"], consistency)
     shown = run("evaluate", "captions", model, *given, "--fit", "validation", "--output", tmp_path / "r.json").output
     assert "CLC-A" in shown
-    assert (
-        f"{recalls['de']['mean_recall']:.1f}" in shown and "CLC-C, 96 weights" in shown and "hidden unit 32" in shown
-    )
+    assert f"{recalls['de']['mean_recall']:.1f}" in shown and "CLC-C, 96 weights" in shown
     plain = evaluate_retrieval(embedder, test, ["en", "de"])
     assert numbers_of(tmp_path / "r.json") == metrics_of(plain)  # `compare` compares the searches by one caption
     shown = run("evaluate", "captions", model, *given, "--translator", table).output
@@ -110,11 +108,8 @@ def test_captions_search_together_with_their_translations(run, model, embedder, 
     ("options", "complaint"),
     [
         (("--languages", "fr"), "fr"),
-        (("--test-vendor", "noto"), "--test-vendor"),
-        (("--fit", "validation"), "CLC-C is fitted with --consistency"),
         (("--consistency", "--fit", "test"), "different captions"),
         (("--consistency", "--protocol", "wit"), "search together"),
-        (("--translator", "nothing-here"), "nothing-here"),
     ],
 )
 def test_options_that_do_not_fit_captions(run, model, photos, options, complaint):
@@ -184,9 +179,6 @@ def test_classes_by_labels_and_by_neighbors(run, model, embedder, animals):
         ([], "--labels or --knn"),
         (["--knn", "1"], "go together"),
         (["--knn", "1", "--train-data", "train", "--languages", "de"], "no labels"),
-        (["--labels", "labels.json", "--languages", "fr"], "'fr'"),
-        (["--labels", "labels.json", "--prompts", "photos"], "photos"),
-        (["--knn", "13", "--train-data", "train"], "12 images"),
     ],
 )
 def test_options_that_do_not_fit_classes(run, model, animals, monkeypatch, options, word):

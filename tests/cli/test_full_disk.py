@@ -36,7 +36,6 @@ def small_disk():
     ("command", "size"),
     [
         (["evaluate", "captions", "MODEL", "--data", "IMAGES", "--output", "OUT/r.json"], 200),
-        (["trim", "MBERT", "--texts", "TEXTS", "--output", "OUT/model"], 2000),
         (["trim", "MBERT", "--texts", "TEXTS", "--output", "OUT/model"], 20_000),
     ],
 )

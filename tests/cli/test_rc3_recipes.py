@@ -136,9 +136,7 @@ def test_regions_that_were_computed_before(content, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"regions": {"grid": 2, "detector": "x"}}, "regions: give either features, a detector or a grid"),
         ({"backbone": None}, r"regions\.grid: its cells are features of a backbone"),
-        ({"tokenizer": None}, "tokenizer: a model trained from scratch needs one"),
         ({"tokenizer": {"vocab_size": 420, "continuing_subword_prefix": ""}}, "prefix is for WordPiece"),
     ],
 )

@@ -16,7 +16,8 @@ from babelens.model_cards.facts import DataSource, ModelCardFacts, TrainingRun
 from babelens.publishing import folder_problems
 from babelens.pushed_cards import _run_of
 from babelens.training.run import RecipeRun
-from tests.support.tiny_training import TEXT, VISION, write_shapes
+from tests.support.tiny_recipes import mural
+from tests.support.tiny_training import write_shapes
 
 SECRETS = ("hf_" + "aBcDeFgHiJkLmNoPqRsTuVwX", "plain-hunter2")
 
@@ -31,14 +32,9 @@ def trained(request, tmp_path, monkeypatch):
     (tmp_path / "shapes").mkdir()
     files = write_shapes(tmp_path / "shapes", captioned=("en",))
     secret = SECRETS[1] if request.param == "hub_token" else SECRETS[0]
-    recipe = {
-        "method": "mural",
-        "model": {"preset": "mural-tiny", "overrides": {"text_config": TEXT, "vision_config": VISION}},
-        "tokenizer": {"vocab_size": 100},
-        "image": {"resize": 36, "crop": 32},
-        "train": {"image_text": {"source": str(files), "languages": ["en"], "license": "CC0-1.0"}},
-        "training": {"per_device_train_batch_size": 8, "max_steps": 1, "report_to": "none", "use_cpu": True},
-    }
+    recipe = mural(files)
+    recipe["train"] = {"image_text": recipe["train"]["image_text"] | {"languages": ["en"]}}
+    del recipe["validation"]
     file = tmp_path / "shapes.yaml"
     file.write_text(yaml.safe_dump(recipe))
     words = ["train", str(file), "--output", str(tmp_path / "run"), "--set", f"training.{request.param}={secret}"]

@@ -20,10 +20,9 @@ from babelens.training.data import RecipeData
 from babelens.training.run import RecipeRun
 from babelens.training.schema import load_recipe
 from babelens.utils.errors import BabelensError, ModelFolderError, ModelKindError, RecipeError
-from tests.support.results import numbers_of
 from tests.support.tiny_backbones import saved_backbone
 from tests.support.tiny_native import saved, tiny_clip
-from tests.support.tiny_recipes import liwe, mla, rc3, smalr, student
+from tests.support.tiny_recipes import mla
 from tests.support.tiny_text_encoders import saved_encoder, tiny_tokenizer
 from tests.support.tiny_training import write_shapes
 
@@ -160,7 +159,7 @@ def test_an_endpoint_puts_the_prompt_before_labels(trained: dict[str, Path], fol
     assert {answer["label"]: answer["score"] for answer in answers} == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("method", "stage"), [("mural", ""), ("etcl", "etcl")])
+@pytest.mark.parametrize(("method", "stage"), [("etcl", "etcl")])
 def test_a_run_that_broke_off_resumes_to_the_same_weights(
     trained: dict[str, Path], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, stage: str
 ) -> None:
@@ -188,13 +187,6 @@ def test_a_run_that_broke_off_resumes_to_the_same_weights(
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
-@pytest.mark.parametrize("method", ["mural", "etcl"])
-def test_the_model_is_evaluated_on_captions(run: Any, trained: dict[str, Path], folder: Path, method: str) -> None:
-    output = trained[method].with_suffix(".json")
-    run("evaluate", "captions", trained[method], "--data", folder, "--output", output)
-    assert numbers_of(output) == numbers_of(trained[method])
-
-
 # ---- What is wrong, before data are read ----
 
 
@@ -208,8 +200,6 @@ def wrong(folder: Path) -> Path:
     saved_encoder("bert", folder / "bare-bert")
     for file in (folder / "bare-bert").glob("tokenizer*"):
         file.unlink()
-    saved_backbone("vit", folder / "bare-vit")
-    (folder / "bare-vit" / "preprocessor_config.json").unlink()
     (folder / "empty").mkdir()
     saved_encoder("bert", folder / "odd-bert", "max_tokens")
     saved(tiny_clip(), folder / "clip")  # for the recipes of other methods
@@ -232,12 +222,9 @@ def refused(content: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 SOURCES = [
     # which part of `model`, the folder it names, and the error
-    ({"text": None}, RecipeError, "wrong.yaml: model:"),
     ({"preset": "mural-tiny"}, RecipeError, "model: give exactly one"),
     ({"image": "bert"}, ModelKindError, "a 'bert' model does not read images: a vision backbone does"),
-    ({"text": "vit"}, ModelKindError, "got 'vit'"),
     ({"image": "nowhere"}, ModelFolderError, "(?i)no folder '.*nowhere'"),
-    ({"image": "bare-vit"}, ModelFolderError, "bare-vit cannot be loaded: .*preprocessor_config.json"),
     ({"text": "bare-bert"}, ModelFolderError, "bare-bert has no vocabulary"),
 ]
 
@@ -262,20 +249,8 @@ def test_what_cannot_be_a_tower_is_refused(
 
 OVERRIDES = [
     ({"text_pooling": "pooler"}, "mt5", ModelKindError, "'mt5' text encoder has no pooling layer"),
-    ({"text_pooling": "max"}, "bert", RecipeError, "model.overrides: .*text_pooling"),
-    (
-        {"text_poling": "mean"},
-        "bert",
-        RecipeError,
-        "model.overrides: there is no 'text_poling'; did you mean 'text_poo",
-    ),
-    ({"text_config": {}}, "bert", RecipeError, "model.overrides: .*'text_config'"),
-    ({"projection_dim": 0}, "bert", RecipeError, "model.overrides: projection_dim=0 must be at least 1"),
-    ({"projection_dim": "8"}, "bert", RecipeError, "model.overrides: .*projection_dim"),
-    ({"projection_dim": 9, "image_head": False}, "bert", RecipeError, "image_head=True projects images to any width"),
-    ({"image_dropout": 0.5}, "bert", RecipeError, "model.overrides: image_dropout=0.5 .* image_head=True"),
-    ({"freeze": ["picture"]}, "bert", RecipeError, "model.overrides: freeze: there is no tower 'picture'"),
-    ({"freeze": "image"}, "bert", RecipeError, "model.overrides: .*'freeze' expected a list"),
+    ({"text_poling": "mean"}, "bert", RecipeError, "model.overrides: .*did you mean 'text_pooling'"),
+    ({"projection_dim": 9, "image_head": False}, "bert", RecipeError, "model.overrides: .*image_head"),
 ]
 
 
@@ -295,7 +270,7 @@ def test_an_override_that_does_not_fit_is_refused(
         raise refused(content, tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize("make", [mla, student, smalr, liwe, rc3])
+@pytest.mark.parametrize("make", [mla])
 def test_a_method_that_is_not_made_of_towers_is_named(
     wrong: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any
 ) -> None:

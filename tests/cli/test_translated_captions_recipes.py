@@ -73,22 +73,8 @@ def test_a_stream_of_captions(content, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"train__image_text__translations": "txt_text"},
-            "train.image_text.translations: there is no 'txt_text'; did",
-        ),
-        ({"train__image_text__translations": "image_text"}, "there is no 'image_text'"),
-        (
-            {"train__text_text__translations": "text_text"},
-            "train.text_text.translations: only captions of images",
-        ),
-        ({"train__text_text__text_filter": {}}, "train.text_text.text_filter: text_text pairs texts with each other"),
+        ({"train__image_text__translations": "txt_text"}, "train.image_text.translations: there is no 'txt_text'"),
         ({"validation__translations": "text_text"}, "validation.translations: only captions of images"),
-        ({"train__text_text__pairs": [["en", "ja"]]}, "train.image_text.translations: no row has texts in"),
-        (
-            {"train__text_text__options": {"streaming": True}},
-            "train.image_text.translations: .*must be a Dataset, not a stream; or set it to null",
-        ),
         ({"train__image_text__languages": ["ja"]}, "train.image_text.translations: no captions in ja"),
     ],
 )

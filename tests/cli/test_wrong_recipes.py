@@ -10,7 +10,7 @@ from babelens.training.run import RecipeRun
 from babelens.training.schema import load_recipe
 from babelens.utils.errors import BabelensError, RecipeError
 from tests.support.tiny_native import saved, tiny_clip
-from tests.support.tiny_recipes import mla, mural, rc3, smalr, student
+from tests.support.tiny_recipes import mla, mural, student
 from tests.support.tiny_training import write_shapes
 
 
@@ -54,17 +54,10 @@ STAGE = {"name": "a", "tasks": ["image_text"]}
 # A wrong value, and what the error names.
 SCHEMA = [
     ("method", "murall", "did you mean 'mural'"),
-    ("metod", "mural", "unknown key metod; did you mean 'method'"),
     ("model.presett", "x", "unknown key model.presett; did you mean 'preset'"),
-    ("words", {"min_frequency": 1}, "unknown key words"),
     ("tokenizer.vocab_size", 8.5, "tokenizer.vocab_size"),
-    ("tokenizer.languages", ["xx"], "tokenizer.languages.0: 'xx'"),
-    ("train.image_text", {"languages": ["en"]}, "train.image_text.source is missing"),
     ("train.image_text.langauges", ["en"], "unknown key train.image_text.langauges; did you mean 'languages'"),
-    ("train.text_text.pairs", {"from": ["en"], "to": ["en"]}, "train.text_text.pairs"),
     ("stages", [STAGE | {"name": "../../evil"}], "stages.0.name"),
-    ("stages", [STAGE, STAGE], "stages"),
-    ("training", None, "training"),
 ]
 
 
@@ -83,23 +76,14 @@ def test_all_wrong_keys_are_named_at_once(refused, folder):
 
 RUNS = [
     (mural, "model.preset", "mural-tinny", "did you mean 'mural-tiny'"),
-    (mural, "model.overrides", {"projektion_dim": 8}, "projektion_dim"),
-    (mural, "train.image_text.source", "/nowhere/at/all", "/nowhere/at/all"),
     (mural, "train.text_text.pairs", [["en", "ja"]], "train.text_text.pairs: the data has no text in 'ja'"),
     (mural, "train.image_text.options", {"streming": True}, "streming; did you mean 'streaming'"),
-    (mural, "train.image_txt", {"source": "emoji"}, "train.image_txt"),
     (mural, "stages", [STAGE | {"training": {"max_steps": "x"}}], "stages.a.training.max_steps"),
     (mural, "license", "Apache 2.0", "'apache-2.0'"),
-    (mural, "report", "emojii", "did you mean 'emoji'"),
-    (mural, "training.max_stepps", 3, "unknown key training.max_stepps; did you mean 'max_steps'"),
-    (mural, "training.optim", "lam", "training: lam"),
     (mural, "training.eval_languages", ["fr"], "training.eval_languages: the data has no text in 'fr'"),
     (mural, "training.per_device_train_batch_size", 999, "999"),
     (mla, "model.overrides.languages", ["de", "xx"], "model.overrides.languages.1: 'xx'"),
-    (mla, "training.trainable", "some", "training.trainable"),
     (student, "model", {"preset": "mkd-tiny"}, "model.from_pretrained"),
-    (smalr, "words.vectors", {"xx": "x.vec"}, "words.vectors.xx"),
-    (rc3, "regions", {"grid": 2, "detector": "x"}, "regions"),
 ]
 
 
@@ -112,20 +96,17 @@ def test_what_does_not_fit_is_refused_before_training(refused, folder, make, key
     "text",
     [
         b"\xff\xfe\x00m",
-        "",
-        "method: [mural",
         "method: mural\nmethod: etcl",
         "method: !!python/object/apply:os.system [true]",
         "x: " + "[" * 5000,
-        "extends: wrong",
     ],
-    ids=range(7),
+    ids=range(4),
 )
 def test_a_file_that_is_not_a_recipe_is_refused_by_name(refused, text):
     assert "wrong.yaml: " in str(refused(text))
 
 
-@pytest.mark.parametrize("key", ["method.x", "train.image_text.languages.0", "", "training..seed", "stages[0].name"])
+@pytest.mark.parametrize("key", ["method.x", "training..seed"])
 def test_a_setting_of_no_key_is_refused(refused, folder, key):
     assert isinstance(refused(yaml.safe_dump(mural(folder)), {key: 1}), RecipeError)
 
