@@ -35,9 +35,9 @@ class BaseModel:
 
     Args:
         name: its repository on the Hub (`on_hub`), or the name of its folder.
-        license: an identifier of the Hub; `unknown` where its card states none, `other` with a `license_name`.
-        role: what it became: `model`, `image tower`, `text tower`, or `earlier languages`.
-        languages: BCP-47 tags of the languages that its card names; `multilingual` among them, where it says so.
+        license: an identifier of the Hub; `unknown` if its card states none, `other` with a `license_name`.
+        role: the part that it became: `model`, `image tower`, `text tower`, or `earlier languages`.
+        languages: BCP-47 tags of the languages on its card, and `multilingual` if the card says so.
     """
 
     name: str
@@ -54,10 +54,8 @@ class BaseModel:
 
 
 def base_model_facts(source: str | Path, role: str = WHOLE_MODEL) -> BaseModel:
-    """The facts of a model that training starts from, with the license that its card states.
-    A folder of the Hub's cache is known by its repository. The license is `unknown` if the card states none or cannot
-    be had, which a warning explains.
-    """
+    """Returns the facts of a model that training starts from, with the license on its card. A folder of the Hub's
+    cache has the name of its repository. The license is `unknown` if there is no card or the card states none."""
     folder = Path(source)
     if folder.exists():
         repository = _repository_of(folder.resolve())

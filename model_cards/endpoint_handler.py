@@ -1,9 +1,8 @@
 """Inference Endpoints: classifies an image by labels in any language of the model in this folder.
 
 Request: `{"inputs": "<image, base64>", "parameters": {"candidate_labels": ["…", "…"]}}`; answer:
-`[{"label": "…", "score": 0.9}, …]`, best first. `"hypothesis_template": "… {} …"` among the parameters puts the labels
-into a sentence; otherwise they are taken as they are. The model's processor puts its own prompt before both.
-`"language": "de"` states the language of the labels.
+`[{"label": "…", "score": 0.9}, …]`, best first. Two more parameters are optional: `"hypothesis_template": "… {} …"`
+puts the labels into a sentence, and `"language": "de"` states their language. The model's processor adds its prompt.
 
 The server answers a `ValueError` with its message, which therefore says what is wrong with the request.
 """
@@ -18,22 +17,21 @@ from PIL import Image
 from PIL.ImageOps import exif_transpose
 from transformers import pipeline
 
+_PARAMETERS = ("candidate_labels", "hypothesis_template", "language")
+
 
 class EndpointHandler:
     def __init__(self, path: str = "") -> None:
         self.classifier = pipeline("zero-shot-image-classification", model=path, trust_remote_code=True)
 
     def __call__(self, data: dict[str, Any]) -> list[dict[str, Any]]:
-        if "inputs" not in data:
-            raise ValueError("the request has no 'inputs': the image, in base64")
-        image, labels, others = _image(data["inputs"]), *_parameters(data.get("parameters"))
-        return self.classifier(image, candidate_labels=labels, **others)
+        return self.classifier(_image(data.get("inputs")), **_parameters(data.get("parameters") or {}))
 
 
 def _image(given: Any) -> Image.Image:
-    """The image of a request; addresses and paths, which the pipeline would follow, are not images."""
-    if not isinstance(given, str | Image.Image):  # an image is that of a request whose body it is
-        raise ValueError(f"'inputs' is the image, in base64, and not of type {type(given).__name__}")
+    """Reads the image of a request; never an address or a path, which the pipeline would follow."""
+    if not isinstance(given, str | Image.Image):  # the server opens a request whose body is an image
+        raise ValueError(f"'inputs' must be an image in base64, not of type {type(given).__name__}")
     try:
         if isinstance(given, Image.Image):
             return _as_rgb(given)
@@ -42,12 +40,12 @@ def _image(given: Any) -> Image.Image:
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             return _as_rgb(Image.open(io.BytesIO(content)))
     except (binascii.Error, OSError, SyntaxError, ValueError, Image.DecompressionBombError, Warning) as error:
-        raise ValueError(f"'inputs' is not an image in base64 that can be read: {error}") from error
+        raise ValueError(f"'inputs' is not a readable image in base64: {error}") from error
 
 
 def _as_rgb(image: Image.Image) -> Image.Image:
-    """An image as the model's processor reads it: upright, and transparency laid on white. Gray values of more than 8
-    bits are left to the processor, which scales them by their range."""
+    """Turns an image upright and puts transparency on white, as the model's processor does. The processor scales gray
+    values of more than 8 bits by their range."""
     image = exif_transpose(image)
     if image.mode.startswith(("I", "F")):
         return image
@@ -59,15 +57,9 @@ def _as_rgb(image: Image.Image) -> Image.Image:
     return white
 
 
-def _parameters(given: Any) -> tuple[list[str], dict[str, str]]:
-    """The labels of a request; its template and, if it is given, the language of the labels."""
-    if not isinstance(given, dict) or "candidate_labels" not in given:
-        raise ValueError("the request has no 'parameters' with 'candidate_labels': a list of texts")
-    if unknown := sorted(set(given) - {"candidate_labels", "hypothesis_template", "language"}):
-        raise ValueError(
-            f"'parameters' has candidate_labels, hypothesis_template and language, and no {', '.join(unknown)}"
-        )
-    labels, template = given["candidate_labels"], given.get("hypothesis_template", "{}")
+def _parameters(given: dict[str, Any]) -> dict[str, Any]:
+    """Checks the parameters of a request; labels may be separated by commas."""
+    labels, template = given.get("candidate_labels"), given.get("hypothesis_template", "{}")
     if isinstance(labels, str):
         labels = [label.strip() for label in labels.split(",")]
     if (
@@ -75,16 +67,9 @@ def _parameters(given: Any) -> tuple[list[str], dict[str, str]]:
         or not labels
         or not all(isinstance(each, str) and each.strip() for each in labels)
     ):
-        raise ValueError("'candidate_labels' is a list of texts, none of them empty")
-    if not isinstance(template, str) or "{}" not in template:
-        raise ValueError("'hypothesis_template' is a text with {} in place of the label")
-    try:
-        template.format("")
-    except (LookupError, ValueError) as error:
-        raise ValueError("'hypothesis_template' has one {} in place of the label, and no other braces") from error
-    others = {"hypothesis_template": template}
-    if (language := given.get("language")) is not None:
-        if not isinstance(language, str):
-            raise ValueError("'language' is the tag of a language, such as 'de'")
-        others["language"] = language
-    return labels, others
+        raise ValueError("'parameters' needs 'candidate_labels', a list of texts that are not empty")
+    if unknown := sorted(set(given) - {*_PARAMETERS}):
+        raise ValueError(f"unknown parameter {unknown[0]!r}; there are {', '.join(_PARAMETERS)}")
+    if not isinstance(template, str) or template.count("{}") != 1 or template.count("{") != 1:
+        raise ValueError("'hypothesis_template' must be a text with one {} for the label, and no other braces")
+    return given | {"candidate_labels": labels, "hypothesis_template": template}

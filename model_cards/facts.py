@@ -35,8 +35,8 @@ _UNREPORTED = ("_dir", "logging_", "report_to", "run_name", "disable_tqdm", "sav
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataSource:
-    """Data that a model was trained on: their SPDX license, their role (`images`, `translations`), who made them,
-    where they are, and their repository on the Hub."""
+    """Training data: its SPDX license, its role (`images`, `translations`), who made it, its address, and its
+    repository on the Hub."""
 
     name: str
     license: str
@@ -94,15 +94,13 @@ class ModelCardFacts:
 
     Args:
         model_name: the model's name without an owner, such as `mural-emoji`.
-        image_languages, pair_languages, unseen_languages: languages with captioned images in training, with
-            translations only, and those that were tried without any training data.
-        training_data: every source of images and texts.
+        image_languages, pair_languages, unseen_languages: languages with captioned images in training, languages with
+            translations only, and languages that were evaluated without training data.
         base_models: the models that training started from (`base_model_facts`).
         base_model_relation: `finetune`, `adapter`, `merge` or `quantized`.
         in_pipelines: whether it classifies images in transformers' pipelines and in an endpoint.
-        stages: the names of its stages of training, when there were several; `run` is the last one's.
-        license: of the weights, as the Hub names it; by default that of `weights_license`.
-        license_name: the name of the license, where it is `other`.
+        stages: the names of the stages of training, if there are several; `run` describes the last one.
+        license: the license of the weights, as the Hub names it; default: the result of `weights_license`.
     """
 
     model_name: str
@@ -128,7 +126,7 @@ class ModelCardFacts:
         if not self.languages:
             raise ValueError("a model card needs the languages that the model was trained on")
         if "/" in self.model_name:
-            raise ValueError(f"model_name={self.model_name!r} must not name an owner: pushing the model does")
+            raise ValueError(f"model_name={self.model_name!r} must not name an owner; `push` adds it")
 
     @property
     def text(self) -> str:

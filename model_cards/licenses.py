@@ -41,7 +41,7 @@ def check_hub_license(license: str, name: str | None = None) -> None:
             "for a license without one"
         )
     if name is not None and license != OTHER:
-        raise PublishError(f"license_name is for license: {OTHER}, and not for {license}, which has a name")
+        raise PublishError(f"license_name requires license: {OTHER}; {license} has a name")
 
 
 def weights_license(sources: Sequence[DataSource], base_models: Sequence[BaseModel] = ()) -> str:
@@ -76,21 +76,21 @@ def what_it_forbids(base: BaseModel) -> str:
     found = {
         _NON_COMMERCIAL: "not for commercial use",
         _NO_DERIVATIVES: "changed weights may not be published",
-        _SHARE_ALIKE: "changed weights may be published under the same license only",
-        _PASSED_ON: "its rules for use hold for changed weights as well, and have to be passed on with them",
+        _SHARE_ALIKE: "changed weights may be published only under the same license",
+        _PASSED_ON: "its rules for use hold for changed weights as well: pass them on with the weights",
     }
     rules = [rule for pattern, rule in found.items() if pattern.search(license)]
     if not rules and not _PERMISSIVE.search(license):
-        rules = ["on terms of its own, which have to be read before the weights are used or published"]
+        rules = ["on terms of its own: read them before you use or publish the weights"]
     return "; ".join(rules)
 
 
 def check_weights_license(license: str | None, base_models: Sequence[BaseModel]) -> None:
     """Checks that a license of weights allows nothing that the license of a base model forbids.
 
-    Those who read the card's metadata alone would take `apache-2.0` on a base for research only as a permission to
-    sell. A license by agreement with the makers of the base model is stated as `other` with a `license_name`. What is
-    `other` or `unknown` cannot be compared.
+    A reader of the metadata would take `apache-2.0` on a base for research as a permission to sell. State an
+    agreement with the makers of the base model as `other` with a `license_name`. The licenses `other` and `unknown`
+    cannot be compared.
     """
     for base in base_models:
         if OTHER in (license, base.license) or UNKNOWN in (license, base.license):

@@ -8,7 +8,7 @@ subclass of `Recipe`.
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
@@ -90,15 +90,8 @@ def _keys_at(kind: Any, path: tuple[Any, ...]) -> list[str]:
     return _keys_at(parts[-1], path[1:] if get_origin(kind) in (list, dict) else path) if parts else []
 
 
-def check_known(key: object, known: Collection[str], place: str = "") -> None:
-    """Raises a `RecipeError` with the nearest known key if a key is unknown."""
-    if key not in known:
-        listed = ", ".join(nearest_first(key, known))
-        raise RecipeError(f"unknown key {place}{key}{did_you_mean(key, known)}; there are: {listed}")
-
-
 def check_names(names: Iterable[str] | None, known: Iterable[str], key: str) -> None:
-    """Raises a `RecipeError` for an unknown name, such as a task's."""
+    """Raises a `RecipeError` for an unknown name, such as a task's or an option's, with the nearest known one."""
     for name in names or ():
         if name not in known:
             listed = ", ".join(nearest_first(name, known))
@@ -232,8 +225,7 @@ class DataSource(Section):
     def loader_options(self, where: str = "options", *, translations: bool = False) -> dict[str, Any]:
         """Converts `options` to the types of the loader's arguments; `where` is their key, for errors."""
         kinds = self.option_types(translations=translations)
-        for name in self.options:
-            check_known(name, kinds, f"{where}.")
+        check_names(self.options, kinds, where)
         return {name: validate(kinds[name], value, f"{where}.{name}") for name, value in self.options.items()}
 
     def load(self, *, translations: bool = False, **given: Any) -> Dataset | IterableDataset:
@@ -449,8 +441,7 @@ def load_recipe(name: str | Path, overrides: dict[str, Any] | None = None) -> Re
         for dotted, value in (overrides or {}).items():
             content = with_key(content, dotted, value)
         if "method" not in content:
-            for key in content:
-                check_known(key, ["method", *Recipe.model_fields])
+            check_names(content, [*Recipe.model_fields], "keys")
             raise RecipeError(f"method is missing; choose one of {', '.join(METHODS)}")
         recipe_class = workflow_of(content["method"], content.get("task")).recipe
         # A null key of another method removes an inherited key.

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import torch
-import yaml
 from transformers import (
     AutoModelForPreTraining,
     AutoProcessor,
@@ -13,16 +12,15 @@ from transformers import (
     MBartForConditionalGeneration,
     ViTImageProcessorPil,
 )
-from typer.testing import CliRunner
 
 from babelens import Rc3ForPreTraining, Rc3ForVisualEntailment, Rc3Processor
-from babelens.cli.main import app
 from babelens.data import load_captions
 from babelens.processing.tokenizer_training import train_bpe
 from babelens.utils.errors import InputError, RecipeError
 from tests.support.tiny_backbones import saved_backbone
 from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_rc3 import SIZES
+from tests.support.tiny_recipes import SAVING, rc3, train
 from tests.support.tiny_training import write_shapes
 
 
@@ -30,43 +28,17 @@ from tests.support.tiny_training import write_shapes
 def content(tmp_path_factory):
     folder = write_shapes(tmp_path_factory.mktemp("shapes"))
     saved(tiny_clip(), folder / "clip")
-    images = {"source": str(folder), "license": "CC0-1.0"}
-    return {
-        "method": "rc3",
+    content = rc3(folder)
+    content["train"]["parallel"] |= {"license": "CC0-1.0"}
+    evaluating = {"eval_strategy": "steps", "eval_steps": 3, "eval_batches": 1}
+    return content | {
         "model": {"preset": "rc3-tiny", "overrides": SIZES | {"region_size": 16}},
         "backbone": str(folder / "clip"),
         "regions": {"grid": 2},
         "tokenizer": {"vocab_size": 420, "lowercase": False},
         "image": {"resize": 36, "crop": 36},
-        "train": {
-            "strict": images,
-            "weak": images,
-            "parallel": {"source": str(folder / "pairs.tsv"), "license": "CC0-1.0"},
-        },
-        "validation": images,
-        "training": {
-            "per_device_train_batch_size": 8,
-            "max_steps": 3,
-            "eval_strategy": "steps",
-            "eval_steps": 3,
-            "eval_batches": 1,
-            "save_strategy": "steps",
-            "save_steps": 2,
-            "logging_steps": 1,
-            "report_to": "none",
-            "use_cpu": True,
-        },
+        "training": content["training"] | SAVING | evaluating | {"max_steps": 3},
     }
-
-
-def train(content, folder, *options, **changes):
-    folder.mkdir(exist_ok=True)
-    file = folder / "recipe.yaml"
-    file.write_text(yaml.safe_dump(content | changes))
-    command = ["train", str(file), "--output", str(folder / "run"), *options]
-    done = CliRunner().invoke(app, command, catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return folder / "run"
 
 
 def log_of(output) -> list[dict]:

@@ -16,7 +16,7 @@ from babelens.cli.main import app
 from babelens.evaluation.ranking import read_ranks
 from babelens.model_cards.facts import PIPELINE_TAGS
 from babelens.trainers.rc3_tasks import RC3_TASKS
-from babelens.utils.errors import CorpusError, InputError, RecipeError
+from babelens.utils.errors import CorpusError, InputError
 from tests.support.results import numbers_of
 from tests.support.tiny_rc3_tasks import (
     LANGUAGES,
@@ -27,6 +27,7 @@ from tests.support.tiny_rc3_tasks import (
     regions_of,
     save_pretrained_rc3,
 )
+from tests.support.tiny_recipes import train
 from tests.support.tiny_training import COLORS, shapes_corpus, write_shapes
 
 TRAINING = {key: value for key, value in SETTINGS.items() if key != "disable_tqdm"} | {
@@ -125,21 +126,11 @@ def recipes(files):
     }
 
 
-def run(content, folder, *options):
-    file = folder / "recipe.yaml"
-    file.write_text(yaml.safe_dump(content))
-    done = CliRunner().invoke(
-        app, ["train", str(file), "--output", str(folder / "run"), *options], catch_exceptions=False
-    )
-    assert done.exit_code == 0, done.output
-    return folder / "run"
-
-
 @pytest.fixture(scope="module")
 def entailment(files, tmp_path_factory):
     """A recipe's folder, with its file and its run; not to be changed."""
     folder = tmp_path_factory.mktemp("entailment")
-    run(recipe(files, "visual-entailment", *recipes(files)["visual-entailment"]), folder)
+    train(recipe(files, "visual-entailment", *recipes(files)["visual-entailment"]), folder)
     return folder
 
 
@@ -155,7 +146,7 @@ def test_every_task_leaves_a_model_its_numbers_and_a_card(task, files, tmp_path)
     if task == "translation":
         pytest.importorskip("sacrebleu")
     content = recipe(files, task, *recipes(files)[task])
-    output = run(content, tmp_path)
+    output = train(content, tmp_path)
     report = numbers_of(output, "shapes")
     metrics = RC3_TASKS[task].metrics
     assert list(report) == (["en-de"] if task == "translation" else LANGUAGES)
@@ -194,44 +185,31 @@ def test_regions_come_from_files_or_from_a_backbone(files, tmp_path):
         files, "visual-reasoning", "marvl", {"file": f"{files}/marvl-{{language}}.jsonl"}, regions=features
     )
     content["model"]["overrides"] = {"visual": "regions"}
-    model = Rc3ForVisualReasoning.from_pretrained(run(content, tmp_path))
+    model = Rc3ForVisualReasoning.from_pretrained(train(content, tmp_path))
     assert model.config.visual == "regions" and model.config.region_size == REGION_SIZE
 
 
 def test_training_goes_on_with_the_answers_that_a_model_has(files, tmp_path):
     content = recipe(files, "visual-question-answering", *recipes(files)["visual-question-answering"])
     (tmp_path / "first").mkdir()
-    first = run(content, tmp_path / "first")
+    first = train(content, tmp_path / "first")
     fewer = tmp_path / "fewer.json"
     fewer.write_text(json.dumps({"red": 0, "blue": 1}))
     options = recipes(files)["visual-question-answering"][1]
     with pytest.raises(CorpusError, match=r"xgqa-en\.json entry 4: the answer"):
-        run(recipe(files, content["task"], "xgqa", options | {"answers": str(fewer)}), tmp_path)
+        train(recipe(files, content["task"], "xgqa", options | {"answers": str(fewer)}), tmp_path)
     more = tmp_path / "more.json"
     more.write_text(json.dumps({color: place for place, color in enumerate(["pink", *COLORS])}))
     onwards = recipe(files, content["task"], "xgqa", options | {"answers": str(more)})
-    output = run(onwards | {"model": {"from_pretrained": str(first)}}, tmp_path)
+    output = train(onwards | {"model": {"from_pretrained": str(first)}}, tmp_path)
     assert list(json.loads((output / "config.json").read_text())["id2label"].values()) == list(COLORS)
-
-
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        ({"task": "chess"}, RecipeError, "there is no 'chess'; there are"),
-        ({"training": {"learning_speed": 1}}, RecipeError, "learning_speed"),
-    ],
-)
-def test_recipes_that_cannot_be_run_are_refused(changes, error, message, files, tmp_path):
-    content = recipe(files, "visual-entailment", *recipes(files)["visual-entailment"])
-    with pytest.raises(error, match=message):
-        run(content | changes, tmp_path)
 
 
 def test_a_model_of_two_images_is_not_trained_on_one(files, tmp_path):
     content = recipe(files, "visual-entailment", *recipes(files)["visual-entailment"])
     content["model"]["overrides"] = {"images_per_text": 2}
     with pytest.raises(InputError, match="left_image, right_image"):
-        run(content, tmp_path)
+        train(content, tmp_path)
 
 
 def test_a_model_of_a_task_says_how_it_is_evaluated(files, entailment, tmp_path):

@@ -6,7 +6,6 @@ import shutil
 
 import pytest
 import torch
-import yaml
 from transformers import AutoModel, AutoProcessor, BertConfig, BertModel
 from typer.testing import CliRunner
 
@@ -16,6 +15,7 @@ from babelens.utils.errors import InputError, ModelFolderError, ModelKindError, 
 from tests.support.results import numbers_of
 from tests.support.tiny_backbones import saved_backbone
 from tests.support.tiny_native import saved, tiny_clip
+from tests.support.tiny_recipes import SAVING, smalr, train
 from tests.support.tiny_training import write_shapes
 
 
@@ -23,37 +23,15 @@ from tests.support.tiny_training import write_shapes
 def content(tmp_path_factory):
     folder = write_shapes(tmp_path_factory.mktemp("shapes"))
     saved(tiny_clip(), folder / "clip")
-    images = {"source": str(folder), "license": "CC0-1.0"}
-    return {
-        "method": "smalr",
-        "model": {
-            "preset": "smalr-tiny",
-            "overrides": {"hidden_size": 16, "image_hidden_size": 16, "specific_words": 3, "latent_tokens": 8},
-        },
+    content = smalr(folder)
+    overrides = {"hidden_size": 16, "image_hidden_size": 16, "specific_words": 3, "latent_tokens": 8}
+    return content | {
+        "model": {"preset": "smalr-tiny", "overrides": overrides},
         "backbone": str(folder / "clip"),
-        "words": {"min_frequency": 1},
-        "image": {"resize": 36, "crop": 32},
-        "train": {"text_text": images, "image_text": images},
-        "training": {
-            "per_device_train_batch_size": 8,
-            "max_steps": 3,
-            "save_strategy": "steps",
-            "save_steps": 2,
-            "logging_steps": 1,
-            "report_to": "none",
-            "use_cpu": True,
-        },
+        "train": content["train"] | {"text_text": content["train"]["image_text"]},
+        "training": content["training"] | SAVING | {"max_steps": 3},
         "stages": [{"name": "latent", "tasks": ["text_text"]}, {"name": "smalr", "tasks": ["image_text"]}],
     }
-
-
-def train(content, folder, *options, **changes):
-    file = folder / "recipe.yaml"
-    file.write_text(yaml.safe_dump(content | changes))
-    command = ["train", str(file), "--output", str(folder / "run"), *options]
-    done = CliRunner().invoke(app, command, catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return folder / "run"
 
 
 def test_both_stages(content, tmp_path):

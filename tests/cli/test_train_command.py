@@ -79,12 +79,6 @@ def test_the_card_has_the_results_on_the_validation_data(trained, shapes_files):
     assert {result.dataset_config for result in results} == {"de", "en"}
 
 
-def test_a_second_run_needs_a_word(trained, recipe_file):
-    done = CliRunner().invoke(app, ["train", str(recipe_file), "--output", str(trained)])
-    assert isinstance(done.exception, FileExistsError)
-    assert str(trained) in str(done.exception)
-
-
 def test_resuming_a_finished_run_changes_nothing(trained, recipe_file):
     before = (trained / "model.safetensors").read_bytes()
     done = CliRunner().invoke(

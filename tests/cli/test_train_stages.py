@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from babelens.cli.main import app
 from babelens.trainers.mla import MlaTrainer
 from tests.support.tiny_native import saved, tiny_clip
+from tests.support.tiny_recipes import SAVING, mla
 from tests.support.tiny_training import write_shapes
 
 
@@ -18,32 +19,16 @@ def recipe(tmp_path_factory):
     """MLA on a tiny CLIP: transfer to German and French, then exposure."""
     folder = write_shapes(tmp_path_factory.mktemp("shapes"))
     saved(tiny_clip(), folder / "clip")
-    content = {
-        "method": "mla",
-        "model": {
-            "from_pretrained": str(folder / "clip"),
-            "overrides": {"languages": ["de", "fr"], "acquirer_size": 8, "embedding_size": 12},
-        },
-        "multilingual_tokenizer": {"vocab_size": 200},
-        "train": {
-            "text_text": {"source": str(folder / "pairs.tsv"), "license": "CC0-1.0"},
-            "image_text": {"source": str(folder), "languages": ["de", "fr"], "license": "CC0-1.0"},
-        },
-        "training": {
-            "per_device_train_batch_size": 4,
-            "max_steps": 4,
-            "learning_rate": 1e-3,
-            "save_strategy": "steps",
-            "save_steps": 2,
-            "logging_steps": 1,
-            "report_to": "none",
-            "use_cpu": True,
-        },
-        "stages": [
-            {"name": "transfer", "tasks": ["text_text"]},
-            {"name": "exposure", "tasks": ["image_text", "text_text"], "training": {"max_steps": 5}},
-        ],
-    }
+    content = mla(folder)
+    content["model"]["overrides"] |= {"acquirer_size": 8, "embedding_size": 12}
+    content["train"]["image_text"] = {"source": str(folder), "languages": ["de", "fr"], "license": "CC0-1.0"}
+    del content["validation"]
+    settings = {"per_device_train_batch_size": 4, "max_steps": 4, "learning_rate": 1e-3}
+    content["training"] |= SAVING | settings
+    content["stages"] = [
+        {"name": "transfer", "tasks": ["text_text"]},
+        {"name": "exposure", "tasks": ["image_text", "text_text"], "training": {"max_steps": 5}},
+    ]
     file = folder / "stages.yaml"
     file.write_text(yaml.safe_dump(content))
     return file

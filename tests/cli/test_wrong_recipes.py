@@ -77,7 +77,12 @@ def test_all_wrong_keys_are_named_at_once(refused, folder):
 RUNS = [
     (mural, "model.preset", "mural-tinny", "did you mean 'mural-tiny'"),
     (mural, "train.text_text.pairs", [["en", "ja"]], "train.text_text.pairs: the data has no text in 'ja'"),
-    (mural, "train.image_text.options", {"streming": True}, "streming; did you mean 'streaming'"),
+    (
+        mural,
+        "train.image_text.options",
+        {"streming": True},
+        "did you mean 'streaming'",
+    ),
     (mural, "stages", [STAGE | {"training": {"max_steps": "x"}}], "stages.a.training.max_steps"),
     (mural, "license", "Apache 2.0", "'apache-2.0'"),
     (mural, "training.eval_languages", ["fr"], "training.eval_languages: the data has no text in 'fr'"),

@@ -77,10 +77,10 @@ GOOD = {"candidate_labels": LABELS}
 @pytest.mark.parametrize(
     ("inputs", "parameters", "message"),
     [
-        ("no base64!", GOOD, "'inputs' is not an image in base64 that can be read"),
+        ("no base64!", GOOD, "'inputs' is not a readable image in base64"),
         (["https://example.com/cat.png"], GOOD, "not of type list"),
-        (..., {}, "no 'parameters' with 'candidate_labels'"),
-        (..., GOOD | {"hypothesis_template": "{} {name}"}, "has one {} in place of the label, and no other braces"),
+        (..., {}, "needs 'candidate_labels'"),
+        (..., GOOD | {"hypothesis_template": "{} {name}"}, "one {} for the label, and no other braces"),
     ],
 )
 def test_a_wrong_request_is_told_what_is_wrong(client, image, inputs, parameters, message):
@@ -94,4 +94,4 @@ def test_an_image_that_is_a_bomb(client):
     bomb = io.BytesIO()
     Image.new("1", (20_000, 20_000)).save(bomb, "PNG")
     answer = client.post("/", json={"inputs": encoded(bomb.getvalue()), "parameters": GOOD})
-    assert answer.status_code == 400 and "not an image in base64 that can be read" in answer.json()["error"]
+    assert answer.status_code == 400 and "not a readable image in base64" in answer.json()["error"]

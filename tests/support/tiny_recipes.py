@@ -1,7 +1,24 @@
 """A small recipe of each method on the shapes that `tiny_training.write_shapes` wrote into a folder, with a vocabulary
 from the data; for some there is a CLIP, saved as `clip`."""
 
+import yaml
+from typer.testing import CliRunner
+
+from babelens.cli.main import app
 from tests.support.tiny_training import TEXT, VISION
+
+SAVING = {"save_strategy": "steps", "save_steps": 2, "logging_steps": 1}
+
+
+def train(content, folder, *options, **changes):
+    """Trains a recipe by the command, into the folder `run` below a folder, and returns it; raises its error."""
+    folder.mkdir(exist_ok=True)
+    file = folder / "recipe.yaml"
+    file.write_text(yaml.safe_dump(content | changes))
+    command = ["train", str(file), "--output", str(folder / "run"), *options]
+    done = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return folder / "run"
 
 
 def mural(folder):
