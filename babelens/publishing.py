@@ -77,7 +77,7 @@ def _is_unpublished(path: Path) -> bool:
 
 
 def folder_problems(folder: str | Path) -> list[str]:
-    """Returns the problems that keep a model's folder from being published, one sentence each."""
+    """Returns the problems that prevent publishing a model's folder, one sentence each."""
     folder = Path(folder)
     if not folder.is_dir():
         return [f"{folder} is not a folder"]
@@ -101,7 +101,7 @@ def doubts(folder: str | Path) -> list[str]:
     if unread := [tag for tag in config.get("languages", []) if tag not in rows]:
         found.append(f"{CARD} has no results of {enumeration(unread)}, which the model learned")
     if config.get("base_config") != VectorSpaceConfig.model_type and not card.data.get("base_model"):
-        found.append(f"{CARD} names no Hub model as base_model: readers cannot tell what this model is based on")
+        found.append(f"{CARD} has no Hub model as base_model: readers cannot tell what this model is based on")
     return found
 
 
@@ -212,13 +212,13 @@ def _outdated_problems(folder: Path) -> Iterator[str]:
     with suppress(ValueError, TypeError, AttributeError, YAMLError, OSError):  # which `_card_problems` reports
         if is_of_another_model(metadata_load(folder / CARD) or {}, folder):
             yield (
-                f"{CARD} was written for other weights, or another configuration or processor, than those in the "
-                f"folder: evaluate the model and write its card again, or remove the results and `{IDENTITY}` from it"
+                f"{CARD} was written for other weights, or another configuration or processor, than the folder's: "
+                f"evaluate the model and write its card again, or remove the results and `{IDENTITY}` from the card"
             )
 
 
 def _license_problems(folder: Path) -> list[str]:
-    """Returns whether the card's license, perhaps edited, allows what the license of a base model forbids."""
+    """Returns a problem if the license on the card allows what the license of a base model forbids."""
     metadata = ModelCard.load(folder / CARD).data.to_dict()
     names = metadata.get("base_model") or []
     bases = [base_model_facts(name) for name in ([names] if isinstance(names, str) else names)]

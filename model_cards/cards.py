@@ -85,7 +85,7 @@ class SavedModel:
 
     @property
     def differences(self) -> dict[str, Any]:
-        """The keys of the configuration that differ from the method's defaults, which are those of its paper."""
+        """The keys of the configuration that differ from the method's defaults, the values of its paper."""
         kind = self.config.get("model_type")
         if kind not in CONFIG_MAPPING:
             return {}

@@ -240,7 +240,7 @@ PIPELINE_TAGS = {
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskCardFacts(ModelCardFacts):
     """The facts of an RC3 that was fine-tuned on a task: the scores that the card shows, and the labels that the model
-    chooses from. `image_languages` are those of the fine-tuning, `unseen_languages` the others that were tested."""
+    chooses from. `image_languages` are the languages of the fine-tuning, `unseen_languages` the other tested ones."""
 
     task: str
     model_class: str

@@ -117,7 +117,7 @@ def check_card(folder: str | Path) -> Path:
 
 
 def add_results(folder: str | Path, results: Sequence[EvalResult]) -> None:
-    """Adds results to the `model-index` of a model's card; they replace those of the same data and metric."""
+    """Adds results to the `model-index` of a model's card; they replace results of the same data and metric."""
     path = check_card(folder)
     card = ModelCard.load(path)
     if is_of_another_model(card.data.to_dict(), folder):

@@ -44,7 +44,7 @@ def embed(
     if (images is None) == (texts is None):
         raise typer.BadParameter("give either --images or --texts")
     if language and texts is None:
-        raise typer.BadParameter("images have no language", param_hint="--language")
+        raise typer.BadParameter("--language requires --texts: images have no language", param_hint="--language")
     language = None if language is None else normalize_language(language)
     if output.suffix in (".npy", ".parquet"):
         raise typer.BadParameter(

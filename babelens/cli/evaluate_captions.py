@@ -62,11 +62,13 @@ def captions(
     """
     tags = tags_of(languages)
     if fit and not consistency:
-        raise typer.BadParameter("CLC-C is fitted with --consistency", param_hint="--fit")
+        raise typer.BadParameter("--fit requires --consistency", param_hint="--fit")
     if fit and fit in (split, data):
         raise typer.BadParameter("CLC-C must be fitted and measured on different captions", param_hint="--fit")
     if consistency and protocol == "wit":
-        raise typer.BadParameter("captions in all languages search together", param_hint="--protocol")
+        raise typer.BadParameter(
+            "--consistency does not support `wit`: captions in all languages search together", param_hint="--protocol"
+        )
     begin_work()
     from ..data.corpus.corpus import languages_of
     from ..evaluation.consistency import compare_consistency

@@ -63,9 +63,9 @@ def classes(
     """
     tags = tags_of(languages)
     if labels is None and knn is None:
-        raise typer.BadParameter("nothing to classify by: give --labels or --knn", param_hint="--labels")
+        raise typer.BadParameter("give --labels or --knn", param_hint="--labels")
     if labels is None and tags is not None:
-        raise typer.BadParameter("there are no labels in any language: give --labels", param_hint="--languages")
+        raise typer.BadParameter("no labels: --languages requires --labels", param_hint="--languages")
     if (knn is None) != (train_data is None):
         raise typer.BadParameter("--knn and --train-data go together", param_hint="--train-data")
     begin_work()

@@ -25,7 +25,7 @@ def emoji(
     The benchmark answers four questions. How well does MODEL find concepts that it never saw? And how well does it
     find images by a vendor that it never saw, with queries in languages that had images in training, in languages that
     had only translations, and in languages that were not in training? Flags are reported separately. The languages are
-    those of the recipes `emoji/…`; the report of a recipe uses its own.
+    as in the recipes `emoji/…`; the report of a recipe uses its own.
     """
     begin_work()
     from ..evaluation.consistency import emoji_consistency

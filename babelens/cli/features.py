@@ -18,7 +18,7 @@ def features(
             help="A vision model of transformers, or a dual encoder: a folder, or a name on the Hub.",
         ),
     ],
-    data: Annotated[str, typer.Option(help=f"The images with captions: {PUBLISHED_TOO}.")],
+    data: Annotated[str, typer.Option(help=f"Images with captions: {PUBLISHED_TOO}.")],
     output: Annotated[Path, typer.Option(help="The folder to write parquet files into; it must not exist yet.")],
     split: Annotated[
         str | None,

@@ -55,7 +55,7 @@ def search(
     if (images is None) == (index is None):
         raise typer.BadParameter("give either --images or --index", param_hint="--images")
     if where is not None and index is None:
-        raise typer.BadParameter("only an index has metadata to filter by", param_hint="--where")
+        raise typer.BadParameter("--where requires --index", param_hint="--where")
     language = None if language is None else normalize_language(language)
     begin_work()
     from ..inference.embedder import Embedder

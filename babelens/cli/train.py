@@ -28,8 +28,8 @@ def train(
         bool,
         typer.Option(
             "--resume",
-            help="Continue from the newest complete checkpoint, with the same data. The resulting weights equal "
-            "those of an uninterrupted run, unless a warning says what has changed.",
+            help="Continue from the newest complete checkpoint, with the same data. The weights equal those of an "
+            "uninterrupted run, unless a warning says what has changed.",
         ),
     ] = False,
     settings: Annotated[

@@ -176,8 +176,7 @@ class ModelBuilder:
         return processor.tokenizer
 
     def unknown_rates(self, processor: ProcessorMixin) -> dict[str, float]:
-        """Computes the percentage of [UNK] tokens in each language of the corpora, on all captions or on an
-        evenly spread sample."""
+        """Returns the percentage of [UNK] tokens in each language, on an evenly spread sample of its captions."""
         tokenizer = self.vocabulary(processor)
         return {
             language: round(unknown_rate(tokenizer, texts[:: -(-len(texts) // _RATED_CAPTIONS) or 1]), 3)

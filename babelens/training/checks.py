@@ -1,5 +1,5 @@
-"""Checks before training that a recipe can run to its end, for `run.RecipeRun`. It refuses what does not fit the
-method, the data or the Hub and would otherwise be ignored, or fail only after hours."""
+"""Checks before training that a recipe can run to its end, for `run.RecipeRun`: keys that would be ignored, or that
+would fail after hours of training."""
 
 import logging
 from collections.abc import Collection, Sequence
@@ -33,7 +33,7 @@ def check_recipe(run: Any) -> None:
         if run.recipe.task_name is None:
             _check_source(run, key, source)
         elif source.translations is not None or source.text_filter is not None:
-            raise RecipeError(f"{key}: {run.recipe.task_name} takes neither translations nor text_filter")
+            raise RecipeError(f"{key}: {run.recipe.task_name} has neither translations nor text_filter")
     _check_report(run)
     _check_licenses(run)
 
@@ -74,7 +74,7 @@ def _check_source(run: Any, key: str, source: DataSource) -> None:
     if key == "validation" and options.get("streaming"):
         raise RecipeError(f"{key}.options.streaming: evaluation ranks all images, and a stream has no end")
     if source.pairs is not None and not is_paired:
-        raise RecipeError(f"{key}.pairs: {task} takes captions by languages, not by pairs of them")
+        raise RecipeError(f"{key}.pairs: {task} selects captions by languages, not by pairs")
     if source.text_filter is not None and (is_paired or is_translation):
         raise RecipeError(f"{key}.text_filter: {task} pairs texts with each other; leave it out")
     if source.translations is not None:
@@ -93,7 +93,7 @@ def _check_report(run: Any) -> None:
         check_names([recipe.report], run.reporting.reports, "report")
         check_names(recipe.unseen_languages, published_manifest()["languages"], "unseen_languages")
     elif recipe.unseen_languages:
-        raise RecipeError("unseen_languages: they are for the report, which the recipe does not ask for")
+        raise RecipeError("unseen_languages requires report: emoji")
 
 
 def _check_licenses(run: Any) -> None:
@@ -105,7 +105,7 @@ def _check_licenses(run: Any) -> None:
     except PublishError as error:
         raise RecipeError(f"license: {error}") from error
     if recipe.license_name is not None:
-        raise RecipeError("license_name: it is for license: other, which the recipe does not state")
+        raise RecipeError("license_name requires license: other")
     stated = {task: source for task, source in recipe.train.items() if source.source not in (EMOJI, WEAK_EMOJI)}
     if any(source.license == "unknown" for source in stated.values()):
         return  # the card then says `other`
@@ -124,13 +124,13 @@ def check_start(run: Any) -> None:
         config = load_config(source, **run.builder.code)
         if types and config.model_type not in types:
             raise RecipeError(
-                f"model.from_pretrained: {source} holds a model of type {config.model_type!r}, and "
+                f"model.from_pretrained: {source} holds a model of type {config.model_type!r}; "
                 f"{run.recipe.method} continues from {' or '.join(types)}"
             )
         if type(config).__module__.startswith(TRANSFORMERS_DYNAMIC_MODULE_NAME):
             raise RecipeError(
-                f"model.from_pretrained: the code of {type(config).__name__} comes with {source}, and is not copied "
-                "into the model that a recipe saves"
+                f"model.from_pretrained: {source} brings the code of {type(config).__name__}, which the saved "
+                "model would lack"
             )
     run.builder.check_towers()
     try:
@@ -159,7 +159,7 @@ def check_arguments_fit(run: Any, arguments: Sequence[TrainingArguments]) -> Non
                 f"{where}.metric_for_best_model={metric}: choose loss, mean_recall or, for a language, mean_recall_de"
             )
         if args.eval_strategy != "no" and run.recipe.validation is None:
-            raise RecipeError(f"{where}.eval_strategy={args.eval_strategy.value}: it needs data in validation")
+            raise RecipeError(f"{where}.eval_strategy={args.eval_strategy.value}: this requires validation data")
 
 
 # ---- With the data ----

@@ -86,14 +86,13 @@ class RecipeData:
 
     @cached_property
     def validation(self) -> Dataset | None:
-        """The data on which the model is evaluated during training; None if the recipe names none."""
+        """The data for evaluation during training; None if the recipe names none."""
         source = self.recipe.validation
         return source and source.load()
 
     @cached_property
     def overlaps(self) -> list[Overlap]:
-        """The images of the validation data that are in the training data, and its texts that are in the data of text
-        tasks. Streams are not compared."""
+        """Images and texts of the validation data that are also in the training data. Streams are not compared."""
         if self.validation is None:
             return []
         texts = {task: corpus for task, corpus in self.corpora.items() if task in self.translation_tasks}

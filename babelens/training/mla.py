@@ -316,7 +316,7 @@ class MlaStudentBuilder(MlaBuilder):
 
     def check(self) -> None:
         if self.recipe.model.preset:
-            raise RecipeError("model.from_pretrained: a student learns from a trained native model, and has no preset")
+            raise RecipeError("model.from_pretrained: a student requires a trained native model instead of a preset")
         source = self.recipe.text_model
         if source is None:
             return

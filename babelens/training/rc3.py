@@ -219,7 +219,7 @@ def load_regions(
         return open_regions(source.features, **sizes)
     called = source.detector or recipe.backbone
     if called is None:
-        raise RecipeError("regions.grid: its cells are features of a backbone, which the recipe does not name")
+        raise RecipeError("regions.grid: its cells are features of a backbone: name it in backbone")
     given: dict[str, Any] = {"max_regions": sizes["max_regions"]} if source.detector else {"grid": source.grid}
     extractor = RegionExtractor.from_pretrained(called, **given, **loading)
     count, width = extractor.shape()

@@ -129,7 +129,7 @@ def _emoji_task(make: Callable[..., Dataset], source: DataSource, *, named: bool
     return [TaskData(make(_few(corpus, max_images), source.languages, seed=seed), source.languages)]
 
 
-# Task -> source -> reader; the source "" stands for any other source.
+# Task -> source -> reader; the source "" is any other source.
 READERS: dict[str, dict[str, Reader]] = {
     "visual-entailment": {
         "xvnli": partial(_by_language, load_xvnli),
@@ -182,7 +182,7 @@ def _languages_in(data: TaskData) -> list[str]:
 
 
 class Rc3TaskData(RecipeData):
-    """The data of a task. The parts of `train` are joined for training; those of `test` are evaluated separately."""
+    """The data of a task. Training joins the parts of `train`; each part of `test` is evaluated separately."""
 
     recipe: Rc3TaskRecipe
     pair_languages: list[str] = []

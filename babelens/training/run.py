@@ -150,7 +150,7 @@ class RecipeRun:
         self.reporting = workflow.reporting(recipe, self.data, output, command, trust_remote_code=trust_remote_code)
 
     def check(self) -> None:
-        """Checks everything that can be checked before data is read, including keys that are only used at the end."""
+        """Checks all keys before data is read, including keys that are used only at the end."""
         with self._file_named():
             self.training.check_tasks()
             check_recipe(self)
@@ -205,8 +205,8 @@ class RecipeRun:
         return trainer
 
     def _check_free(self, *, resume: bool) -> None:
-        """Checks that no model would be overwritten, because its card and results would stay. A resumed run without
-        checkpoints, interrupted between saving its model and its card, starts over."""
+        """Checks that no finished model would be overwritten, which would leave its card and results. A resumed run
+        that was interrupted between saving its model and its card, and has no checkpoints, starts over."""
         if not (holds_weights(self.output) and (self.output / "config.json").is_file()):
             return
         if not resume:

@@ -134,7 +134,7 @@ def _distinct(tags: list[str]) -> list[str]:
 
 def _folder_name(name: str) -> str:
     if not _STAGE_NAME.fullmatch(name) or name in KEPT_FOLDERS:
-        raise ValueError(f"{name!r} names a folder of checkpoints: use letters and digits, not {KEPT_FOLDERS}")
+        raise ValueError(f"{name!r} cannot name a folder of checkpoints: use letters and digits, not {KEPT_FOLDERS}")
     return name
 
 
@@ -143,7 +143,7 @@ def _combinations(pairs: Any) -> Any:
     if not isinstance(pairs, dict):
         return pairs
     if sorted(pairs) != ["from", "to"]:
-        raise ValueError("a mapping of pairs has the keys from and to")
+        raise ValueError("a mapping of pairs needs the keys from and to")
     sides = [[normalize_language(tag) for tag in validate(list[str], pairs[side], side)] for side in ("from", "to")]
     return [[a, b] for a in sides[0] for b in sides[1] if a != b]
 

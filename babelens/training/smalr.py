@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class DictionarySource(Section):
-    """A dictionary that lets rare words share the embedding of a word in another language.
+    """A dictionary by which rare words share the embedding of a word in another language.
 
     Args:
         files: MUSE's dictionaries, from each language to `target`, with a word and its translation per line.
@@ -154,8 +154,8 @@ class WordsBuilder(ModelBuilder):
 
 
 class WordsReporting(Reporting):
-    """Models that read words may read only features of images, and need the language of every label, which
-    endpoints do not ask for: they are shown as models that embed."""
+    """Word-level models need the language of every label, which endpoints do not ask for, and may read only features
+    of images: their cards present them as embedding models."""
 
     in_pipelines = False
     recipe: WordsRecipe

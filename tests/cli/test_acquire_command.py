@@ -185,7 +185,7 @@ def test_a_dictionary_beside_translations_and_beside_texts(base, encoder, table,
     assert "holds 3 word translations" in " ".join(capsys.readouterr().out.split())
     lines = (tmp_path / "two" / "glossary.tsv").read_text(encoding="utf-8").splitlines()
     card = (tmp_path / "two" / "README.md").read_text(encoding="utf-8")
-    assert "of fr, mi, found in a dictionary, whose license is to be kept" in " ".join(card.split())
+    assert "of fr, mi, found in a dictionary, whose license applies" in " ".join(card.split())
     assert sorted(lines) == ["fr\tbateau\tboat", "mi\tmanu\tbird", "mi\twaka\tboat"]
     found = Embedder.from_pretrained(tmp_path / "two")
     manu = found.encode_text(["he manu"], language=["mi"])
