@@ -30,7 +30,7 @@ from babelens.evaluation import evaluate_retrieval
 from babelens.evaluation.ranking import embedding_ranks, percent_within
 from babelens.evaluation.results import RESULTS
 from babelens.inference.similarity import first_dimensions
-from babelens.trainers.tower_training import TrainedTowers, checked_training
+from babelens.trainers.tower_training import checked_training, set_trained_towers
 from babelens.training.schema import load_recipe
 
 METRIC = "t2i_r10"  # a text finds its image among the first ten, in percent
@@ -85,7 +85,7 @@ class Measured(Experiment):
         """The number of parameters that the last stage of a row's recipe changed."""
         model = AutoModel.from_pretrained(self.folder(row, seed))
         towers = load_recipe(self.recipe_of(row)).all_stages[-1].training.get("towers")
-        TrainedTowers(model, checked_training(towers))
+        set_trained_towers(model, checked_training(towers))
         return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
 
 

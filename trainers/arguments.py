@@ -72,8 +72,8 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
     )
     towers: dict[str, dict[str, Any]] | None = option(
         None,
-        "Which weights of the towers 'image' and 'text' to train, and with which learning rates: arguments of "
-        "TowerTraining, such as {'image': {'train': 'none'}, 'text': {'train': 'upper', 'layers': 4}}.",
+        "Which weights of the towers 'image' and 'text' to train: arguments of TowerTraining, such as "
+        "{'image': {'train': 'none'}, 'text': {'train': 'upper', 'layers': 4}}.",
     )
     cache_frozen_features: bool = option(
         True,

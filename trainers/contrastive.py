@@ -37,7 +37,7 @@ from .optimizers import BoundTemperature, Lamb, TaskOptimizer, parameter_groups
 from .processes import gather_labels, gather_rows, row_counts
 from .retrieval_evaluator import RetrievalEvaluator, evaluated_languages
 from .tower_features import frozen_towers
-from .tower_training import TrainedTowers, checked_training
+from .tower_training import checked_training, set_trained_towers
 
 logger = logging.getLogger(__name__)
 
@@ -66,15 +66,13 @@ class ContrastiveTrainer(BabelensTrainer):
     def __init__(self, model: Any = None, args: Any = None, *, cache_dir: str | None = None, **kwargs: Any) -> None:
         self.cache_dir = cache_dir
         super().__init__(model, args, **kwargs)
-        if self.args.towers and self.optimizer is not None:
-            raise InputError("towers: a custom optimizer has its own learning rates; leave out one of the two")
         self.add_callback(BoundTemperature())
         self.weights = {**self.task_weights, **(self.args.task_weights or {})}
         augmented = (self.args.text_augmentation or {}).get("tasks") or []
         self._check_tasks(
             [*self.weights, *(self.args.task_learning_rates or {}), *(self.args.task_batch_sizes or {}), *augmented]
         )
-        self.towers = TrainedTowers(self.model, checked_training(self.args.towers))
+        set_trained_towers(self.model, checked_training(self.args.towers))
         self._views: dict[str, Any] = {}
         self._corpora: dict[int, tuple[Any, Any]] = {}
         self._logged_losses: dict[str, Tensor] = {}
@@ -86,9 +84,8 @@ class ContrastiveTrainer(BabelensTrainer):
 
     def prepare(self, model: Any, train_dataset: Any) -> tuple[TaskMixture | StreamMixture, Any]:
         args = self.args
-        self.towers = TrainedTowers(
-            model, checked_training(args.towers)
-        )  # a subclass may have changed what is trained
+        # A subclass may have changed what is trained.
+        set_trained_towers(model, checked_training(args.towers))
         self.frozen_towers = frozen_towers(model, self.processing_class, args, self.cache_dir)
         given = train_dataset if isinstance(train_dataset, dict) else {next(iter(self.task_weights)): train_dataset}
         self._check_tasks(given)
@@ -294,7 +291,6 @@ class ContrastiveTrainer(BabelensTrainer):
             model,
             learning_rate,
             self.args.learning_rate_mapping,
-            own_rates=self.towers.learning_rates(),
             weight_decay=self.args.weight_decay,
             decayed=self.get_decay_parameter_names(model),
         )

@@ -23,7 +23,6 @@ def parameter_groups(
     learning_rate: float,
     learning_rate_mapping: Mapping[str, float] | None = None,
     *,
-    own_rates: Mapping[str, float] | None = None,
     weight_decay: float = 0.0,
     decayed: Collection[str] = (),
 ) -> list[dict[str, Any]]:
@@ -34,7 +33,6 @@ def parameter_groups(
             weight decay, come first.
         learning_rate_mapping: regular expression -> learning rate. The expressions are searched for in parameter
             names; the first match decides.
-        own_rates: parameter name -> learning rate, if no pattern matches.
         decayed: the names of the parameters with weight decay.
     """
     patterns = {re.compile(pattern): rate for pattern, rate in (learning_rate_mapping or {}).items()}
@@ -46,8 +44,8 @@ def parameter_groups(
         if parameter.requires_grad:
             match = next((pattern for pattern in patterns if pattern.search(name)), None)
             unused.discard(match)
-            rate = (own_rates or {}).get(name, learning_rate) if match is None else patterns[match]
-            members.setdefault((rate, weight_decay if name in decayed else 0.0), []).append(parameter)
+            rate = learning_rate if match is None else patterns[match]
+            members[rate, weight_decay if name in decayed else 0.0].append(parameter)
     if unused:
         missing = ", ".join(sorted(repr(pattern.pattern) for pattern in unused))
         raise InputError(f"learning_rate_mapping: no trained parameter matches {missing}")
@@ -221,9 +219,8 @@ def check_task_settings(args: Any) -> None:
             f"task_learning_rates: {optimizer!r} keeps two versions of the weights, which the optimizers of several "
             "tasks cannot share; leave one of them out"
         )
-    rated = [f"towers.{name}.rate" for name, given in (args.towers or {}).items() if dict(given).get("rate")]
-    for other in [*rated, *(["learning_rate_mapping"] if args.learning_rate_mapping else [])]:
-        raise InputError(f"task_learning_rates and {other} both set the same rates: leave out one of them")
+    if args.learning_rate_mapping:
+        raise InputError("task_learning_rates and learning_rate_mapping set the same rates: leave out one of them")
     weights = {task: weight for task, weight in (args.task_weights or {}).items() if weight != 1}
     if weights and optimizer != OptimizerNames.SGD:  # whose steps grow with the gradient
         raise InputError(

@@ -20,13 +20,10 @@ class TowerTraining:
         train: `all`, `none`, or `upper` for the top `layers` and everything above them. All other weights of the tower
             are frozen. By default, the model's configuration decides whether the tower is frozen.
         layers: the number of layers that `upper` trains.
-        rate: the peak learning rate of the tower; by default the `learning_rate` of the training arguments, or the
-            task's learning rate.
     """
 
     train: Trained | None = None
     layers: int | None = None
-    rate: float | None = None
 
     def __post_init__(self) -> None:
         if self.train not in (None, *get_args(Trained)):
@@ -35,8 +32,6 @@ class TowerTraining:
             raise InputError(
                 "train: 'upper' needs layers, the number of layers to train; 'all' and 'none' do not take it"
             )
-        if self.rate is not None and not self.rate > 0:
-            raise InputError(f"rate={self.rate} must be a positive number")
 
 
 def checked_training(towers: Mapping[str, Any] | None) -> dict[str, TowerTraining]:
@@ -63,38 +58,16 @@ def check_towers(model: Any, settings: Mapping[str, TowerTraining]) -> None:
             raise InputError(f"towers.{name}: {type(model).__name__} cannot train this tower; leave it out")
         if (setting.layers or 0) > (count := len(tower_layers(towers[name]))):
             raise InputError(f"towers.{name}: layers={setting.layers} is more than this tower has: {count}")
-        is_trained = setting.train != "none" if setting.train else _is_trained(towers[name])
-        if setting.rate is not None and not is_trained:
-            raise InputError(
-                f"towers.{name}: rate={setting.rate} needs a tower that is trained, but this tower is frozen; state "
-                "what to train, such as train: all, or leave out rate"
-            )
 
 
-class TrainedTowers:
-    """The towers of a model. Towers with settings are trained according to them, the others as before."""
-
-    def __init__(self, model: Any, settings: Mapping[str, TowerTraining]) -> None:
-        check_towers(model, settings)
-        self.model, self.settings = model, settings
-        for name, setting in settings.items():
-            depths = layer_depths(model.towers[name]) if setting.layers else {}
-            for weight, parameter in model.towers[name].named_parameters() if setting.train else ():
-                is_upper = setting.layers is not None and depths[weight] < setting.layers
-                parameter.requires_grad_(setting.train == "all" or is_upper)
-
-    def learning_rates(self) -> dict[str, float]:
-        """The learning rates of the parameters of towers that have their own rates, by name."""
-        return {
-            f"{TOWERS[name]}.{parameter}": setting.rate
-            for name, setting in self.settings.items()
-            if setting.rate is not None
-            for parameter, _ in self.model.towers[name].named_parameters()
-        }
-
-
-def _is_trained(tower: nn.Module) -> bool:
-    return any(weight.requires_grad for weight in tower.parameters())
+def set_trained_towers(model: Any, settings: Mapping[str, TowerTraining]) -> None:
+    """Sets which weights of the towers of a model are trained. Towers without settings are trained as before."""
+    check_towers(model, settings)
+    for name, setting in settings.items():
+        depths = layer_depths(model.towers[name]) if setting.layers else {}
+        for weight, parameter in model.towers[name].named_parameters() if setting.train else ():
+            is_upper = setting.layers is not None and depths[weight] < setting.layers
+            parameter.requires_grad_(setting.train == "all" or is_upper)
 
 
 # ---- The layers of a tower, whatever its kind, in their order ----

@@ -116,10 +116,10 @@ def test_towers_may_be_drawn_anew(folder: Path, tmp_path: Path) -> None:
 def test_heads_first_and_then_the_upper_layer(folder: Path, tmp_path: Path) -> None:
     content = recipe(folder)
     tasks = ["image_text", "text_text"]
-    towers = {"text": {"train": "upper", "layers": 1, "rate": 1e-3}}
+    layers = {"towers": {"text": {"train": "upper", "layers": 1}}, "learning_rate_mapping": {"^text_model": 1e-3}}
     content["stages"] = [
         {"name": "heads", "tasks": tasks},
-        {"name": "layers", "tasks": tasks, "training": {"towers": towers}},
+        {"name": "layers", "tasks": tasks, "training": layers},
     ]
     done = train(written(content, tmp_path / "recipe.yaml"), tmp_path / "run")
     assert done.exit_code == 0, done.output

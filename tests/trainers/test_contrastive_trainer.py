@@ -142,7 +142,6 @@ def test_an_unknown_task_is_refused(tmp_path, wrong):
         ({"embed_chunk_size": 0}, "embed_chunk_size"),
         ({"task_batch_sizes": {"text_text": 0}}, "text_text"),
         ({"task_learning_rates": TWO_RATES, "learning_rate_mapping": {"vision_model": 0.1}}, "learning_rate_mapping"),
-        ({"task_learning_rates": TWO_RATES, "towers": {"text": {"rate": 1e-3}}}, "towers.text.rate"),
         ({"task_learning_rates": TWO_RATES, "task_weights": {"text_text": 0.1}}, "task_weights"),
         ({"task_learning_rates": TWO_RATES, "optim": "schedule_free_adamw"}, "schedule_free_adamw"),
         ({"optim": "lomo"}, "lomo"),

@@ -12,7 +12,7 @@ from babelens.utils.errors import InputError
 from tests.support.tiny_native import student_processor, tiny_bert, tiny_clip
 from tests.support.tiny_training import prepared, shapes_corpus, weights
 
-UPPER = {"text": {"train": "upper", "layers": 1, "rate": 0.05}}
+UPPER = {"text": {"train": "upper", "layers": 1}}
 SETTINGS: dict[str, Any] = {
     "per_device_train_batch_size": 8,
     "max_steps": 3,
@@ -25,6 +25,7 @@ SETTINGS: dict[str, Any] = {
     "use_cpu": True,
     "precision": "float32",
     "mix_languages": True,
+    "learning_rate_mapping": {"^text_model": 0.05},
 }
 
 

@@ -1,4 +1,4 @@
-"""Frozen and half-frozen towers: what each choice trains, at which rates, and features that are computed once."""
+"""Frozen and half-frozen towers: what each choice trains, and features that are computed once."""
 
 import re
 
@@ -34,7 +34,7 @@ from tests.support.versions import CHECKPOINTING
 # Two stages with batch norm, of one and of two blocks; three layers of BERT.
 STAGES = BATCH_NORM | {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 2], "layer_type": "bottleneck"}
 SMALL = {"vision": STAGES, "text": {"num_hidden_layers": 3}, "max_steps": 2, "learning_rate": 1e-2}
-HALF = {"image": {"train": "none"}, "text": {"train": "upper", "layers": 2, "rate": 0.05}}
+HALF = {"image": {"train": "none"}, "text": {"train": "upper", "layers": 2}}
 
 
 def changed(before, after):
@@ -50,10 +50,10 @@ def changed(before, after):
     [
         (
             {"train": "none"},
-            {"train": "upper", "layers": 2, "rate": 0.1},
+            {"train": "upper", "layers": 2},
             r"vision_|text_model\.(emb|encoder\.layer\.0)",
         ),
-        ({"train": "upper", "layers": 1}, {"train": "all", "rate": 0.1}, r"vision_model\.(emb|encoder\.stages\.0)"),
+        ({"train": "upper", "layers": 1}, {"train": "all"}, r"vision_model\.(emb|encoder\.stages\.0)"),
     ],
     ids=str,
 )
@@ -82,8 +82,6 @@ def test_frozen_weights_are_in_evaluation_mode(tmp_path):
 
 
 def test_the_option_takes_precedence_over_the_configuration(tmp_path):
-    with pytest.raises(InputError, match=r"towers\.text: rate=0\.5 .* frozen"):
-        shapes_trainer(tmp_path, freeze=("text",), towers={"text": {"rate": 0.5}}, **SMALL)
     trainer = shapes_trainer(tmp_path, freeze=("image", "text"), towers={"image": {"train": "all"}}, **SMALL)
     assert trainer.model.frozen_towers == ("text",)
     trainer.train()
@@ -91,14 +89,14 @@ def test_the_option_takes_precedence_over_the_configuration(tmp_path):
     assert MuralModel.from_pretrained(tmp_path / "saved").frozen_towers == ("image", "text")
 
 
-def test_a_tower_has_a_rate_of_its_own_unless_a_pattern_decides(tmp_path):
-    towers = {"image": {"train": "upper", "layers": 2, "rate": 0.1}, "text": {"rate": 0.2}}
-    trainer = shapes_trainer(tmp_path, towers=towers, learning_rate_mapping={"text_heads": 0.3}, **SMALL)
+def test_parts_of_a_tower_have_rates_by_pattern(tmp_path):
+    rates = {"vision_model.encoder.stages": 0.1, "text_model": 0.2, "text_heads": 0.3}
+    towers = {"image": {"train": "upper", "layers": 2}}
+    trainer = shapes_trainer(tmp_path, towers=towers, learning_rate_mapping=rates, **SMALL)
     names = {weight: name for name, weight in trainer.model.named_parameters()}
-    rates = {"vision_model.encoder.stages": 0.1, "text_model": 0.2, "text_heads": 0.3, "": 1e-2}
     for group in trainer.create_optimizer().param_groups:
         for name in [names[weight] for weight in group["params"]]:
-            assert group["lr"] == next(rate for prefix, rate in rates.items() if name.startswith(prefix)), name
+            assert group["lr"] == next((rate for part, rate in rates.items() if name.startswith(part)), 1e-2), name
 
 
 def test_what_saves_memory_gives_the_same_weights(tmp_path):
@@ -122,8 +120,6 @@ def test_what_saves_memory_gives_the_same_weights(tmp_path):
         ({"txt": {}}, "did you mean 'text'"),
         ({"text": {"trains": "none"}}, "trains"),
         ({"text": {"train": "upper"}}, "layers"),
-        ({"text": {"rate": float("nan")}}, "rate"),
-        ({"text": {"train": "none", "rate": 1e-3}}, "rate"),
         ({"text": {"train": "upper", "layers": 4}}, "layers=4"),
     ],
     ids=str,
