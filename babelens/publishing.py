@@ -138,10 +138,10 @@ def _missing_files(folder: Path) -> Iterator[str]:
         if not (folder / SAFETENSORS_WEIGHTS_NAME).is_file():
             yield f"{SAFETENSORS_WEIGHTS_NAME} is missing: train mla/adapter writes it"
         settings = _read_json(folder / CONFIG_NAME)
-        for key in ("base_model_name_or_path", "embedding"):
-            place = settings.get(key)
-            if isinstance(place, str) and not place.startswith("./") and _is_local(place):
-                yield f"{CONFIG_NAME}: {key}={place!r} is a local folder: publish it, and use its name on the Hub"
+        key = "base_model_name_or_path"
+        place = settings.get(key)
+        if isinstance(place, str) and _is_local(place):
+            yield f"{CONFIG_NAME}: {key}={place!r} is a local folder: publish it, and use its name on the Hub"
         return
     for file in ("config.json", "processor_config.json"):
         if not (folder / file).is_file():
@@ -187,7 +187,7 @@ def _loading_problems(folder: Path) -> list[str]:
         if (folder / CONFIG_NAME).is_file():
             with explained(str(folder), {}):
                 PeftConfig.from_pretrained(str(folder))  # the class for this kind of adapter
-            return non_finite_weights(folder) + non_finite_weights(folder / "embedding")
+            return non_finite_weights(folder)
         config = load_config(folder)
         method = METHODS.get(config.model_type)
         models = {model.__name__: model for model in method.models} if method else {}

@@ -24,7 +24,6 @@ from transformers import (
     BatchFeature,
     PreTrainedConfig,
     PreTrainedModel,
-    PreTrainedTokenizerBase,
     ProcessorMixin,
 )
 from transformers.modeling_outputs import BaseModelOutputWithPooling
@@ -132,7 +131,7 @@ def _load_mla(source: str, folder: str, settings: dict[str, Any], **loading: Any
     of_base = loading | {"revision": adapter.revision}  # the adapter's revision belongs to another repository
     model, processor = load_dual_encoder(str(adapter.base_model_name_or_path), **of_base)
     if not isinstance(model, MlaModel):
-        tokenizer = _shared_tokenizer(adapter.embedding or folder, **_only(_OF_TOKENIZERS, loading))
+        tokenizer = load_processor(AutoTokenizer, folder, **_only(_OF_TOKENIZERS, loading))
         processor = MlaProcessor.for_native(
             model.config,
             processor,
@@ -145,14 +144,6 @@ def _load_mla(source: str, folder: str, settings: dict[str, Any], **loading: Any
         load_adapter(model, folder)
     processor.languages = list(model.config.languages)
     return model, processor
-
-
-def _shared_tokenizer(embedding: str, **loading: Any) -> PreTrainedTokenizerBase:
-    """The tokenizer in the folder of a shared embedding, which may be a folder in a repository of the Hub."""
-    if Path(embedding).is_dir():
-        return load_processor(AutoTokenizer, embedding, **loading)
-    owner, repository, *below = embedding.split("/")
-    return load_processor(AutoTokenizer, f"{owner}/{repository}", **loading | {"subfolder": "/".join(below)})
 
 
 def _load_lora(source: str, folder: str, settings: dict[str, Any], **loading: Any) -> DualEncoder:

@@ -46,7 +46,7 @@ def write_adapter_card(
         base: the facts of the base model, with its license.
         license: the license of the adapter's weights.
         facts: other values of the template: `native_language`, `command`, `parameters` (without the shared
-            embedding), `embedding` (its folder), `max_text_length`, `pairs` (the number of translations), and
+            embedding), `trained_embedding`, `max_text_length`, `pairs` (the number of translations), and
             `exposed` (whether language exposure followed).
     """
     check_weights_license(license, [base])

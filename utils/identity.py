@@ -24,7 +24,7 @@ _PIECE = 1 << 20  # bytes read at a time
 _WITHOUT_INFLUENCE = frozenset(
     """
     _attn_implementation_internal _commit_hash _experts_implementation_internal _name_or_path architectures auto_map
-    base_model_name_or_path custom_pipelines dtype embedding image_text_loss inference_mode is_local local_files_only
+    base_model_name_or_path custom_pipelines dtype image_text_loss inference_mode is_local local_files_only
     logit_bias_init_value matryoshka_dims name_or_path processor_class revision tokenizer_file torch_dtype
     transformers_version truncate_dim
     """.split()  # noqa: SIM905

@@ -34,7 +34,7 @@ from ..model_cards.licenses import OTHER
 from ..model_cards.short_cards import write_adapter_card
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.modeling_mla_student import MlaStudentModel
-from ..modeling.peft_mla.conversion import save_adapter, save_embedding
+from ..modeling.peft_mla.conversion import save_adapter
 from ..modeling.tower_loading import chosen_pooling, load_text_encoder
 from ..processing.processing_mla import MlaProcessor, closing_token_id
 from ..processing.processing_mla_student import MlaStudentProcessor
@@ -192,7 +192,7 @@ def rows_of_pieces(table: Tensor, tokenizer: PreTrainedTokenizerBase, whole: Pre
     return table[torch.tensor(whole.convert_tokens_to_ids(pieces))]
 
 
-ADAPTER, _EMBEDDING = "adapter", "embedding"
+ADAPTER = "adapter"
 
 
 class MlaReporting(Reporting):
@@ -212,14 +212,13 @@ class MlaReporting(Reporting):
         [language], source = model.config.languages, str(self.recipe.model.from_pretrained)
         base = str(Path(source).resolve()) if Path(source).is_dir() else source
         with atomic_directory(self.output / ADAPTER) as scratch:
-            save_embedding(model, scratch / _EMBEDDING)
-            trainer.processing_class.multilingual_tokenizer.save_pretrained(scratch / _EMBEDDING)
-            file = scratch / _EMBEDDING / "tokenizer_config.json"
+            trainer.processing_class.multilingual_tokenizer.save_pretrained(scratch)
+            file = scratch / "tokenizer_config.json"
             settings = json.loads(file.read_text(encoding="utf-8"))
             settings.pop("processor_class", None)  # the processor is not in this folder
             file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
             own = {"base_model": base, "normalization": trainer.processing_class.normalization}
-            save_adapter(model, language, scratch, embedding=f"./{_EMBEDDING}", **own)
+            save_adapter(model, language, scratch, **own)
             write_adapter_card(
                 scratch,
                 name=self.output.resolve().name,
@@ -229,7 +228,6 @@ class MlaReporting(Reporting):
                 base=base_model_facts(source),
                 parameters=sum(each.numel() for each in model.acquirer_parameters([language])),
                 trained_embedding=model.config.train_embedding,
-                embedding=_EMBEDDING,
                 max_text_length=trainer.processing_class.max_text_length,
                 pairs=len(self.data.corpora[TEXT_TEXT]) if TEXT_TEXT in self.data.corpora else 0,
                 exposed=language in self.data.image_languages,

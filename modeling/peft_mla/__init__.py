@@ -8,7 +8,7 @@ from peft.mapping import PEFT_TYPE_TO_TUNER_MAPPING
 from peft.utils import register_peft_method
 
 from .config import MLA, MlaAdapterConfig
-from .conversion import load_adapter, load_embedding, save_adapter, save_embedding, to_mla_model
+from .conversion import load_adapter, save_adapter, to_mla_model
 from .model import MlaAdapterModel, MlaBlock, MlaEmbedding, MlaLayer
 
 __all__ = [
@@ -18,9 +18,7 @@ __all__ = [
     "MlaEmbedding",
     "MlaLayer",
     "load_adapter",
-    "load_embedding",
     "save_adapter",
-    "save_embedding",
     "to_mla_model",
 ]
 

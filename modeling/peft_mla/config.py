@@ -45,9 +45,8 @@ class MlaAdapterConfig(PeftConfig):
         language: BCP-47 tag of the language that the adapter acquires.
         native_language: BCP-47 tag of the language that the base model reads without adapters.
         acquirer, acquirer_size, vocab_size, embedding_size, sep_token_id, train_embedding: as in `MlaConfig`.
-        embedding: folder or Hub repository in which `save_embedding` stored the shared embedding; a path that begins
-            with `./` is relative to the adapter's folder. Without it, each adapter is saved with the embedding.
-        embedding_digest: SHA-256 of the shared embedding that the adapter needs; written when it is saved.
+        embedding_digest: SHA-256 of the embedding that adapters of one model share, and each is saved with; written
+            when it is saved.
         normalization: the version of `text_normalization` by which texts of the language are read; 0 for unchanged
             texts.
         text_width, text_layers, target_modules: width, number and names of the text tower's blocks; filled in from the
@@ -66,7 +65,6 @@ class MlaAdapterConfig(PeftConfig):
     embedding_size: int = 768
     sep_token_id: int = 102
     train_embedding: bool = True
-    embedding: str | None = None
     embedding_digest: str | None = None
     normalization: int = 0
     text_width: int | None = None
@@ -97,10 +95,12 @@ class MlaAdapterConfig(PeftConfig):
         weights = Path(pretrained_model_name_or_path, subfolder or "", SAFETENSORS_WEIGHTS_NAME)
         if weights.is_file():
             config._check_weights(weights)
-        if config.embedding is not None and config.embedding.startswith("./"):
-            folder = [str(pretrained_model_name_or_path), subfolder, config.embedding.removeprefix("./")]
-            config.embedding = "/".join(filter(None, folder))
         return config
+
+    @classmethod
+    def check_kwargs(cls, **kwargs: Any) -> dict[str, Any]:
+        kwargs.pop("embedding", None)  # of version 0.1
+        return super().check_kwargs(**kwargs)
 
     def _check_weights(self, path: Path) -> None:
         try:
@@ -117,5 +117,5 @@ class MlaAdapterConfig(PeftConfig):
         is_whole = all(weights == _WEIGHTS_OF_A_BLOCK[self.acquirer] for weights in blocks.values())
         if not is_whole or not len(known) == len(blocks) == (self.text_layers or len(blocks)):
             raise ModelFolderError(f"{path} lacks {self.acquirer!r} acquirers for {self.text_layers} blocks")
-        if self.embedding is None and sum(".shared_embedding." in name for name in names) != 3:
-            raise ModelFolderError(f"{path} has no shared embedding, and its configuration does not say where it is")
+        if sum(".shared_embedding." in name for name in names) != 3:
+            raise ModelFolderError(f"{path} has no shared embedding")

@@ -1,37 +1,32 @@
-"""The files of adapters, and of the embedding that they share; converts adapters and `MlaModel`s into each other.
+"""The files of adapters; converts adapters and `MlaModel`s into each other.
 
-save_adapter, load_adapter       a language of an `MlaModel` <-> the folder of an adapter
-save_embedding, load_embedding   the non-native embedding <-> its own folder, for several adapters
-to_mla_model                     a model with PEFT adapters -> an `MlaModel`
+save_adapter, load_adapter   a language of an `MlaModel` <-> the folder of an adapter
+to_mla_model                 a model with PEFT adapters -> an `MlaModel`
 
 Adapters and assembled models have the same weights, under two sets of names.
 """
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
 from peft import PeftModel
 from peft.utils import SAFETENSORS_WEIGHTS_NAME, load_peft_weights
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
-from transformers.utils import cached_file
+from safetensors.torch import save_file
+from torch import Tensor
 
 from ...configuration.configuration_mla import MlaConfig
 from ...utils.errors import InputError, ModelFolderError, first_line
 from ...utils.files import apply_umask
 from ...utils.identity import add_weights
-from ..acquirer import AcquiredEmbedding, take_precision
+from ..acquirer import take_precision
 from ..modeling_mla import MlaModel
 from .config import MlaAdapterConfig
 
 _PREFIX = "base_model.model."  # begins the names in an adapter's file
 # Options that adapters and `MlaModel` have in common, and that all languages of a model share.
 SHARED_OPTIONS = ("native_language", "acquirer", "acquirer_size", "vocab_size", "embedding_size", "sep_token_id")
-_EMBEDDING_FILE = "model.safetensors"
 _EMBEDDING = ("table.weight", "projection.weight", "projection.bias")
 
 
@@ -45,42 +40,10 @@ def embedding_digest(weights: dict[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def shared_weights(weights: dict[str, Tensor], part: str = "shared_embedding") -> dict[str, Tensor]:
-    """Returns the weights of the shared embedding among those of an adapter or a model, by their own names."""
-    return {name.split(f".{part}.")[1]: value for name, value in weights.items() if f".{part}." in name}
-
-
-def save_embedding(model: nn.Module, folder: str | Path) -> None:
-    """Stores the non-native embedding of a model with MLA adapters, or of an `MlaModel`, for adapters whose
-    configuration has `embedding=folder`.
-
-    Examples:
-        >>> save_embedding(model, "shared")
-        >>> config = MlaAdapterConfig(language="fr", embedding="shared", train_embedding=False)
-    """
-    layer = next(module for module in model.modules() if isinstance(module, AcquiredEmbedding))
-    table, projection = layer.non_native.table, layer.non_native.projection
-    shape = {"vocab_size": table.num_embeddings, "embedding_size": table.embedding_dim}
-    shape |= {"width": projection.out_features, "sep_token_id": layer.sep_token_id}
-    _save(layer.non_native.state_dict(), Path(folder, _EMBEDDING_FILE))
-    Path(folder, "config.json").write_text(json.dumps(shape, indent=2) + "\n", encoding="utf-8")
-
-
-def load_embedding(source: str | Path) -> dict[str, Tensor]:
-    """Reads the weights that `save_embedding` stored, or the embedding of a saved `MlaModel`, from a folder, a
-    repository of the Hub, or a folder in one (`owner/repository/folder`)."""
-    place, below = str(source), ""
-    if not Path(source).is_dir():
-        owner, *rest = place.split("/")
-        place, below = "/".join([owner, *rest[:1]]), "/".join(rest[1:])
-    try:
-        weights = load_file(str(cached_file(place, _EMBEDDING_FILE, subfolder=below)))
-    except (SafetensorError, OSError) as error:
-        raise ModelFolderError(f"{source} has no readable {_EMBEDDING_FILE} of save_embedding ({error})") from error
-    found = shared_weights(weights, "mla_embedding") or weights
-    if found.keys() != {*_EMBEDDING}:
-        raise ModelFolderError(f"{source}: {_EMBEDDING_FILE} has no non-native embedding, which save_embedding writes")
-    return found
+def shared_weights(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Returns the weights of the shared embedding among those of an adapter, by their own names."""
+    part = ".shared_embedding."
+    return {name.split(part)[1]: value for name, value in weights.items() if part in name}
 
 
 def _save(weights: dict[str, Tensor], file: Path) -> None:
@@ -110,16 +73,14 @@ def adapter_config(model: MlaModel, language: str, *, base_model: str | None = N
     )
 
 
-def save_adapter(
-    model: MlaModel, language: str, folder: str | Path, *, embedding: str | None = None, **options: Any
-) -> None:
-    """Writes a language in PEFT's format: `adapter_config.json` and `adapter_model.safetensors`.
+def save_adapter(model: MlaModel, language: str, folder: str | Path, **options: Any) -> None:
+    """Writes a language, with the shared embedding, in PEFT's format: `adapter_config.json` and
+    `adapter_model.safetensors`.
 
     Args:
         model: a model that has acquired the language.
         language: the language.
         folder: the adapter's folder, which is created if needed.
-        embedding: where the shared embedding is stored; by default, it is saved with the adapter.
         options: `base_model`, the folder or Hub id of the model that the adapter is for, and other keys of
             `MlaAdapterConfig`, such as `normalization`.
 
@@ -130,9 +91,9 @@ def save_adapter(
     weights = {
         _PREFIX + name.replace(".mla_embedding.", ".shared_embedding.").replace(mine, ".mla_acquirers."): value
         for name, value in model.native_model.state_dict().items()
-        if mine in name or (embedding is None and ".mla_embedding." in name)
+        if mine in name or ".mla_embedding." in name
     }
-    config = adapter_config(model, language, embedding=embedding, **options)
+    config = adapter_config(model, language, **options)
     _save(weights, Path(folder, SAFETENSORS_WEIGHTS_NAME))
     config.save_pretrained(str(folder))
 
@@ -150,8 +111,6 @@ def load_adapter(model: MlaModel, source: str | Path) -> str:
     language, is_first = config.language, not model.config.languages
     weights: dict[str, Tensor] = load_peft_weights(str(source), device="cpu")
     shared = shared_weights(weights)
-    if is_first and config.embedding is not None:
-        shared = load_embedding(config.embedding)
     own = {
         name.removeprefix(_PREFIX).replace(".mla_acquirers.", f".mla_acquirers.{language}."): value
         for name, value in weights.items()

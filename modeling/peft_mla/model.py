@@ -32,7 +32,7 @@ from ..acquirer import (
     tower_parts,
 )
 from .config import MlaAdapterConfig
-from .conversion import embedding_digest, load_embedding, shared_weights
+from .conversion import embedding_digest, shared_weights
 
 BASE = "__base__"  # PEFT's name for no adapter, in `adapter_names`
 
@@ -154,7 +154,6 @@ class MlaAdapterModel(BaseTuner):
 
     prefix = "mla_"
     tuner_layer_cls = MlaLayer
-    _stored: dict[str, Tensor] | None = None  # the shared embedding, while the first adapter is injected
 
     # ---- Injection ----
 
@@ -172,8 +171,6 @@ class MlaAdapterModel(BaseTuner):
         except Exception:
             self.peft_config.pop(adapter_name, None)
             raise
-        finally:
-            self._stored = None
 
     def _check_new_adapter_config(self, config: MlaAdapterConfig) -> None:
         super()._check_new_adapter_config(config)
@@ -194,18 +191,9 @@ class MlaAdapterModel(BaseTuner):
         return tower_parts(self.model, getattr(self.model, "config", None))
 
     def _prepare_model(self, config: MlaAdapterConfig, model: nn.Module) -> None:
-        """Compares the shared embedding of an adapter with the model's, or reads it for the first adapter."""
-        needed, present, stored = config.embedding_digest, embedding_in_use(model), None
-        if config.embedding is not None and (present is None or needed is None):
-            stored = load_embedding(config.embedding)
-            needed = needed or embedding_digest(stored)
+        """Compares the shared embedding that an adapter needs with the model's, if it has one."""
+        needed, present = config.embedding_digest, embedding_in_use(model)
         if present is None:
-            if stored is not None and needed != embedding_digest(stored):
-                raise InputError(
-                    f"the embedding stored at {config.embedding} is not the one that the {config.language!r} adapter "
-                    "needs; save_embedding(model, folder) stores a model's present one"
-                )
-            self._stored = stored
             return
         table, own = present.shared_embedding.table, embedding_digest(present.shared_embedding.state_dict())
         sizes = table.num_embeddings, table.embedding_dim, present.sep_token_id
@@ -237,10 +225,7 @@ class MlaAdapterModel(BaseTuner):
             self._replace_module(parent, target_name, embedding, target)
 
     def _new_embedding(self, config: MlaAdapterConfig) -> NonNativeEmbedding:
-        embedding = NonNativeEmbedding(config.vocab_size, config.embedding_size, self._parts().embedding_width)
-        if self._stored is not None and not embedding.table.weight.is_meta:
-            embedding.load_state_dict(self._stored)
-        return embedding
+        return NonNativeEmbedding(config.vocab_size, config.embedding_size, self._parts().embedding_width)
 
     def _replace_module(self, parent: nn.Module, child_name: str, new_module: nn.Module, child: nn.Module) -> None:
         setattr(parent, child_name, new_module)
@@ -290,25 +275,11 @@ class MlaAdapterModel(BaseTuner):
         )
         if shared := shared_weights(selected):
             config.embedding_digest = embedding_digest(shared)  # PEFT writes the configuration after the weights
-        if config.embedding is None:
-            return selected
-        return {name: value for name, value in selected.items() if ".shared_embedding." not in name}
+        return selected
 
     @classmethod
     def _remove_adapter_name_from_key(cls, key: str, adapter_name: str) -> str:
         return key.replace(f".mla_acquirers.{adapter_name}.", ".mla_acquirers.")
-
-    @classmethod
-    def _remap_adapter_state_dict_for_load(
-        cls, model: nn.Module, config: MlaAdapterConfig, adapter_name: str, state_dict: dict[str, Tensor]
-    ) -> dict[str, Tensor]:
-        remapped = super()._remap_adapter_state_dict_for_load(model, config, adapter_name, state_dict)
-        # If it was injected without memory (`low_cpu_mem_usage`), the shared embedding gets its weights here.
-        empty = [name for name, value in model.named_parameters() if ".shared_embedding." in name and value.is_meta]
-        if empty and config.embedding is not None:
-            weights = load_embedding(config.embedding)
-            remapped.update({name: weights[name.split(".shared_embedding.")[1]] for name in empty})
-        return remapped
 
 
 def embedding_in_use(model: nn.Module) -> MlaEmbedding | None:

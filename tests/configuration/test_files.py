@@ -9,7 +9,6 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from babelens.modeling.peft_mla import save_embedding
 from babelens.modeling.peft_mla.conversion import save_adapter
 from babelens.trainers.checkpoints import CheckpointMarks, atomic_directory
 from babelens.utils.files import atomic_file, new_folder
@@ -99,8 +98,7 @@ def test_files_have_the_permissions_that_the_umask_says(tmp_path: Path, allowed:
     assert permissions(tmp_path) == {allowed}
 
 
-def test_an_adapter_and_its_embedding(make_mla, tmp_path: Path, allowed: int) -> None:
+def test_an_adapter(make_mla, tmp_path: Path, allowed: int) -> None:
     model, _ = make_mla()
-    save_embedding(model, tmp_path / "embedding")
-    save_adapter(model, "de", tmp_path, embedding="./embedding")
+    save_adapter(model, "de", tmp_path)
     assert permissions(tmp_path) == {allowed}

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from babelens.cli.main import app
 from babelens.model_cards.base_models import BaseModel
-from babelens.modeling.peft_mla import save_embedding
 from babelens.modeling.peft_mla.conversion import save_adapter
 from babelens.publishing import files_to_publish, folder_problems, push
 from babelens.utils.errors import PublishError, SourceUnavailableError
@@ -170,8 +169,7 @@ def test_an_adapter_names_a_base_on_the_hub(make_mla, tmp_path):
     model, _ = make_mla()
     for base_model, named in (("openai/clip-vit-base-patch32", False), (str(tmp_path), True)):
         folder = tmp_path / f"adapter-{named}"
-        save_adapter(model, "de", folder, embedding="./embedding", base_model=base_model)
-        save_embedding(model, folder / "embedding")
+        save_adapter(model, "de", folder, base_model=base_model)
         (folder / "README.md").write_text("---\nlicense: mit\n---\n# Adapter\n")
         assert [each for each in folder_problems(folder) if "is a local folder" in each] != [] or not named
         assert (folder_problems(folder) == []) != named

@@ -363,7 +363,7 @@ def test_a_card_of_acquired_languages(way, text, tmp_path):
         given = {"results": {"uk": result}, "words": 1234}
         RidgeCardFacts(languages=["uk"], base_models=bases, has_encoder=True, **given, **both).save(tmp_path)
     else:
-        trained |= {"trained_embedding": True, "embedding": "embedding", "max_text_length": 64, "license": "other"}
+        trained |= {"trained_embedding": True, "max_text_length": 64, "license": "other"}
         write_adapter_card(tmp_path, language="uk", base_model=text, base=base, **both, **trained)
     card = checked(tmp_path)
     assert "/home/ada" not in card.content and "pairs.tsv" in card.content

@@ -5,7 +5,6 @@ import torch
 from peft import PeftModel
 
 from babelens import MlaModel
-from babelens.modeling.peft_mla import save_embedding
 from babelens.modeling.peft_mla.conversion import load_adapter, save_adapter, to_mla_model
 from babelens.utils.errors import InputError
 from tests.contracts import LANGUAGES, TEXTS, drawn_images
@@ -39,9 +38,8 @@ def without_languages(model):
 def to_peft_model(model, folder):
     """The languages of a model as adapters of its native model."""
     first, *others = model.config.languages
-    save_embedding(model, folder / "shared")
     for language in model.config.languages:
-        save_adapter(model, language, folder / language, embedding=str(folder / "shared"))
+        save_adapter(model, language, folder / language)
     parts = PeftModel.from_pretrained(model.unload(), folder / first, adapter_name=first)
     for language in others:
         parts.load_adapter(folder / language, language)
@@ -74,11 +72,10 @@ def test_taken_apart_and_assembled_again(mla, texts, tmp_path):
 
 
 def test_languages_travel_as_adapters(mla, texts, tmp_path):
-    """The first brings the shared embedding, the others their acquirers alone."""
+    """The first brings the shared embedding."""
     model, _ = mla
-    save_embedding(model, tmp_path / "shared")
     for language in model.config.languages:
-        save_adapter(model, language, tmp_path / language, embedding=str(tmp_path / "shared"))
+        save_adapter(model, language, tmp_path / language)
     copy = without_languages(model)
     for language in model.config.languages:
         assert load_adapter(copy, tmp_path / language) == language

@@ -1,17 +1,14 @@
-"""MLA adapters as files: saved, loaded by peft and by transformers, with the shared embedding inside or apart."""
+"""MLA adapters as files: saved, loaded by peft and by transformers."""
 
-import json
-import shutil
 from pathlib import Path
 
-import huggingface_hub.constants
 import pytest
 import torch
 from peft import PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from babelens.modeling.peft_mla import MlaAdapterConfig, load_embedding, save_embedding
+from babelens.modeling.peft_mla import MlaAdapterConfig
 from babelens.utils.errors import InputError, ModelFolderError
 from tests.support.tiny_adapters import SEP, VOCABULARY, make_clip
 
@@ -41,18 +38,15 @@ def german(tmp_path) -> tuple[Path, torch.Tensor]:
 
 @pytest.fixture
 def shared(tmp_path) -> tuple[dict[str, Path], dict[str, torch.Tensor]]:
-    """Folders of `de` and `fr`, and of the `embedding` that they share; the features of `IDS` in both languages."""
+    """Folders of `de` and `fr`, which share an embedding; the features of `IDS` in both languages."""
     model = get_peft_model(make_clip(), language("de", train_embedding=False), adapter_name="de").eval()
-    save_embedding(model, tmp_path / "embedding")
-    model.peft_config["de"].embedding = str(tmp_path / "embedding")
-    french = language("fr", train_embedding=False, embedding=str(tmp_path / "embedding"))
-    model.add_adapter("fr", french)
+    model.add_adapter("fr", language("fr", train_embedding=False))
     features = {}
     for name in ("de", "fr"):
         model.set_adapter(name)
         features[name] = texts(model)
     model.save_pretrained(tmp_path)
-    return {name: tmp_path / name for name in ("de", "fr", "embedding")}, features
+    return {name: tmp_path / name for name in ("de", "fr")}, features
 
 
 def test_peft_loads_what_it_saved(german):
@@ -73,10 +67,8 @@ def test_transformers_loads_what_peft_saved(german):
     assert not any(parameter.requires_grad for name, parameter in model.named_parameters() if "mla_" in name)
 
 
-def test_adapters_that_share_an_embedding_hold_acquirers_alone(shared):
+def test_adapters_of_one_embedding_load_together(shared):
     folders, features = shared
-    for name in ("de", "fr"):
-        assert all(".mla_acquirers." in key for key in load_file(folders[name] / WEIGHTS))
     model = PeftModel.from_pretrained(make_clip(), folders["de"], adapter_name="de")
     report = model.load_adapter(folders["fr"], adapter_name="fr")
     assert not (report.missing_keys or report.unexpected_keys)
@@ -85,52 +77,18 @@ def test_adapters_that_share_an_embedding_hold_acquirers_alone(shared):
         assert torch.equal(texts(model), features[name])
 
 
-def test_the_embedding_may_lie_on_the_hub(shared, tmp_path, monkeypatch):
-    folders, features = shared
-    commit = "0" * 40
-    repository = tmp_path / "hub" / "models--someone--embedding"
-    (repository / "refs").mkdir(parents=True)
-    (repository / "refs" / "main").write_text(commit)
-    shutil.copytree(folders["embedding"], repository / "snapshots" / commit)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    settings = json.loads((folders["de"] / "adapter_config.json").read_text())
-    (folders["de"] / "adapter_config.json").write_text(json.dumps(settings | {"embedding": "someone/embedding"}))
-    assert torch.equal(texts(PeftModel.from_pretrained(make_clip(), folders["de"])), features["de"])
-    with pytest.raises(ModelFolderError, match="someone/else has no readable"):
-        get_peft_model(make_clip(), language("de", embedding="someone/else"))
-
-
-def test_damaged_embeddings_are_refused(shared):
-    folders, _ = shared
-    file = folders["embedding"] / "model.safetensors"
-    whole = file.read_bytes()
-    file.write_bytes(whole[:-10])
-    with pytest.raises(ModelFolderError, match=r"no readable model\.safetensors"):
-        load_embedding(folders["embedding"])
-    save_file({"table.weight": torch.zeros(2, 2)}, file)
-    with pytest.raises(ModelFolderError, match="no non-native embedding"):
-        load_embedding(folders["embedding"])
-    file.unlink()
+def test_an_adapter_without_an_embedding_is_refused(german):
+    folder, _ = german
+    weights = {name: value for name, value in load_file(folder / WEIGHTS).items() if ".mla_acquirers." in name}
+    save_file(weights, folder / WEIGHTS)
     base = make_clip()
-    with pytest.raises(ModelFolderError, match=r"no readable model\.safetensors"):
-        PeftModel.from_pretrained(base, folders["de"])
+    with pytest.raises(ModelFolderError, match="no shared embedding"):
+        PeftModel.from_pretrained(base, folder)
     assert not hasattr(base, "peft_config") and torch.equal(texts(base), texts(make_clip()))
 
 
-def test_an_embedding_that_was_trained_since_is_refused(shared):
+def test_an_adapter_of_another_embedding_is_refused(shared):
     folders, _ = shared
-    weights = load_file(folders["embedding"] / "model.safetensors")
-    save_file(
-        weights | {"projection.bias": weights["projection.bias"] + 1e-3}, folders["embedding"] / "model.safetensors"
-    )
-    with pytest.raises(InputError, match="is not the one that the 'de' adapter needs"):
-        PeftModel.from_pretrained(make_clip(), folders["de"])
-    model = get_peft_model(make_clip(), language("cs", embedding=str(folders["embedding"])), adapter_name="cs")
+    model = get_peft_model(make_clip(1), language("cs"), adapter_name="cs")
     with pytest.raises(InputError, match="another shared embedding"):
         model.load_adapter(folders["de"], adapter_name="de")
-    model = get_peft_model(make_clip(), language("cs"), adapter_name="cs")
-    with pytest.raises(InputError, match="another shared embedding"):
-        model.add_adapter("fr", language("fr", embedding=str(folders["embedding"])))
-    with pytest.raises(RuntimeError, match="size mismatch"):
-        get_peft_model(make_clip(), language("cs", embedding=str(folders["embedding"]), vocab_size=99))
