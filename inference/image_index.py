@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
+from filelock import FileLock
 from huggingface_hub import constants
 
 from ..data.corpus.folders import skipped_line, unreadable, walk_images
 from ..processing.images import readable_formats
 from ..utils.errors import CorpusError
-from ..utils.files import atomic_file, ensure_parents, wait_for_lock
+from ..utils.files import atomic_file
 from ..utils.identity import image_identity
 from .embedder import Embedder
 from .similarity import best_first
@@ -74,12 +75,12 @@ class ImageStore:
             return {}
 
     @contextmanager
-    def wait_for_lock(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Lets other processes wait before they encode the same images, where something can be written."""
         with ExitStack() as stack:
             with suppress(OSError):
-                stack.enter_context(ensure_parents(self.file.parent))
-                stack.enter_context(wait_for_lock(self.file))
+                self.file.parent.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(FileLock(f"{self.file}.lock"))
             yield
 
     def save(self, embeddings: Mapping[str, np.ndarray]) -> None:
@@ -143,7 +144,7 @@ class ImageIndex:
             return cls._encoded(embedder, folder, states, {}, skipped, show_progress)
         identity = image_identity(embedder.model, embedder.processor)
         store = ImageStore(cache, identity, folder, {"": embedder.draft, "dim": embedder.truncate_dim})
-        with store.wait_for_lock():
+        with store.locked():
             known = store.load()
             index = cls._encoded(embedder, folder, states, known, skipped, show_progress)
             if any(states[path] not in known for path in index.paths):

@@ -1,10 +1,6 @@
-"""Atomic writes, in which a file or a folder appears complete or not at all, and locks.
-
-The operating system holds the locks and releases them when the process ends, even if it is killed.
-"""
+"""Atomic writes, in which a file or a folder appears complete or not at all."""
 
 import errno
-import logging
 import os
 import re
 import shutil
@@ -15,17 +11,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from .errors import BabelensError, InputError, SaveError
 
 _SCRATCH = ".unfinished-"
-LOCK = ".babelens.lock"
-_RANKS = ["RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK"]
 # Libraries written in Rust, such as tokenizers and safetensors, end the messages of system errors like this.
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)$")
-
-logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -90,7 +80,7 @@ def ensure_parents(folder: Path) -> Iterator[None]:
 
 
 def remove_unfinished(folder: str | Path) -> None:
-    """Removes the unfinished files and folders that killed processes left in a locked folder."""
+    """Removes the unfinished files and folders that killed processes left in a folder."""
     for scratch in Path(folder).glob(f"{_SCRATCH}*"):
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -126,53 +116,6 @@ def apply_umask(*paths: Path) -> None:
         permissions = stat.S_IMODE(probe.stat().st_mode)
     for file in files:
         file.chmod(permissions)
-
-
-# ---- Locks: one process at a time writes to an output folder or a cache ----
-
-
-@contextmanager
-def locked(folder: str | Path) -> Iterator[None]:
-    """Locks a folder during the block, or raises a SaveError; in a distributed job, the first process locks it for
-    all."""
-    from accelerate.utils.environment import get_int_from_env  # commands answer --help without it
-
-    folder = Path(folder).resolve()
-    if get_int_from_env(_RANKS, 0) != 0:
-        yield
-        return
-    with ensure_parents(folder), _held(folder / LOCK, folder, waits=False):
-        yield
-
-
-@contextmanager
-def wait_for_lock(path: Path) -> Iterator[None]:
-    """Locks a file or a new folder during the block, by a hidden file next to it; waits while another process holds
-    the lock."""
-    with _held(path.with_name(f".{path.name}{LOCK}"), path, waits=True):
-        yield
-
-
-@contextmanager
-def _held(file: Path, path: Path, *, waits: bool) -> Iterator[None]:
-    lock = FileLock(file, fallback_to_soft=False)
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        if not waits:
-            raise SaveError(f"{path} is in use by another process: wait until it has ended") from None
-        logger.info("waiting: %s is in use by another process", path)
-        lock.acquire()
-    except NotImplementedError:
-        logger.warning("%s is on a file system without locks: two processes could write to it at once", path)
-        yield
-        return
-    try:
-        yield
-    finally:
-        # Deleted before the release, so no other process locks a file that is about to be deleted.
-        file.unlink(missing_ok=True)
-        lock.release()
 
 
 # ---- Files of a folder or a repository ----

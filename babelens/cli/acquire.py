@@ -109,7 +109,7 @@ def acquire(
         check_columns(translations, normalize_languages(split_tags(language)))
     begin_work()
     from ..acquire import Acquisition
-    from ..utils.files import locked
+    from ..utils.files import ensure_parents
 
     console = plain_console(stderr=as_json)
     given = {"texts": texts, "dictionary": dictionary, "captions": captions, "text_encoder": text_encoder}
@@ -118,7 +118,7 @@ def acquire(
     sources: Any = translations or ""
     if language and language != "all":
         sources = dict.fromkeys(normalize_languages(split_tags(language)), translations or "")
-    with locked(output):
+    with ensure_parents(output):
         taught = Acquisition(base, sources, trust_remote_code=trust_remote_code, **choices)
         taught.load()
         _show_sources(taught, console)

@@ -37,14 +37,14 @@ def demo(
     begin_work()
     from ..training.run import RecipeRun
     from ..training.schema import load_recipe
-    from ..utils.files import locked
+    from ..utils.files import ensure_parents
     from ..utils.identity import holds_weights
 
     console, command, english = plain_console(), typed_command("babelens"), output / "english"
     if not holds_weights(english):
         console.print(f"Training {RECIPE} into {english} …")
         run = RecipeRun(load_recipe(RECIPE), english, command)
-        with locked(english):
+        with ensure_parents(english):
             run.write_card(run.train(resume=True), None)
     acquire_from_names(english, output / "model", console, command)
 

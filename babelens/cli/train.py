@@ -54,12 +54,12 @@ def train(
     from ..training.recipe_file import run_name
     from ..training.run import RecipeRun
     from ..training.schema import load_recipe
-    from ..utils.files import locked
+    from ..utils.files import ensure_parents
     from .tables import print_run
 
     output, command = output or Path("runs") / run_name(recipe), typed_command("babelens")
     run = RecipeRun(load_recipe(recipe, changes), output, command, trust_remote_code=trust_remote_code)
-    with locked(output):
+    with ensure_parents(output):
         trainer = run.train(resume=resume)
         if not trainer.is_world_process_zero():
             return

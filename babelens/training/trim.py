@@ -21,7 +21,7 @@ from ..modeling.tower_loading import without_pooler
 from ..processing.vocabulary_trimming import choose_pieces, count_pieces, trim_tokenizer
 from ..trainers.checkpoints import atomic_directory, prepare_saving
 from ..utils.errors import InputError
-from ..utils.files import locked
+from ..utils.files import ensure_parents
 from ..utils.pretrained import load_config, load_model, load_processor
 from .data import recipe_data
 
@@ -56,7 +56,7 @@ def trim(
     """
     if not 0 <= coverage <= 1:
         raise InputError(f"coverage={coverage} is a share of the pieces, from 0 to 1")
-    with locked(output):
+    with ensure_parents(output):
         prepare_saving(output)
         return _trim(source, texts, output, coverage, {"trust_remote_code": trust_remote_code})
 

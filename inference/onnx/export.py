@@ -34,7 +34,7 @@ from ...utils.errors import (
     ModelKindError,
     first_line,
 )
-from ...utils.files import atomic_file, errors_naming, locked, new_folder, remove_unfinished
+from ...utils.files import atomic_file, errors_naming, new_folder, remove_unfinished
 from ...utils.identity import folder_identity
 from ..embedder import Embedder
 from ..loading import SentenceEncoder
@@ -397,7 +397,7 @@ def _destination(output: Path, source: Path) -> Iterator[Path]:
         return
     if not (output / "config.json").is_file():
         raise InputError(f"{output} is the folder of an adapter: name a new folder for the graphs of its model")
-    with locked(output), errors_naming(output):
+    with errors_naming(output):
         remove_unfinished(output)
         with TemporaryDirectory(prefix=".unfinished-", dir=output) as scratch:
             folder = Path(scratch)

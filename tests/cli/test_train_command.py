@@ -16,8 +16,7 @@ from babelens.inference.embedder import Embedder
 from babelens.trainers.checkpoints import atomic_directory
 from babelens.training.run import RecipeRun
 from babelens.training.schema import load_recipe
-from babelens.utils.errors import ModelFolderError, RecipeError, SaveError
-from babelens.utils.files import locked
+from babelens.utils.errors import ModelFolderError, RecipeError
 from tests.support.killed_saving import killed_at_each_operation
 from tests.support.results import metrics_of, numbers_of
 from tests.support.tiny_recipes import mural
@@ -115,12 +114,6 @@ def test_an_output_that_cannot_be_written_is_refused_before_training(recipe_file
     for output in (tmp_path / "file" / "model", tmp_path / ("m" * 300)):
         done = CliRunner().invoke(app, ["train", str(recipe_file), "--output", str(output)])
         assert isinstance(done.exception, OSError) and "loss" not in done.output
-
-
-def test_a_folder_that_another_run_has_is_refused(recipe_file, tmp_path):
-    with locked(tmp_path / "x"):
-        done = CliRunner().invoke(app, ["train", str(recipe_file), "--output", str(tmp_path / "x")])
-    assert isinstance(done.exception, SaveError)
 
 
 def test_a_learning_rate_that_is_no_number_is_refused_at_once(recipe_file, tmp_path):
