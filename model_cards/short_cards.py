@@ -1,5 +1,4 @@
-"""The short cards: of an adapter, of a model that acquired languages in closed form, and of a model that transformers'
-own `push_to_hub` pushes.
+"""The short cards: of an adapter, and of a model that acquired languages in closed form.
 
 Each has its own template and few facts. Models that a recipe trained get the card of `cards.py`.
 """
