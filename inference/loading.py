@@ -6,6 +6,7 @@ reads the adapter's language too; a LoRA is merged into the weights.
 """
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 from huggingface_hub import snapshot_download
 from peft import PeftModel
-from peft.utils import get_peft_model_state_dict, load_peft_weights
+from peft.utils import SAFETENSORS_WEIGHTS_NAME, get_peft_model_state_dict, load_peft_weights
 from torch import nn
 from transformers import (
     MODEL_MAPPING,
@@ -29,9 +30,7 @@ from transformers import (
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils.peft_utils import find_adapter_config_file
 
-from ..modeling.modeling_mla import MlaModel
-from ..modeling.peft_mla import MLA, MlaAdapterConfig
-from ..modeling.peft_mla.conversion import SHARED_OPTIONS, load_adapter
+from ..modeling.peft_mla import MLA, to_mla_model
 from ..processing.processing_mla import MlaProcessor
 from ..processing.text_inputs import as_texts
 from ..utils.errors import (
@@ -40,9 +39,10 @@ from ..utils.errors import (
     ModelFolderError,
     ModelKindError,
     first_line,
+    named,
 )
 from ..utils.files import optional_file
-from ..utils.pretrained import explained, load_model, load_processor, located
+from ..utils.pretrained import explained, is_finite, load_model, load_processor, located
 from ..utils.sentence_files import MODULES_FILE, SETTINGS_FILE
 
 DualEncoder = tuple[PreTrainedModel, ProcessorMixin]
@@ -121,45 +121,39 @@ def _load_adapted(configuration: str, source: str, **loading: Any) -> DualEncode
         folder = source if Path(source).is_dir() else snapshot_download(source, ignore_patterns=["model/*"], **where)
     if not settings.get("base_model_name_or_path"):
         raise ModelFolderError(f"{source}: adapter_config.json does not say which model the adapter is for")
-    return (_load_mla if peft_type == MLA.value else _load_lora)(source, folder, settings, **loading)
-
-
-def _load_mla(source: str, folder: str, settings: dict[str, Any], **loading: Any) -> DualEncoder:
-    """Loads an adapter's base model, and adds the adapter's language to it."""
-    with explained(source, loading):
-        adapter = MlaAdapterConfig.from_pretrained(folder)
-    of_base = loading | {"revision": adapter.revision}  # the adapter's revision belongs to another repository
-    model, processor = load_dual_encoder(str(adapter.base_model_name_or_path), **of_base)
-    if not isinstance(model, MlaModel):
-        tokenizer = load_processor(AutoTokenizer, folder, **_only(_OF_TOKENIZERS, loading))
-        processor = MlaProcessor.for_native(
-            model.config,
-            processor,
-            tokenizer,
-            native_language=adapter.native_language,
-            normalization=adapter.normalization,
-        )
-        model = MlaModel.from_native(model, **{name: getattr(adapter, name) for name in SHARED_OPTIONS})
-    with explained(source, loading):
-        load_adapter(model, folder)
-    processor.languages = list(model.config.languages)
-    return model, processor
-
-
-def _load_lora(source: str, folder: str, settings: dict[str, Any], **loading: Any) -> DualEncoder:
-    """Loads the base model of a LoRA, and merges the adapter into it: the result is a plain model."""
-    base = settings["base_model_name_or_path"]
+    if not Path(folder, SAFETENSORS_WEIGHTS_NAME).is_file():
+        raise ModelFolderError(f"{source} has no {SAFETENSORS_WEIGHTS_NAME}; pickles are not read")
+    base = settings["base_model_name_or_path"]  # the adapter's revision belongs to another repository
     model, processor = load_dual_encoder(base, **loading | {"revision": settings.get("revision")})
     with explained(source, loading):
-        try:
-            adapted: Any = PeftModel.from_pretrained(model, folder)
-            held, wanted = load_peft_weights(folder, device="cpu"), get_peft_model_state_dict(adapted)
-            missing, unknown = sorted(wanted.keys() - held.keys()), sorted(held.keys() - wanted.keys())
-            if missing or unknown:
-                raise ValueError(f"missing {missing[:3]}, unknown {unknown[:3]}")
+        adapted = _with_adapter(model, folder, source, base)
+        if peft_type != MLA.value:
             return adapted.merge_and_unload(), processor
-        except (ValueError, RuntimeError, KeyError) as error:
-            raise InputError(f"{source}: this LoRA does not fit {base}: {first_line(error)}") from error
+        adapter, tokenizer = (
+            adapted.active_peft_config,
+            load_processor(AutoTokenizer, folder, **_only(_OF_TOKENIZERS, loading)),
+        )
+    languages = {"native_language": adapter.native_language, "languages": [adapter.language]}
+    processor = MlaProcessor.for_native(
+        model.config, processor, tokenizer, normalization=adapter.normalization, **languages
+    )
+    return to_mla_model(adapted), processor
+
+
+def _with_adapter(model: PreTrainedModel, folder: str, source: str, base: str) -> Any:
+    """Returns a base model with the adapter in a folder, whose weights must be whole and finite."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # PEFT only warns about missing weights
+            adapted: Any = PeftModel.from_pretrained(model, folder)
+        held, wanted = load_peft_weights(folder, device="cpu"), get_peft_model_state_dict(adapted)
+        missing, unknown = sorted(wanted.keys() - held.keys()), sorted(held.keys() - wanted.keys())
+        if missing or unknown:
+            raise ValueError(f"missing {missing[:3]}, unknown {unknown[:3]}")
+    except (ValueError, RuntimeError, KeyError) as error:
+        raise InputError(f"{source}: this adapter does not fit {base}: {first_line(error)}") from error
+    if bad := [name for name, value in held.items() if not is_finite(value)]:
+        raise ModelFolderError(f"{source} has numbers that are NaN or infinite in {named(bad)}")
+    return adapted
 
 
 # ---- sentence-transformers, read by its own modules, with the pooling and the prompts of the folder ----

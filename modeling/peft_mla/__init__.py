@@ -8,7 +8,7 @@ from peft.mapping import PEFT_TYPE_TO_TUNER_MAPPING
 from peft.utils import register_peft_method
 
 from .config import MLA, MlaAdapterConfig
-from .conversion import load_adapter, save_adapter, to_mla_model
+from .conversion import save_adapter, to_mla_model
 from .model import MlaAdapterModel, MlaBlock, MlaEmbedding, MlaLayer
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "MlaBlock",
     "MlaEmbedding",
     "MlaLayer",
-    "load_adapter",
     "save_adapter",
     "to_mla_model",
 ]

@@ -1,7 +1,7 @@
 """The files of adapters; converts adapters and `MlaModel`s into each other.
 
-save_adapter, load_adapter   a language of an `MlaModel` <-> the folder of an adapter
-to_mla_model                 a model with PEFT adapters -> an `MlaModel`
+save_adapter   a language of an `MlaModel` -> the folder of an adapter, which PEFT loads
+to_mla_model   a model with PEFT adapters -> an `MlaModel`
 
 Adapters and assembled models have the same weights, under two sets of names.
 """
@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 from peft import PeftModel
-from peft.utils import SAFETENSORS_WEIGHTS_NAME, load_peft_weights
+from peft.utils import SAFETENSORS_WEIGHTS_NAME
 from safetensors.torch import save_file
 from torch import Tensor
 
 from ...configuration.configuration_mla import MlaConfig
-from ...utils.errors import InputError, ModelFolderError, first_line
+from ...utils.errors import InputError
 from ...utils.files import apply_umask
 from ...utils.identity import add_weights
 from ..acquirer import take_precision
@@ -56,24 +56,9 @@ def _save(weights: dict[str, Tensor], file: Path) -> None:
 # ---- Adapters ----
 
 
-def adapter_config(model: MlaModel, language: str, *, base_model: str | None = None, **more: Any) -> MlaAdapterConfig:
-    """Returns the configuration of the adapter of a language; `more` are other keys of it."""
-    parts = model.text_parts
-    return MlaAdapterConfig(
-        language=language,
-        embedding_digest=embedding_digest(model.embedding.non_native.state_dict()),
-        train_embedding=model.config.train_embedding,
-        text_width=parts.width,
-        text_layers=len(model.blocks),
-        target_modules=parts.target_modules,
-        base_model_name_or_path=base_model or model.config.base_config.name_or_path or None,
-        inference_mode=True,
-        **{name: getattr(model.config, name) for name in SHARED_OPTIONS},
-        **more,
-    )
-
-
-def save_adapter(model: MlaModel, language: str, folder: str | Path, **options: Any) -> None:
+def save_adapter(
+    model: MlaModel, language: str, folder: str | Path, *, base_model: str | None = None, **options: Any
+) -> None:
     """Writes a language, with the shared embedding, in PEFT's format: `adapter_config.json` and
     `adapter_model.safetensors`.
 
@@ -81,8 +66,8 @@ def save_adapter(model: MlaModel, language: str, folder: str | Path, **options: 
         model: a model that has acquired the language.
         language: the language.
         folder: the adapter's folder, which is created if needed.
-        options: `base_model`, the folder or Hub id of the model that the adapter is for, and other keys of
-            `MlaAdapterConfig`, such as `normalization`.
+        base_model: the folder or Hub id of the model that the adapter is for; by default that of the native model.
+        options: other keys of `MlaAdapterConfig`, such as `normalization`.
 
     Examples:
         >>> save_adapter(model, "de", "clip-de", base_model="openai/clip-vit-base-patch32")
@@ -93,63 +78,21 @@ def save_adapter(model: MlaModel, language: str, folder: str | Path, **options: 
         for name, value in model.native_model.state_dict().items()
         if mine in name or ".mla_embedding." in name
     }
-    config = adapter_config(model, language, **options)
+    parts = model.text_parts
+    config = MlaAdapterConfig(
+        language=language,
+        embedding_digest=embedding_digest(model.embedding.non_native.state_dict()),
+        train_embedding=model.config.train_embedding,
+        text_width=parts.width,
+        text_layers=len(model.blocks),
+        target_modules=parts.target_modules,
+        base_model_name_or_path=base_model or model.config.base_config.name_or_path or None,
+        inference_mode=True,
+        **{name: getattr(model.config, name) for name in SHARED_OPTIONS},
+        **options,
+    )
     _save(weights, Path(folder, SAFETENSORS_WEIGHTS_NAME))
     config.save_pretrained(str(folder))
-
-
-def load_adapter(model: MlaModel, source: str | Path) -> str:
-    """Adds the language of an adapter, from its folder or its repository on the Hub, to a model, and returns its tag.
-
-    A model without languages takes the shared embedding that comes with the adapter. If an error is raised, the model
-    has the same languages as before.
-    """
-    config = MlaAdapterConfig.from_pretrained(str(source))
-    if Path(source).is_dir() and not (Path(source) / SAFETENSORS_WEIGHTS_NAME).is_file():
-        raise ModelFolderError(f"{source} has no {SAFETENSORS_WEIGHTS_NAME}; pickles are not read")
-    _check_fit(config, model)
-    language, is_first = config.language, not model.config.languages
-    weights: dict[str, Tensor] = load_peft_weights(str(source), device="cpu")
-    shared = shared_weights(weights)
-    own = {
-        name.removeprefix(_PREFIX).replace(".mla_acquirers.", f".mla_acquirers.{language}."): value
-        for name, value in weights.items()
-        if ".mla_acquirers." in name
-    }
-    for name, value in {**own, **shared}.items():
-        if not value.isfinite().all():
-            raise ModelFolderError(f"{source}: {name} has numbers that are NaN or infinite")
-    model.add_language(language)
-    try:
-        if is_first:
-            model.embedding.non_native.load_state_dict(shared)
-        missing, unexpected = model.native_model.load_state_dict(own, strict=False)
-        lacks = [name for name in missing if f".mla_acquirers.{language}." in name]
-        if lacks or unexpected:
-            raise RuntimeError(f"its weights lack {lacks[:3]} and have {unexpected[:3]}")
-    except RuntimeError as error:  # a weight of another shape or name
-        model.config.languages.remove(language)
-        blocks: list[Any] = list(model.blocks)
-        for block in blocks:
-            del block.mla_acquirers[language]
-        raise ModelFolderError(f"{source} does not fit its configuration: {first_line(error)}") from error
-    return language
-
-
-def _check_fit(config: MlaAdapterConfig, model: MlaModel) -> None:
-    own, language = adapter_config(model, config.language), config.language
-    for name in ("text_width", "text_layers", "target_modules", *SHARED_OPTIONS):
-        wanted, present = getattr(config, name), getattr(own, name)
-        if wanted != present:
-            raise InputError(
-                f"the {language!r} adapter was made for another model: it has {name}={wanted!r}, and this model "
-                f"{present!r}"
-            )
-    if model.config.languages and config.embedding_digest != own.embedding_digest:
-        raise InputError(
-            f"the {language!r} adapter needs another shared embedding than this model's "
-            f"{', '.join(model.config.languages)}, and a model has only one"
-        )
 
 
 def to_mla_model(model: Any, *, share_weights: bool = False) -> MlaModel:

@@ -188,7 +188,7 @@ def spoil_adapter(folder):
 ADAPTER_FAULTS = {
     "another block's name": (
         change_adapter(lambda name: name.replace(".layers.0.", ".layers.7.")),
-        "lack .*layers.0",
+        "does not fit .*missing .*layers.0",
     ),
     "nan": (spoil_adapter, "NaN or infinite"),
     "truncated": (truncate(ADAPTER), "truncated or damaged"),
