@@ -93,14 +93,8 @@ def export_stock(source: str | Path, output: str | Path, **loading: Any) -> Stoc
 
 
 def _lost(model: Any) -> list[str]:
-    lost = (
-        ["the head that compares texts with texts (task text_text)"]
-        if len(getattr(model, "text_heads", ())) > 1
-        else []
-    )
-    if model.similarity.bias is not None:
-        lost.append("the bias of its logits, which it learned with SigLIP's loss, and which changes no ranks")
-    return lost
+    has_several = len(getattr(model, "text_heads", ())) > 1
+    return ["the head that compares texts with texts (task text_text)"] if has_several else []
 
 
 def as_align(model: Any) -> AlignModel:

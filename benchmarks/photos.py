@@ -191,10 +191,6 @@ WIDTHS = (512, 256, 128, 64, 32)
 # The title of each row, and what it changes of the recipe.
 LOSSES = {
     "softmax": ("contrastive softmax", []),
-    "sigmoid": (
-        "sigmoid",
-        ["model.overrides.image_text_loss=sigmoid", "model.overrides.temperature_init_value=0.1"],  # as of SigLIP
-    ),
     "matryoshka": (
         "softmax at all these widths (Matryoshka)",
         [f"model.overrides.matryoshka_dims={json.dumps(WIDTHS[1:])}"],

@@ -58,8 +58,6 @@ class MuralConfig(TwoTowerConfig):
         if IMAGE_TEXT not in self.tasks or not set(self.tasks) <= {IMAGE_TEXT, TEXT_TEXT}:
             raise ValueError(f"tasks={self.tasks}: MURAL has ['image_text', 'text_text'], ALIGN ['image_text']")
         check_temperatures(self, "temperature_init_value", "text_text_temperature")
-        if self.label_smoothing and self.image_text_loss == "sigmoid":
-            raise ValueError(f"label_smoothing={self.label_smoothing} is for the softmax, not for the sigmoid")
         super().__post_init__(**kwargs)
 
 

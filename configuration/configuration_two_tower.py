@@ -93,10 +93,6 @@ class TwoTowerConfig(DualEncoderConfig):
             a hidden layer of the text head applies it again.
         freeze: Towers, from `["image", "text"]`, that are not trained and stay in evaluation mode. `["image"]` locks
             the image tower (Zhai et al. 2022, LiT).
-        image_text_loss: Loss between images and their texts: `softmax` over the cosines of a batch, as in the papers,
-            or `sigmoid` (Zhai et al. 2023, SigLIP). Translations always use the softmax.
-        logit_bias_init_value: Initial value of the learned bias that `sigmoid` adds to the logits. SigLIP's initial
-            temperature is `temperature_init_value=0.1`.
         initializer_range: Standard deviation of the normal distribution that initializes the linear layers.
     """
 
@@ -114,8 +110,6 @@ class TwoTowerConfig(DualEncoderConfig):
     text_dropout: float | int = 0.0
     image_dropout: float | int = 0.0
     freeze: list[str] | tuple[str, ...] = ()
-    image_text_loss: Literal["softmax", "sigmoid"] = "softmax"
-    logit_bias_init_value: float | int = -10.0
     initializer_range: float | int = 0.02
 
     def __post_init__(self, **kwargs: object) -> None:

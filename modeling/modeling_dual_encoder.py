@@ -174,7 +174,7 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
 
     @property
     def logit_bias(self) -> Tensor | float:
-        """The bias added to the logits, which SigLIP and models trained with its loss have."""
+        """The bias added to the logits, which SigLIP has."""
         return 0.0
 
     def with_logits_and_loss(
@@ -276,12 +276,11 @@ def at_least(value: Tensor, bound: float) -> Tensor:
 
 
 class LearnedTemperature(nn.Module):
-    """A learned temperature, and for `sigmoid_loss` also a learned bias of the logits."""
+    """A learned temperature."""
 
-    def __init__(self, initial: float, bias: float | None = None) -> None:
+    def __init__(self, initial: float) -> None:
         super().__init__()
         self.temperature = nn.Parameter(torch.tensor(float(initial)))
-        self.bias = None if bias is None else nn.Parameter(torch.tensor(float(bias)))
 
     def forward(self) -> Tensor:
         """Returns the bounded temperature [], which divides the cosines."""

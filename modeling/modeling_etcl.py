@@ -66,17 +66,13 @@ class EtclModel(TwoTowerModel):
             raise ValueError("a loss needs texts and their images (pixel_values) or translations (paired_input_ids)")
         config = self.config
         options["label_smoothing"] = config.label_smoothing
-        if translations is None:
-            return self.image_text_loss(output, texts, **options)
+        if images is not None and translations is None:
+            return symmetric_contrastive_loss(images, texts, output.temperature, **options)
         temperature, margin = output.temperature, config.text_text_margin
         if images is None:
             temperature = config.text_text_temperature or temperature
             return symmetric_contrastive_loss(texts, translations, temperature, margin=margin, **options)
-        if output.logit_bias is None:
-            return triple_contrastive_loss(images, texts, translations, temperature, margin=margin, **options)
-        of_texts = symmetric_contrastive_loss(texts, translations, temperature, margin=margin, **options)
-        of_images = [self.image_text_loss(output, each, **options) for each in (texts, translations)]
-        return (of_images[0] + of_texts + of_images[1]) / 3
+        return triple_contrastive_loss(images, texts, translations, temperature, margin=margin, **options)
 
 
 __all__ = ["EtclModel"]

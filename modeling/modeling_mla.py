@@ -51,7 +51,8 @@ from .acquirer import (
     tower_parts,
 )
 from .clip_resnet import ClipResNetModel
-from .losses.contrastive import sigmoid_loss, symmetric_contrastive_loss
+from .losses.contrastive import symmetric_contrastive_loss
+from .losses.sigmoid import sigmoid_loss
 from .modeling_common import is_exporting
 from .modeling_dual_encoder import (
     MIN_TEMPERATURE,

@@ -79,7 +79,8 @@ class MuralModel(TwoTowerModel):
         if output.paired_text_embeds is not None:
             temperature, margin = config.text_text_temperature, config.text_text_margin
             return symmetric_contrastive_loss(texts, output.paired_text_embeds, temperature, margin=margin, **options)
-        return self.image_text_loss(output, texts, label_smoothing=config.label_smoothing, **options)
+        options["label_smoothing"] = config.label_smoothing
+        return symmetric_contrastive_loss(output.image_embeds, texts, output.temperature, **options)
 
 
 __all__ = ["MuralModel"]

@@ -18,7 +18,6 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_two_tower import POOLER, TOWERS, image_width, text_width
 from ..utils.errors import InputError
-from .losses.contrastive import sigmoid_loss, symmetric_contrastive_loss
 from .modeling_dual_encoder import (
     DualEncoderOutput,
     DualEncoderPreTrainedModel,
@@ -43,8 +42,7 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
     def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__(config)
         # It must stay the first parameter: optimizers save their state by the index of the parameters.
-        bias = config.logit_bias_init_value if config.image_text_loss == "sigmoid" else None
-        self.similarity = LearnedTemperature(config.temperature_init_value, bias)
+        self.similarity = LearnedTemperature(config.temperature_init_value)
         self.text_model = build_tower(config.text_config, pooler=config.text_pooling == POOLER)
         self.vision_model = build_tower(config.vision_config, pooler=None if config.image_pooling == POOLER else False)
         width = image_width(config.vision_config)
@@ -130,18 +128,6 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
     def bound_temperature(self) -> None:
         self.similarity.bound()
 
-    @property
-    def logit_bias(self) -> Tensor | float:
-        return 0.0 if self.similarity.bias is None else self.similarity.bias
-
-    def image_text_loss(self, output: Any, texts: Tensor, *, label_smoothing: float = 0.0, **options: Any) -> Tensor:
-        """Computes the loss of the images in `output` with their texts [N, d]: the softmax in both directions, added
-        up, or SigLIP's sigmoid, which has no label smoothing."""
-        images, temperature = output.image_embeds, output.temperature
-        if output.logit_bias is not None:
-            return sigmoid_loss(images, texts, temperature, output.logit_bias, **options)
-        return symmetric_contrastive_loss(images, texts, temperature, label_smoothing=label_smoothing, **options)
-
     def new_text_head(self) -> nn.Module:
         """Returns a new head from the width of the text features to the width of the shared space."""
         config = self.config
@@ -153,8 +139,6 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         super()._init_weights(module)
         if isinstance(module, LearnedTemperature):
             init.constant_(module.temperature, self.config.temperature_init_value)
-            if module.bias is not None:
-                init.constant_(module.bias, self.config.logit_bias_init_value)
 
     def training_head(self, has_images: bool, has_translations: bool) -> nn.Module:
         """Returns the layer that projects the texts of a batch with images, with translations, or with both."""
@@ -251,7 +235,6 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
             vision_model_output=images,
             paired_text_embeds=None if translations is None else normalize(translations.pooler_output),
             temperature=self.similarity(),
-            logit_bias=None if self.similarity.bias is None else self.similarity.bias.clone(),
         )
         return self.with_logits_and_loss(
             output, return_logits=return_logits, return_loss=return_loss, positives=positives

@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 from transformers import Trainer
 from transformers.trainer_utils import TrainOutput
 
-from ..configuration.configuration_two_tower import IMAGE_TEXT
+from ..configuration.configuration_two_tower import IMAGE_TEXT, TwoTowerConfig
 from ..data.batching.collators import Collator, ContrastiveCollator, TaskCollator
 from ..data.batching.mixture import SizedView, TaskData, TaskMixture, has_images
 from ..data.batching.streams import StreamMixture
@@ -181,8 +181,8 @@ class ContrastiveTrainer(BabelensTrainer):
 
     def get_train_dataloader(self) -> Any:
         loader, sizes = super().get_train_dataloader(), self.task_batch_size
-        # Methods without `image_text_loss` may compare with frozen embeddings.
-        for task in self.tasks if self.args.should_log and hasattr(self.model.config, "image_text_loss") else ():
+        # Other methods may compare with frozen embeddings.
+        for task in self.tasks if self.args.should_log and isinstance(self.model.config, TwoTowerConfig) else ():
             if (sizes if isinstance(sizes, int) else sizes[task]) * self.args.world_size == 1:
                 logger.warning(
                     "%s: with one example per batch there are no negatives, and the model learns nothing", task

@@ -12,7 +12,7 @@ from datasets import Dataset
 from torch import Tensor
 
 from ..data.corpus.corpus import languages_of
-from ..modeling.losses.contrastive import sigmoid_loss, symmetric_contrastive_loss
+from ..modeling.losses.contrastive import symmetric_contrastive_loss
 from ..modeling.modeling_dual_encoder import MIN_TEMPERATURE
 from ..utils.errors import InputError, LanguageTagError
 from ..utils.language_matching import learned_language
@@ -41,8 +41,8 @@ class RetrievalEvaluator:
             `mean_recall` in percent: the mean over the languages and the value for each language, such as
             `mean_recall_de`; `mean_recall_dim_64` for each width of the model's `matryoshka_dims`; and `loss`, the
             mean over languages and batches of the contrastive loss between captions and their images (MURAL, section
-            3.1: the sum of both directions), or of SigLIP's sigmoid loss for a model that is trained with it. For a
-            model without a learned temperature, the loss uses CLIP's temperature, 1/100.
+            3.1: the sum of both directions). For a model without a learned temperature, the loss uses CLIP's
+            temperature, 1/100.
         """
         # Imported here, so a trainer can be imported without the evaluation.
         from ..evaluation.ranking import embedding_ranks
@@ -87,8 +87,6 @@ class RetrievalEvaluator:
 def _loss_of(model: Any) -> Callable[..., Tensor]:
     learned = getattr(model, "temperature", None)
     temperature = MIN_TEMPERATURE if learned is None else max(learned.item(), MIN_TEMPERATURE)
-    if getattr(model.config, "image_text_loss", "") == "sigmoid":
-        return partial(sigmoid_loss, bias=float(model.logit_bias), temperature=temperature)
     return partial(symmetric_contrastive_loss, temperature=temperature)
 
 

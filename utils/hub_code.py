@@ -35,6 +35,7 @@ FILES = {
     ),
     "configuration_mla": ("configuration.configuration_mla", "configuration.configuration_ridge"),
     "modeling_mla": (
+        "modeling.losses.sigmoid",
         "modeling.acquirer",
         "modeling.clip_resnet",
         "modeling.modeling_mla",

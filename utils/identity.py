@@ -23,10 +23,10 @@ _PIECE = 1 << 20  # bytes read at a time
 # is recorded with the weights, and the number of kept dimensions by each user of the digest.
 _WITHOUT_INFLUENCE = frozenset(
     """
-    _attn_implementation_internal _commit_hash _experts_implementation_internal _name_or_path architectures auto_map
-    base_model_name_or_path custom_pipelines dtype image_text_loss inference_mode is_local local_files_only
-    logit_bias_init_value matryoshka_dims name_or_path processor_class revision tokenizer_file torch_dtype
-    transformers_version truncate_dim
+    _attn_implementation_internal _commit_hash _experts_implementation_internal _name_or_path architectures
+    auto_map base_model_name_or_path custom_pipelines dtype inference_mode is_local local_files_only
+    matryoshka_dims name_or_path processor_class revision tokenizer_file torch_dtype transformers_version
+    truncate_dim
     """.split()  # noqa: SIM905
 )
 # These change with the calls of a tokenizer, and with the language of a translation tokenizer.

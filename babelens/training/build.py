@@ -224,8 +224,7 @@ class ModelBuilder:
 
 # Keys that may change in a saved model: its tasks, each with a head, and its losses.
 _TASK_OVERRIDES = (
-    *("tasks", "image_text_loss", "logit_bias_init_value", "label_smoothing"),
-    *("text_text_temperature", "text_text_margin", "matryoshka_dims", "truncate_dim"),
+    *("tasks", "label_smoothing", "text_text_temperature", "text_text_margin", "matryoshka_dims", "truncate_dim"),
 )
 
 

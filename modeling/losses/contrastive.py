@@ -1,9 +1,9 @@
 """Contrastive losses over the cosines of a batch, as pure functions of embeddings.
 
 `contrastive_loss` is the in-batch softmax of MURAL (section 3.1), ETCL (equations 1 and 2), CLIP and ALIGN;
-`triple_contrastive_loss` is ETCL's (equation 4); `sigmoid_loss` is SigLIP's (Zhai et al. 2023, section 3.2). The
-logits are computed one tile at a time and are not kept for the backward pass. Values and gradients equal those of the
-full matrix of logits, with O(N * tile) instead of O(N^2) memory.
+`triple_contrastive_loss` is ETCL's (equation 4). The logits are computed one tile at a time and are not kept for the
+backward pass. Values and gradients equal those of the full matrix of logits, with O(N * tile) instead of O(N^2)
+memory.
 """
 
 from functools import reduce
@@ -50,7 +50,7 @@ def contrastive_loss(
         >>> forward, backward = contrastive_loss(image_embeds, text_embeds, temperature=0.07)
         >>> (forward + backward).backward()
     """
-    tile_size = _checked_tile_size(x, y, positives, tile_size)
+    tile_size = checked_tile_size(x, y, positives, tile_size)
     dtype = torch.promote_types(x.dtype, torch.float32)
     # Under autocast, the matrix product would run in half precision, which is too coarse for cosines divided by a
     # temperature of 0.01.
@@ -90,32 +90,7 @@ def triple_contrastive_loss(
     return (image_a + a_b + b_image) / 3
 
 
-def sigmoid_loss(
-    x: Tensor,
-    y: Tensor,
-    temperature: Tensor | float,
-    bias: Tensor | float,
-    *,
-    positives: Tensor | None = None,
-    tile_size: int | None = None,
-) -> Tensor:
-    """Computes SigLIP's loss (Zhai et al. 2023, section 3.2), which classifies each of the N^2 pairs independently.
-
-    With the logits `l_ij = cos(x_i, y_j) / temperature + bias`, the loss is
-    `-1/N sum_i (log sigmoid(l_ii) + sum_{j != i} log sigmoid(-l_ij))`. The paper begins with the temperature 0.1 and
-    the bias -10, because nearly all pairs are negatives. Other `positives` count neither as positives nor as
-    negatives; the other arguments are as in `contrastive_loss`.
-    """
-    tile_size = _checked_tile_size(x, y, positives, tile_size)
-    dtype = torch.promote_types(x.dtype, torch.float32)
-    with torch.autocast(x.device.type, enabled=False):
-        temperature, bias = (torch.as_tensor(value, dtype=dtype, device=x.device) for value in (temperature, bias))
-        x = F.normalize(x.to(dtype), dim=-1) / temperature  # a product with a row of y is a logit without its bias
-        y = F.normalize(y.to(dtype), dim=-1)
-        return _TiledSigmoid.apply(x, y, bias, positives, tile_size)
-
-
-def _checked_tile_size(x: Tensor, y: Tensor, positives: Tensor | None, tile_size: int | None) -> int:
+def checked_tile_size(x: Tensor, y: Tensor, positives: Tensor | None, tile_size: int | None) -> int:
     """Checks the shapes of a loss's arguments, and returns the number of rows and columns of its tiles."""
     count, default = len(x), CPU_TILE if x.device.type == "cpu" else GPU_TILE
     tile_size = default if tile_size is None else tile_size
@@ -143,7 +118,7 @@ class _TiledSoftmax(torch.autograd.Function):
         ctx: Any, x: Tensor, y: Tensor, right: Tensor, positives: Tensor | None, tile_size: int, with_mean: bool
     ) -> tuple[Tensor, Tensor]:
         count = len(x)
-        ctx.tiles = _tiles(count, tile_size)
+        ctx.tiles = tiles_of(count, tile_size)
         lse = x.new_full((2, count), -torch.inf)
         total, finite = x.new_zeros(2, count), x.new_full((2, count), count)
         for rows, columns in ctx.tiles:
@@ -189,49 +164,7 @@ class _TiledSoftmax(torch.autograd.Function):
         return grad_x, grad_y, grad_right, None, None, None
 
 
-class _TiledSigmoid(torch.autograd.Function):
-    """Computes SigLIP's loss for `x @ y.T + bias`, [], one tile at a time, and its gradients in the same pass."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, bias: Tensor, positives: Tensor | None, tile_size: int) -> Tensor:
-        count = len(x)
-        loss, grad_bias = x.new_zeros(()), x.new_zeros(())
-        grad_x, grad_y = (torch.zeros_like(side) if ctx.needs_input_grad[k] else None for k, side in enumerate((x, y)))
-        for rows, columns in _tiles(count, tile_size):
-            logits = (x[rows] @ y[columns].T).add_(bias)
-            if positives is not None:
-                excluded = _same(positives, rows, columns)
-                if rows == columns:
-                    excluded.fill_diagonal_(False)
-                logits.masked_fill_(excluded, -torch.inf)  # no loss and no gradient
-            if rows == columns:
-                logits.diagonal().neg_()
-            # -log sigmoid(-l); from the threshold on it is l itself, with an error of exp(-l).
-            loss += F.softplus(logits, threshold=40).sum()
-            if not any(ctx.needs_input_grad[:3]):
-                continue
-            grad = logits.sigmoid_()
-            if rows == columns:
-                grad.diagonal().neg_()
-            grad_bias += grad.sum()
-            if grad_x is not None:
-                grad_x[rows].addmm_(grad, y[columns])
-            if grad_y is not None:
-                grad_y[columns].addmm_(grad.T, x[rows])
-        ctx.save_for_backward(grad_x, grad_y, grad_bias)
-        ctx.count = count
-        return loss / count
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # with create_graph=True
-            raise NotImplementedError("the sigmoid loss has a first derivative only, not one of create_graph=True")
-        scale = gradient / ctx.count
-        grads = [None if grad is None else grad * scale for grad in ctx.saved_tensors]
-        return *grads, None, None
-
-
-def _tiles(count: int, size: int) -> list[tuple[slice, slice]]:
+def tiles_of(count: int, size: int) -> list[tuple[slice, slice]]:
     """Returns the rows and columns of the tiles of a matrix [count, count]."""
     parts = [slice(start, min(start + size, count)) for start in range(0, count, size)]
     return [(rows, columns) for rows in parts for columns in parts]
@@ -242,7 +175,7 @@ def _tile(
 ) -> tuple[Tensor, Tensor | None]:
     """Returns a tile of logits, and the mask of its other positives, each [rows, columns]."""
     logits = x[rows] @ y[columns].T
-    excluded = None if positives is None else _same(positives, rows, columns)
+    excluded = None if positives is None else belong_together(positives, rows, columns)
     if excluded is not None:
         if rows == columns:
             excluded.fill_diagonal_(False)
@@ -252,7 +185,7 @@ def _tile(
     return logits, excluded
 
 
-def _same(positives: Tensor, rows: slice, columns: slice) -> Tensor:
+def belong_together(positives: Tensor, rows: slice, columns: slice) -> Tensor:
     """Returns which entries of a tile belong together, as a new tensor [rows, columns]."""
     if positives.dtype == torch.bool:
         return positives[rows, columns].clone()
