@@ -137,20 +137,20 @@ def learner(
     """Makes room for the language in the base model, which is wrapped where it has acquired none before.
 
     Raises:
-        BabelensError: when an adapter is asked for of a language that the base model has acquired already.
+        BabelensError: when an adapter is asked for of a base model that has acquired languages already.
     """
     model, processor = base.model, base.processor
     if not isinstance(model, MlaModel):
         model, processor = wrapped(model, processor, model_args, translations)
+    elif model_args.save_as == "adapter":
+        raise BabelensError(
+            f"{model_args.model_name_or_path} has acquired languages already: another one needs --save_as model"
+        )
     # The languages of a model share an embedding: only the first one may still change it.
     model.config.train_embedding = not set(model.config.languages) - {language}
     if language not in model.config.languages:
         model.add_language(language)
         processor.languages = list(model.config.languages)
-    elif model_args.save_as == "adapter":
-        raise BabelensError(
-            f"{model_args.model_name_or_path} has acquired {language!r} already: going on needs --save_as model"
-        )
     return model, processor
 
 
