@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-from filelock import FileLock
 from huggingface_hub import constants
 
 from ..data.corpus.folders import skipped_line, unreadable, walk_images
 from ..processing.images import readable_formats
 from ..utils.errors import CorpusError
-from ..utils.files import atomic_file
+from ..utils.files import atomic_file, one_at_a_time
 from ..utils.identity import image_identity
 from .embedder import Embedder
 from .similarity import best_first
@@ -80,7 +79,7 @@ class ImageStore:
         with ExitStack() as stack:
             with suppress(OSError):
                 self.file.parent.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(FileLock(f"{self.file}.lock"))
+                stack.enter_context(one_at_a_time(self.file))
             yield
 
     def save(self, embeddings: Mapping[str, np.ndarray]) -> None:

@@ -14,13 +14,12 @@ import numpy as np
 import torch
 import transformers
 from datasets import config
-from filelock import FileLock
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ..utils.errors import InputError
-from ..utils.files import atomic_file, ensure_parents
+from ..utils.files import atomic_file, ensure_parents, one_at_a_time
 from ..utils.identity import contents_digest
 
 logger = logging.getLogger(__name__)
@@ -57,7 +56,7 @@ def frozen_tensor(
     kept = _kept(file)
     if kept is not None:
         return kept
-    with ensure_parents(folder), FileLock(f"{file}.lock"):
+    with ensure_parents(folder), one_at_a_time(file):
         kept = _kept(file)  # another process may have computed them while this one waited
         if kept is None:
             TemporaryDirectory(dir=folder).cleanup()  # raises before hours of computing if nothing can be written here

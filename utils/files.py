@@ -11,6 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from filelock import FileLock
+
 from .errors import BabelensError, InputError, SaveError
 
 _SCRATCH = ".unfinished-"
@@ -116,6 +118,17 @@ def apply_umask(*paths: Path) -> None:
         permissions = stat.S_IMODE(probe.stat().st_mode)
     for file in files:
         file.chmod(permissions)
+
+
+@contextmanager
+def one_at_a_time(path: Path) -> Iterator[None]:
+    """Lets one process at a time into the block, by a file next to `path`, which is deleted afterwards."""
+    lock = path.with_name(f".{path.name}.lock")
+    with FileLock(lock):
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 # ---- Files of a folder or a repository ----
