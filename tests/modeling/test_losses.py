@@ -193,16 +193,3 @@ def test_memory_grows_with_the_batch_not_with_its_square():
     assert square[2] > 3.8 * square[1] > 3.8**2 * square[0]  # what the measure says of a square
     assert tiled[1] < 2 * tiled[0] and tiled[2] < 2 * tiled[1]
     assert tiled[2] < square[2] / 50
-
-
-@pytest.mark.parametrize(
-    ("y", "options", "complaint"),
-    [
-        (torch.ones(7, 4), {}, r"\[7, 5\] and \[7, 4\]"),
-        (torch.ones(7, 5), {"positives": torch.arange(6)}, r"positives of 7 pairs .*, not \[6\] torch.int64"),
-        (torch.ones(7, 5), {"tile_size": 0}, "tile_size=0 must be at least 1"),
-    ],
-)
-def test_what_does_not_fit_is_refused(y, options, complaint):
-    with pytest.raises(ValueError, match=complaint):
-        contrastive_loss(torch.ones(7, 5), y, 0.1, **options)

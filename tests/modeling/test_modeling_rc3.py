@@ -229,21 +229,3 @@ def test_a_text_without_its_language_is_refused_by_its_row(model, batch):
     batch["attention_mask"][2] = 0
     with pytest.raises(InputError, match="text 2"):
         model.encode(**batch)
-
-
-def changed(batch, **changes):
-    return {name: value for name, value in (batch | changes).items() if value is not None}
-
-
-@pytest.mark.parametrize(
-    ("options", "changes", "error", "complaint"),
-    [
-        ({}, {"region_features": torch.zeros(4, 0, 6), "region_mask": None}, InputError, "of 0 regions"),
-        ({}, {"pixel_values": torch.zeros(4, 3, 12, 12)}, InputError, r"\[3, 12, 12\].*\[3, 8, 8\]"),
-        ({"max_position_embeddings": 12}, {}, ValueError, "14 tokens are more than max_position_embeddings=12"),
-    ],
-)
-def test_visual_inputs_that_the_model_cannot_read_are_refused(make_rc3, batch, options, changes, error, complaint):
-    model, _ = make_rc3(**options)
-    with pytest.raises(error, match=complaint):
-        model.encode(**changed(batch, **changes))
