@@ -99,7 +99,8 @@ class MlaAdapterConfig(PeftConfig):
 
     @classmethod
     def check_kwargs(cls, **kwargs: Any) -> dict[str, Any]:
-        kwargs.pop("embedding", None)  # of version 0.1
+        if place := kwargs.pop("embedding", None):  # a key of version 0.1
+            raise InputError(f"the adapter's shared embedding is stored at {place}: an adapter holds its own")
         return super().check_kwargs(**kwargs)
 
     def _check_weights(self, path: Path) -> None:
