@@ -220,12 +220,12 @@ def language_metadata(tags: Sequence[str]) -> dict[str, Any]:
     return {"language": codes or None, "language_bcp47": list(tags) if codes != list(tags) else None}
 
 
-def on_the_hub(bases: Sequence[BaseModel], relation: str = "finetune") -> dict[str, Any]:
+def on_the_hub(bases: Sequence[BaseModel]) -> dict[str, Any]:
     """The base models in the metadata; models elsewhere cannot be linked to."""
     names = list(dict.fromkeys(base.name for base in bases if base.on_hub))
     return {
         "base_model": names[0] if len(names) == 1 else names or None,
-        "base_model_relation": relation if names else None,
+        "base_model_relation": "finetune" if names else None,
     }
 
 
@@ -242,8 +242,7 @@ def card_metadata(facts: ModelCardFacts, license: str) -> ModelCardData:
         license_name=facts.license_name,
         library_name="transformers",
         pipeline_tag=facts.pipeline_tag,
-        **on_the_hub(facts.base_models, facts.base_model_relation),
-        datasets=[source.hub_id for source in facts.training_data if source.hub_id] or None,
+        **on_the_hub(facts.base_models),
         metrics=list(dict.fromkeys(entry.metric_type for entry in entries)) or None,
         tags=facts.tags,
         model_name=facts.model_name,

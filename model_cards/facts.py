@@ -35,15 +35,13 @@ _UNREPORTED = ("_dir", "logging_", "report_to", "run_name", "disable_tqdm", "sav
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataSource:
-    """Training data: its SPDX license, its role (`images`, `translations`), who made it, its address, and its
-    repository on the Hub."""
+    """Training data: its SPDX license, its role (`images`, `translations`), who made it, and its address."""
 
     name: str
     license: str
     role: str
     attribution: str
     url: str | None = None
-    hub_id: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,7 +95,6 @@ class ModelCardFacts:
         image_languages, pair_languages, unseen_languages: languages with captioned images in training, languages with
             translations only, and languages that were evaluated without training data.
         base_models: the models that training started from (`base_model_facts`).
-        base_model_relation: `finetune`, `adapter`, `merge` or `quantized`.
         in_pipelines: whether it classifies images in transformers' pipelines and in an endpoint.
         stages: the names of the stages of training, if there are several; `run` describes the last one.
         license: the license of the weights, as the Hub names it; default: the result of `weights_license`.
@@ -111,7 +108,6 @@ class ModelCardFacts:
     unseen_languages: Sequence[str] = ()
     parameters: int | None = None
     base_models: Sequence[BaseModel] = ()
-    base_model_relation: str = "finetune"
     results: Sequence[Result] = ()
     run: TrainingRun | None = None
     in_pipelines: bool = True

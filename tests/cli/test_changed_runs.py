@@ -68,8 +68,6 @@ def test_a_run_that_broke_off_goes_on_bitwise(method, folder):
     ("key", "change"),
     [
         ("tokenizer", {"vocab_size": 150}),
-        ("image", {"resize": 40, "crop": 32}),
-        ("model", {"attn_implementation": "eager"}),
         ("train", {"image_text": {"languages": ["en"]}}),
     ],
 )

@@ -98,8 +98,6 @@ def test_weights_carry_the_strictest_license_of_data_and_towers(image, text, lic
     ("license", "words"),
     [
         ("cc-by-nc-4.0", "not for commercial use"),
-        ("cc-by-nd-4.0", "changed weights may not be published"),
-        ("llama3", "rules for use hold for changed weights as well"),
         ("other", "terms of its own"),
         ("unknown", "its license is not known"),
     ],
@@ -122,9 +120,7 @@ def test_licenses_outside_of_the_order_are_left_to_people_and_named(license, wor
     [
         ("cc-by-nc-4.0", "apache-2.0", False),
         ("cc-by-nc-4.0", "cc-by-nc-4.0", True),
-        ("cc-by-nc-4.0", "other", True),
         ("cc-by-nd-4.0", "cc-by-nd-4.0", False),
-        ("gemma", "apache-2.0", False),
         ("llama3.1", "llama3", False),
         ("other", "apache-2.0", True),  # what it says is not known here: the card says so
     ],
