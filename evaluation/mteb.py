@@ -6,10 +6,10 @@ several for each subset, and the embedder needs the language of every text. If a
 error; no language is assumed.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import langcodes
 import numpy as np
@@ -33,7 +33,7 @@ try:
     from mteb.languages import check_language_code
     from mteb.models import ModelMeta
     from mteb.models.abs_encoder import AbsEncoder
-    from mteb.types import Licenses
+    from mteb.models.model_meta import ScoringFunction
 except ModuleNotFoundError as error:
     raise MissingExtraError("mteb is not installed: pip install mteb") from error
 
@@ -161,59 +161,37 @@ def mteb_model(
 
 
 def _described(embedder: Embedder, source: str | None, name: str | None, loading: Mapping[str, Any]) -> ModelMeta:
-    """The description of a model for mteb, from the files of its folder. The revision of a local folder is a digest of
-    its weights, so that stored results always belong to the same weights."""
+    """The description of a model for mteb. The revision of a local folder is a digest of its weights, so that stored
+    results always belong to the same weights."""
     model, processor = embedder.model, embedder.processor
     on_hub = source is not None and not Path(source).is_dir()
     folder = Path(source or getattr(model, "name_or_path", "") or type(model).__name__)
-    card = {} if source is None else _card(source, loading)
+    card = None if source is None else optional_file(source, "README.md", loading)
+    stated = {} if card is None else ModelCard.load(card).data.to_dict()
     known = known_languages(embedder)
-    base, license = card.get("base_model"), str(card.get("license") or "").lower()
-    return ModelMeta(
-        loader=None,
-        name=name or (source if on_hub else f"local/{folder.resolve().name}"),
-        revision=(_commit(source, loading) if source and on_hub else None) or model_identity(model, processor),
-        release_date=None,
-        languages=_mteb_codes(known or card.get("language_bcp47") or card.get("language") or []),
-        n_parameters=sum(parameter.numel() for parameter in model.parameters()),
-        n_embedding_parameters=None,
-        memory_usage_mb=None,
-        max_tokens=None,
+    # The name of a repository's folder in the Hub's cache is the commit.
+    configuration = optional_file(source, "config.json", loading) if source and on_hub else None
+    commit = configuration.parent.name if configuration and configuration.parent.parent.name == "snapshots" else None
+    facts = {
+        "name": name or (source if on_hub else f"local/{folder.resolve().name}"),
+        "revision": commit or model_identity(model, processor),
+        "languages": _mteb_codes(known or stated.get("language_bcp47") or stated.get("language") or []),
+        "n_parameters": sum(parameter.numel() for parameter in model.parameters()),
         # For any text, in a language that the model has learned.
-        embed_dim=embedder.encode_text(["1"], language=(known or ["en"])[0]).shape[1],
-        license=license if license in get_args(Licenses) else None,
-        open_weights=True,
-        public_training_code=None,
-        public_training_data=None,
-        framework=["PyTorch", "Transformers", "safetensors"],
-        reference=f"https://huggingface.co/{source}" if on_hub else None,
-        similarity_fn_name="cosine",
-        use_instructions=bool(getattr(processor, "text_prompt", "")),
-        training_datasets=None,
-        adapted_from=base if isinstance(base, str) else None,
-        modalities=["image", "text"] if embedder.takes_images else ["text"],
-    )
+        "embed_dim": embedder.encode_text(["1"], language=(known or ["en"])[0]).shape[1],
+        "open_weights": True,
+        "framework": ["PyTorch", "Transformers", "safetensors"],
+        "similarity_fn_name": ScoringFunction.COSINE,
+        "use_instructions": bool(getattr(processor, "text_prompt", "")),
+        "modalities": ["image", "text"] if embedder.takes_images else ["text"],
+    }
+    return ModelMeta.create_empty(facts)
 
 
 def known_languages(embedder: Embedder) -> list[str]:
     """Returns the languages that a model has learned, if it lists them, with the native language first."""
     native = getattr(embedder.processor, "native_language", None)
     return [*([native] if native else []), *getattr(embedder.processor, "languages", [])]
-
-
-def _card(source: str, loading: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the metadata of a model's card; empty if it has no card."""
-    file = optional_file(source, "README.md", loading)
-    return {} if file is None else ModelCard.load(file).data.to_dict()
-
-
-def _commit(source: str, loading: Mapping[str, Any]) -> str | None:
-    """Returns the commit of a loaded repository, which is the name of its folder in the Hub's cache."""
-    for name in ("config.json", "adapter_config.json"):
-        file = optional_file(source, name, loading)
-        if file is not None and (folder := file.parent).parent.name == "snapshots":
-            return folder.name
-    return None
 
 
 def _mteb_codes(tags: str | list[str]) -> list[str] | None:
@@ -268,47 +246,31 @@ def subsets_in(metadata: Any, languages: Sequence[str]) -> dict[str, set[str]]:
 def language_of_texts(metadata: Any, subset: str, side: Callable[[], int]) -> str:
     """The language of the texts that a model gets; for pairs of texts in two languages, `side` says whether these are
     the first (0) or the second texts (1)."""
+    unknown = f"{metadata.name}, subset {subset!r}: state the language of its texts with language="
     try:
         tags = subset_languages(metadata, subset)
     except LanguageTagError as error:
-        raise InputError(
-            f"{metadata.name}, subset {subset!r}: {error}; state the language of its texts with language="
-        ) from error
-    forms = [language_and_script(tag) for tag in tags]
-    if len(set(forms)) == 1:
+        raise InputError(f"{unknown} ({error})") from error
+    forms = {language_and_script(tag) for tag in tags}
+    if len(forms) == 1:
         return tags[0]
-    if pair := _pair(subset, forms) or (tags if len(tags) == 2 else None):
-        if metadata.type in _PAIRS:
-            return pair[side()]
-    elif (named := _tag(subset)) and language_and_script(named) in forms:  # such as `no` among nor, nno and nob
-        return named
-    raise InputError(
-        f"{metadata.name}, subset {subset!r} has texts in {', '.join(tags)}, but mteb does not state the language of "
-        "a text; state it with language="
-    )
-
-
-def as_known(tag: str, known: Iterable[str]) -> str:
-    """Returns a model's name for a language: `zh` for `cmn` if it has learned `zh`; by default the tag itself."""
-    names = list(known)
-    same = [name for name in names if language_and_script(name) == language_and_script(tag)]
-    return tag if tag in names or not same else same[0]
-
-
-def _pair(subset: str, forms: list[tuple[str, str]]) -> list[str] | None:
-    """Returns the two languages in the name of a subset, such as `de-en` or `acm_Arab-eng_Latn`."""
-    parts = [_tag(part) for part in subset.split("-")]
-    tags = [part for part in parts if part is not None]
-    if len(parts) == len(tags) == 2 and {language_and_script(tag) for tag in tags} <= set(forms):
-        return tags
-    return None
-
-
-def _tag(name: str) -> str | None:
     try:
-        return short_tag(name)
+        named = [short_tag(part) for part in subset.split("-")]  # such as `de-en`, or `no` among nor, nno and nob
     except LanguageTagError:
-        return None
+        named = []
+    if not {language_and_script(tag) for tag in named} <= forms:
+        named = []
+    if metadata.type in _PAIRS and len(pair := named if len(named) == 2 else tags) == 2:
+        return pair[side()]
+    if len(named) == 1:
+        return named[0]
+    raise InputError(f"{unknown} (it has {', '.join(tags)})")
+
+
+def as_known(tag: str, known: Sequence[str]) -> str:
+    """Returns a model's name for a language: `zh` for `cmn` if it has learned `zh`; by default the tag itself."""
+    same = [name for name in known if language_and_script(name) == language_and_script(tag)]
+    return tag if tag in known or not same else same[0]
 
 
 # ---- Runs ----

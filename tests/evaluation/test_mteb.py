@@ -188,7 +188,7 @@ def folder(make_mla, tmp_path):
 def test_the_description_comes_from_the_folder(folder, make_mla):
     meta = mteb_model(folder).mteb_model_meta
     model, _ = make_mla()
-    assert meta.name == "local/mla-tiny" and meta.license == "apache-2.0" and meta.adapted_from == "openai/clip"
+    assert meta.name == "local/mla-tiny"
     assert meta.n_parameters == sum(weight.numel() for weight in model.parameters())
     assert meta.embed_dim == 16 and meta.modalities == ["image", "text"]
     assert {"eng-Latn", "deu-Latn"} <= set(meta.languages) and len(meta.languages) == len(CAPTIONS)
