@@ -11,8 +11,7 @@ import logging
 import os
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -23,7 +22,7 @@ from huggingface_hub import constants
 from ..data.corpus.folders import skipped_line, unreadable, walk_images
 from ..processing.images import readable_formats
 from ..utils.errors import CorpusError
-from ..utils.files import atomic_file, one_at_a_time
+from ..utils.files import atomic_file
 from ..utils.identity import image_identity
 from .embedder import Embedder
 from .similarity import best_first
@@ -31,64 +30,27 @@ from .similarity import best_first
 logger = logging.getLogger(__name__)
 
 
-# ---- The embeddings of a folder's images in the cache, one file for each model ----
-
-
-def cache_folder() -> Path:
-    """The folder `babelens` in the cache of `datasets`, which is not imported; `HF_DATASETS_CACHE` moves it."""
-    return Path(os.environ.get("HF_DATASETS_CACHE", f"{constants.HF_HOME}/datasets")) / "babelens"
-
-
 def image_cache() -> Path:
-    """The folder where the command line keeps embeddings of images."""
-    return cache_folder() / "image_index"
+    """The folder where the command line keeps embeddings of images, in the cache of `datasets`, which is not imported;
+    `HF_DATASETS_CACHE` moves it."""
+    return Path(os.environ.get("HF_DATASETS_CACHE", f"{constants.HF_HOME}/datasets")) / "babelens" / "image_index"
 
 
-class ImageStore:
-    """The file of the cache that holds the embeddings of a folder's images, each under the state of its image: name,
-    size and time of modification.
-
-    Args:
-        cache: the folder of the cache.
-        fingerprint: the model's (`image_identity`).
-        settings: what else embeddings depend on: `Embedder.draft` and `truncate_dim`, if given.
-    """
-
-    def __init__(self, cache: Path, fingerprint: str, folder: Path, settings: Mapping[str, int | None]) -> None:
-        of_folder = hashlib.blake2b(os.fsencode(str(folder.resolve())), digest_size=12).hexdigest()
-        given = "".join(f"-{name}{value}" for name, value in settings.items() if value is not None)
-        self.file = cache / f"{fingerprint}-{of_folder}{given}.npz"
-
-    def load(self) -> dict[str, np.ndarray]:
-        """The embeddings by the states of their images; none, with a warning, when the file is damaged."""
-        try:
-            if not self.file.exists():
-                return {}
-            with np.load(self.file, allow_pickle=False) as arrays:
-                states, embeddings = arrays["states"].tolist(), arrays["embeddings"]
-            if embeddings.dtype != np.float32 or embeddings.ndim != 2 or not np.isfinite(embeddings).all():
-                raise ValueError("it holds no embeddings")
-            return dict(zip(states, embeddings, strict=True))
-        except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-            logger.warning("%s is damaged (%s): the images are encoded again", self.file, error)
+def _cached(file: Path) -> dict[str, np.ndarray]:
+    """The embeddings in a file of the cache, by the states of their images (name, size and time of modification);
+    none, with a warning, when the file is damaged."""
+    try:
+        if not file.exists():
             return {}
+        with np.load(file, allow_pickle=False) as arrays:
+            states, embeddings = arrays["states"].tolist(), arrays["embeddings"]
+        if embeddings.dtype != np.float32 or embeddings.ndim != 2 or not np.isfinite(embeddings).all():
+            raise ValueError("it holds no embeddings")
+        return dict(zip(states, embeddings, strict=True))
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        logger.warning("%s is damaged (%s): the images are encoded again", file, error)
+        return {}
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Lets other processes wait before they encode the same images, where something can be written."""
-        with ExitStack() as stack:
-            with suppress(OSError):
-                self.file.parent.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(one_at_a_time(self.file))
-            yield
-
-    def save(self, embeddings: Mapping[str, np.ndarray]) -> None:
-        """Writes the embeddings."""
-        with atomic_file(self.file) as path:
-            np.savez(path, states=np.array([*embeddings]), embeddings=np.array([*embeddings.values()]))
-
-
-# ---- The index ----
 
 _EQUAL = 1e-5  # scores of one image in two batches differ by rounding
 
@@ -112,13 +74,7 @@ class ImageIndex:
 
     @classmethod
     def of_folder(
-        cls,
-        embedder: Embedder,
-        folder: Path,
-        *,
-        cache: Path | None = None,
-        utf8_names: bool = False,
-        show_progress: bool | None = None,
+        cls, embedder: Embedder, folder: Path, *, cache: Path | None = None, show_progress: bool | None = None
     ) -> Self:
         """Encodes the images of a folder and its subfolders, in the order of their paths.
 
@@ -126,31 +82,33 @@ class ImageIndex:
         and names them.
 
         Args:
-            cache: a folder that keeps embeddings between calls. When a file of the cache is damaged or cannot be
-                written, a warning names it, and the images are encoded. While another process encodes the same images
-                for it, this one waits.
+            cache: a folder that keeps embeddings between calls, in a file for each folder, model and setting. When a
+                file of the cache is damaged or cannot be written, a warning names it, and the images are encoded.
         """
         embedder.check_takes_images()
         skipped: dict[str, str] = {}
         states = {
             folder / name: f"{name}|{state.st_size}|{state.st_mtime_ns}"
-            for name, state in walk_images(folder, skipped, utf8_names=utf8_names)
+            for name, state in walk_images(folder, skipped)
         }
         if not states and not skipped:
             formats = ", ".join(readable_formats())
             raise CorpusError(f"{folder}: no images ({formats}) in this folder or in folders below")
         if cache is None:
             return cls._encoded(embedder, folder, states, {}, skipped, show_progress)
-        identity = image_identity(embedder.model, embedder.processor)
-        store = ImageStore(cache, identity, folder, {"": embedder.draft, "dim": embedder.truncate_dim})
-        with store.locked():
-            known = store.load()
-            index = cls._encoded(embedder, folder, states, known, skipped, show_progress)
-            if any(states[path] not in known for path in index.paths):
-                try:
-                    store.save({states[path]: row for path, row in zip(index.paths, index.embeddings, strict=True)})
-                except OSError as error:  # what was encoded is there all the same
-                    logger.warning("the embeddings of %s could not be kept: %s", folder, error)
+        of_folder = hashlib.blake2b(os.fsencode(str(folder.resolve())), digest_size=12).hexdigest()
+        settings = {"": embedder.draft, "dim": embedder.truncate_dim}
+        given = "".join(f"-{name}{value}" for name, value in settings.items() if value is not None)
+        file = cache / f"{image_identity(embedder.model, embedder.processor)}-{of_folder}{given}.npz"
+        known = _cached(file)
+        index = cls._encoded(embedder, folder, states, known, skipped, show_progress)
+        if any(states[path] not in known for path in index.paths):
+            try:
+                with atomic_file(file) as path:
+                    names = np.array([states[path] for path in index.paths])
+                    np.savez(path, states=names, embeddings=index.embeddings)
+            except OSError as error:  # what was encoded is there all the same
+                logger.warning("the embeddings of %s could not be kept: %s", folder, error)
         return index
 
     @classmethod

@@ -2,8 +2,6 @@
 
 import copy
 import os
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -54,26 +52,6 @@ def test_only_new_and_changed_images_are_encoded_again(clip_parts, folder, tmp_p
     assert embedder.encoded == [["a.jpg", "b.png", "c.webp"], [], ["b.png", "d.png"]]
     assert [path.name for path in changed.paths] == ["b.png", "d.png", "c.webp"]
     np.testing.assert_allclose(changed.embeddings, embedder.encode_image(changed.paths), atol=1e-6)
-
-
-def test_images_are_encoded_by_one_of_two(clip_parts, folder, tmp_path):
-    """The second one waits for the first, and reads what it wrote."""
-    begun = threading.Event()
-
-    class Slow(CountingEmbedder):
-        def encode_image(self, images, **options):
-            if images:
-                begun.set()
-            return super().encode_image(images, **options)
-
-    embedders = [Slow(*clip_parts), Slow(*clip_parts)]
-    with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(ImageIndex.of_folder, embedders[0], folder, cache=tmp_path / "cache")
-        assert begun.wait(10)
-        second = threads.submit(ImageIndex.of_folder, embedders[1], folder, cache=tmp_path / "cache")
-        np.testing.assert_array_equal(first.result().embeddings, second.result().embeddings)
-    assert [embedder.encoded for embedder in embedders] == [[["a.jpg", "b.png", "c.webp"]], [[]]]
-    assert len([*(tmp_path / "cache").iterdir()]) == 1
 
 
 def test_another_model_does_not_get_this_ones_embeddings(clip_parts, folder, tmp_path):
