@@ -33,8 +33,8 @@ NEWEST := transformers peft datasets sentence-transformers huggingface_hub
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(DEMO_INSTALLED) ## Train a small English model, teach it three languages and search
-	OMP_NUM_THREADS=1 $(BIN)/babelens demo
+demo: $(DEMO_INSTALLED) ## Train a small English model, teach it three languages and search (METHOD=mural trains a method)
+	OMP_NUM_THREADS=1 $(BIN)/babelens demo $(if $(METHOD),--method $(METHOD))
 
 test: $(INSTALLED) ## Run the tests, without network
 	$(PYTEST) $(TESTS)

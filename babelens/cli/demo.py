@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,8 +14,25 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..inference.embedder import Embedder
+    from ..training.run import RecipeRun
 
-RECIPE = "emoji/align:demo"  # an English model, which then acquires languages
+ACQUIRE = "acquire"
+# The recipe for each method; by default an English model, which then acquires languages.
+RECIPES = {
+    ACQUIRE: "emoji/align:demo",
+    "mural": "emoji/mural:demo",
+    "etcl": "emoji/etcl/etcl:demo",
+    "mla": "emoji/mla/demo",
+    "rc3": "emoji/rc3/entailment:demo",
+    "smalr": "emoji/smalr/demo",
+}
+# Models to train first: the folder, the recipe, and the key of later recipes that names the folder.
+PREPARED = {
+    "rc3": (
+        ("backbone", "emoji/rc3/backbone:demo", "backbone"),
+        ("pretrained", "emoji/rc3/pretrain:demo", "model.from_pretrained"),
+    )
+}
 LANGUAGES = ("mi", "uk", "sw")
 _HEART = "❤️"  # whose name in CLDR is searched for
 _VENDORS, _UNSEEN_VENDOR = ["twemoji", "openmoji", "fluent"], "noto"
@@ -23,7 +40,12 @@ _SHOWN = 5
 
 
 def demo(
-    output: Annotated[Path, typer.Option(help="The folder for the models.")] = Path("runs/demo-acquire"),
+    method: Annotated[
+        str, typer.Option(help=f"What to show: {ACQUIRE}, or the training of {', '.join(list(RECIPES)[1:])}.")
+    ] = ACQUIRE,
+    output: Annotated[
+        Path | None, typer.Option(help="The folder for the models.", show_default="runs/demo-METHOD")
+    ] = None,
 ) -> None:
     """Train a small English model on emoji, teach it Māori, Ukrainian and Swahili in seconds, and search in them.
 
@@ -31,26 +53,57 @@ def demo(
     three vendors and searches the images of the fourth. The first run fetches names and images from the npm registry
     and renders them, which takes a minute. Repeat the command to resume an interrupted run.
 
-    Small recipes of the published methods: `babelens train emoji/mural:demo`, `emoji/etcl/etcl:demo`,
-    `emoji/mla/demo` and `emoji/smalr/demo`.
+    With --method, the demo trains and evaluates one of the published methods instead. RC3 decides whether a name fits
+    an image; with the others, the demo searches in Swahili.
     """
+    if method not in RECIPES:
+        raise typer.BadParameter(f"there is no {method!r}; there are {', '.join(RECIPES)}", param_hint="--method")
     begin_work()
+    from ..data.emoji.benchmark import load_emoji
+    from ..inference.embedder import Embedder
+    from ..utils.identity import holds_weights
+    from .tables import print_run
+
+    output, console, command = output or Path("runs") / f"demo-{method}", plain_console(), typed_command("babelens")
+    if method == ACQUIRE:
+        if not holds_weights(output / "english"):
+            train(RECIPES[method], {}, output / "english", console, command)
+        acquire_from_names(output / "english", output / "model", console, command)
+        return
+    settings: dict[str, str] = {}
+    for folder, recipe, key in PREPARED.get(method, ()):
+        if not holds_weights(output / folder):
+            train(recipe, settings, output / folder, console, command)
+        settings[key] = str(output / folder)
+    model = output / "model" if settings else output
+    print_run(*train(RECIPES[method], settings, model, console, command), console)
+    if method not in PREPARED:
+        search(Embedder.from_pretrained(model), "sw", console, load_emoji([_UNSEEN_VENDOR], languages=["en", "sw"]))
+
+
+def train(
+    recipe: str, settings: dict[str, str], output: Path, console: "Console", command: str
+) -> tuple["RecipeRun", dict[str, Any] | None]:
+    """Trains a recipe, or resumes its training, and returns the run with its report."""
     from ..training.run import RecipeRun
     from ..training.schema import load_recipe
     from ..utils.files import ensure_parents
-    from ..utils.identity import holds_weights
 
-    console, command, english = plain_console(), typed_command("babelens"), output / "english"
-    if not holds_weights(english):
-        console.print(f"Training {RECIPE} into {english} …")
-        run = RecipeRun(load_recipe(RECIPE), english, command)
-        with ensure_parents(english):
-            run.write_card(run.train(resume=True), None)
-    acquire_from_names(english, output / "model", console, command)
+    console.print(f"Training {recipe} into {output} …")
+    run = RecipeRun(load_recipe(recipe, settings), output, command)
+    with ensure_parents(output):
+        trainer = run.train(resume=True)
+        report = run.report()
+        run.write_card(trainer, report)
+    return run, report
 
 
-def acquire_from_names(base: Path, output: Path, console: "Console", command: str) -> None:
-    """Teaches a model three languages from CLDR's names, and shows R@10 before and after."""
+def acquire_from_names(base: Path, output: Path, console: "Console", command: str = "") -> dict[str, list[float]]:
+    """Teaches a model three languages from CLDR's names, and shows the effect.
+
+    Returns:
+        For each language, R@10 of its names among the images of an unseen vendor: before, after, and by chance.
+    """
     import shutil
     from time import perf_counter
 
@@ -91,6 +144,7 @@ def acquire_from_names(base: Path, output: Path, console: "Console", command: st
     for tag in LANGUAGES:
         search(embedders[1], tag, console, gallery)
     console.print(f"\nThe model: {output}")
+    return {tag: [*recalls, chance] for tag, recalls in asked.items()}
 
 
 def search(embedder: "Embedder", language: str, console: "Console", gallery: "Dataset") -> None:

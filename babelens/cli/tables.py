@@ -21,7 +21,7 @@ def print_run(run: RecipeRun, report: dict[str, Any] | None, console: Console) -
     """Prints the results of a run as tables, the highest rate of unknown tokens, and where everything was written."""
     task = run.recipe.rc3_task if isinstance(run.recipe, Rc3TaskRecipe) else None
     if report and task:
-        print_task_report(report, task)
+        print_task_report(report, task, console, trained=run.data.image_languages)
     elif report:
         print_emoji_report(report, console)
     if run.reporting.validated:
@@ -96,15 +96,23 @@ def print_consistency(joined: Mapping[str, Any]) -> None:
     )
 
 
-def print_task_report(report: TaskReport, task: Rc3Task) -> None:
-    """Prints a table for each test set."""
+def print_task_report(
+    report: TaskReport, task: Rc3Task, console: Console | None = None, *, trained: list[str] | None = None
+) -> None:
+    """Prints a table for each test set, with the mean over the languages that are not among `trained`."""
+    console = console or plain_console()
     for name, results in report.items():
         counts = [key for key in next(iter(results.values())) if key.startswith("n")]
         table = results_table("language", *task.metrics, *counts, title=f"{task.name}, {name}")
         for language, numbers in results.items():
             cells = [f"{numbers[metric]:.1f}" for metric in task.metrics]
             table.add_row(language, *cells, *(f"{numbers[key]:,}" for key in counts))
-        plain_console().print(table)
+        unseen = [numbers for language, numbers in results.items() if language not in (trained or [])]
+        if trained and 1 < len(unseen) < len(results):
+            means = [sum(numbers[metric] for numbers in unseen) / len(unseen) for metric in task.metrics]
+            table.add_section()
+            table.add_row("mean of the others", *(f"{value:.1f}" for value in means), *("" for _ in counts))
+        console.print(table)
 
 
 def print_emoji_report(report: dict[str, Any], console: Console | None = None) -> None:

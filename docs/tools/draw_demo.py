@@ -1,6 +1,6 @@
 """Draws docs/demo.svg: how well the demo's model searches in each language, as `babelens demo` measured it.
 
-babelens train emoji/mural:demo && python docs/tools/draw_demo.py runs/emoji-mural-demo/results.json
+babelens demo --method mural && python docs/tools/draw_demo.py runs/demo-mural/results.json
 """
 
 import argparse
