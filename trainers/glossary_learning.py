@@ -70,7 +70,8 @@ def learn_glossary(sentences: Sequence[tuple[str, str]], names: Sequence[tuple[s
 def senses(dictionary: Pairs, natives: Iterable[str], tokenizer: Any = None) -> dict[str, str]:
     """Chooses one translation for each word of a dictionary: the most frequent one in the native texts, judged by its
     rarest word; next, the one that is common for the native tokenizer. If there are more than 100,000 words, the words
-    with the most frequent translations are used.
+    with the most frequent translations are used. Each translation comes once before any comes again, first for the
+    word with the most entries: a large dictionary has dozens of words for "of".
 
     Args:
         dictionary: words and the translation of each; a word with several translations is repeated. Text in brackets
@@ -86,16 +87,23 @@ def senses(dictionary: Pairs, natives: Iterable[str], tokenizer: Any = None) -> 
     counts = Counter(word for text in natives for word in _words_of(text))
     rarity = _rarity(tokenizer, dictionary[1])
     found: dict[str, tuple[tuple[int, ...], str]] = {}
+    entries: Counter[str] = Counter()
     for text, translation in zip(*dictionary, strict=True):
         word, native = _plain(text).lower(), _words_of(_plain(translation))
         if not 0 < len(native) <= _LONGEST_SENSE or not (word in found or is_word(word)):
             continue
+        entries[word] += 1
         rare = max(rarity[each] for each in native)
         cost = -min(counts[each] for each in native), len(native) if tokenizer else 0, *rare
         if word not in found or cost < found[word][0]:
             found[word] = cost, " ".join(native)
     kept = sorted(found, key=lambda word: found[word][0])[:_MOST_OF_A_DICTIONARY]
-    return {word: found[word][1] for word in kept}
+    earlier: Counter[str] = Counter()
+    turn = {}
+    for word in sorted(kept, key=entries.__getitem__, reverse=True):
+        turn[word] = earlier[found[word][1]]
+        earlier[found[word][1]] += 1
+    return {word: found[word][1] for word in sorted(kept, key=turn.__getitem__)}
 
 
 def _rarity(tokenizer: Any, texts: Iterable[str]) -> Mapping[str, tuple[int, ...]]:

@@ -1,6 +1,5 @@
 """How well a language was learned in closed form: retrieval of held-out native sentences by predictions."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -142,7 +141,6 @@ def gloss_weight_of(
     targets: Tensor,
     right: Tensor,
     among: Tensor,
-    weights: Sequence[float] = _GLOSS_WEIGHTS,
 ) -> tuple[float, Tensor]:
     """Chooses the weight of a glossary.
 
@@ -153,7 +151,6 @@ def gloss_weight_of(
         targets ([n, d]): native embeddings.
         right ([t]): the target of each sentence.
         among: the candidate targets.
-        weights: the weights to try, and twice the first that is good.
 
     Returns:
         The weight, or 0 if retrieval is as good without the glossary, and the predicted directions with this weight.
@@ -167,7 +164,7 @@ def gloss_weight_of(
         return normalize(predicted + weight * glosses)
 
     least = score(predicted)
-    for weight in weights if glosses.any() else ():
+    for weight in _GLOSS_WEIGHTS if glosses.any() else ():
         found = with_glosses(weight)
         if (once := score(found)) >= least:
             more = with_glosses(2 * weight)
