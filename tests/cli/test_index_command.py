@@ -56,7 +56,7 @@ def test_metadata_of_shards_are_searched(run, model, tmp_path):
         (["search", "m/n", "--index", "i"], "--image"),
         (["search", "m/n", " ", "--index", "i"], "description"),
         (["search", "m/n", "a"], "--index"),
-        (["search", "m/n", "a", "--images", ".", "--where", "width > 8"], "metadata"),
+        (["search", "m/n", "a", "--images", ".", "--where", "width > 8"], "--index"),
     ],
 )
 def test_wrong_options_are_refused(run, arguments, word):
