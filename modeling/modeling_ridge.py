@@ -16,8 +16,9 @@ this embedding is added to u/‖u‖. Images, and texts in the native language, 
 as before. Texts whose language is not stated (`und`) are embedded by a map that all languages of a run share.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, Self
 
 import torch
@@ -35,6 +36,8 @@ from .modeling_common import is_exporting
 from .modeling_dual_encoder import count_parameters, normalize
 from .modeling_mla import MlaPreTrainedModel, new_native_model
 from .towers import build_tower, check_pooling, check_text_encoder, pool_text
+
+logger = logging.getLogger(__name__)
 
 _ROWS_AT_ONCE = 64  # texts; each one reads a row of the map for each of its n-grams
 
@@ -386,6 +389,8 @@ class RidgeModel(MlaPreTrainedModel):
             pooled, indices = self.encoder_features(ids[1], mask), indices.clamp(min=0)
             found = self.maps(indices, character_ids, pooled, *self._glosses(indices, *glosses)).to(own)
             return BaseModelOutputWithPooling(pooler_output=torch.where(native[:, None], own, found))
+        if gloss_attention_mask is not None:
+            self._warn_of_unread(indices, gloss_attention_mask)
         width = feature_width(self.config.base_config)
         embeddings = torch.empty(len(input_ids), width, device=input_ids.device, dtype=self.dtype)
         if native.any():
@@ -417,6 +422,13 @@ class RidgeModel(MlaPreTrainedModel):
         embeddings[chosen] = found
         return embeddings, weights
 
+    def _warn_of_unread(self, indices: Tensor, mask: Tensor) -> None:
+        """Warns of words in a glossary that have no weight: somebody may have written them."""
+        weights = torch.tensor(list(self.config.gloss_weights) or [0.0] * (1 + len(self.config.languages)))
+        unread = mask.any(1) & (indices > 0) & (weights.to(indices.device)[indices.clamp(min=0)] == 0)
+        for index in indices[unread].unique().tolist():
+            _warn_of_unread_glossary(self.config.languages[index - 1])
+
     @torch.no_grad()
     def encoder_features(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor | None:
         """Returns the pooled features of texts [N, W]; None without a text encoder."""
@@ -428,6 +440,15 @@ class RidgeModel(MlaPreTrainedModel):
             ids, mask = ids[:, :length], mask[:, :length]
         output = self.text_model(input_ids=ids, attention_mask=mask, return_dict=True)
         return pool_text(output, mask, self.config.text_pooling, input_ids=ids).float()
+
+
+@cache
+def _warn_of_unread_glossary(language: str) -> None:
+    logger.warning(
+        "glossary.tsv has words of %s, which are not read: gloss_weights in config.json gives them no weight (where "
+        "a glossary helped, it is 0.5, 1 or 2)",
+        language,
+    )
 
 
 __all__ = ["RidgeModel", "VectorSpaceModel"]

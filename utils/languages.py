@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sized
 from functools import cache
 from typing import Any
 
-from .errors import InputError, LanguageTagError
+from .errors import InputError, LanguageTagError, suggestion
 
 # language [-extlang] [-Script] [-REGION] [-variant]*: the part of RFC 5646 that captions use.
 _TAG = re.compile(
@@ -40,12 +40,33 @@ def _normalized(tag: str) -> str:
     if not langcodes.tag_is_valid(spelled):
         raise LanguageTagError(
             f"{tag!r} names no registered language (BCP 47: 'ja' is Japanese, 'uk' Ukrainian, 'zh' Chinese)"
+            f"{_spoken_in(spelled)}"
         )
     return langcodes.standardize_tag(spelled)
 
 
 def _malformed(tag: object) -> LanguageTagError:
-    return LanguageTagError(f"{tag!r} is not a language tag; use BCP 47, such as 'de', 'zh-Hant' or 'pt-BR'")
+    named = _tag_of_name(tag) if isinstance(tag, str) else ""
+    hint = suggestion(named) if named else "; use BCP 47, such as 'de', 'zh-Hant' or 'pt-BR'"
+    return LanguageTagError(f"{tag!r} is not a language tag{hint}")
+
+
+def _tag_of_name(name: str) -> str:
+    """Returns the tag of a language from its English name, such as `pl` for `Polish`, or an empty string."""
+    from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
+
+    code = TO_LANGUAGE_CODE.get(name.strip().lower(), "")
+    return {"jw": "jv"}.get(code, code)  # Whisper's code for Javanese is deprecated
+
+
+def _spoken_in(code: str) -> str:
+    """Returns the ending for an error about the code of a country: its most widely spoken language."""
+    import langcodes
+
+    country = f"und-{code.upper()}"
+    if not langcodes.tag_is_valid(country):
+        return ""
+    return f"; {code.upper()} is a country: did you mean {langcodes.Language.get(country).maximize().language!r}?"
 
 
 def normalize_languages(tags: str | list[str] | tuple[str, ...]) -> list[str]:

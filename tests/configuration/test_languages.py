@@ -124,3 +124,9 @@ def test_folders_compare_tags_by_their_form() -> None:
     assert in_folders.is_same_language("en-GB", "en") and not in_folders.is_same_language("de", "en")
     with pytest.raises(ValueError, match="'english' is not a language tag"):
         in_folders.normalize_language("english")
+
+
+@pytest.mark.parametrize(("given", "meant"), [("Polish", "'pl'"), ("jp", "'ja'")])
+def test_names_of_languages_and_codes_of_countries_are_answered_by_a_tag(given, meant):
+    with pytest.raises(LanguageTagError, match=meant):
+        normalize_language(given)
