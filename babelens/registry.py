@@ -56,6 +56,7 @@ from .processing.processing_mural import MuralProcessor
 from .processing.processing_rc3 import Rc3Processor
 from .processing.processing_ridge import RidgeProcessor
 from .processing.processing_smalr import SmalrProcessor
+from .utils.hub_mixin import card_writers
 
 
 @dataclass(frozen=True)
@@ -177,4 +178,11 @@ def register() -> None:
         register_method(method)
 
 
+def _pushed_card(*pushed: Any, **given: Any) -> str | None:
+    """Calls `pushed_cards.pushed_card`, which is imported only when something is pushed."""
+    card: str | None = imported("babelens.pushed_cards:pushed_card")(*pushed, **given)
+    return card
+
+
+card_writers[:] = [_pushed_card]
 register()  # modules that import this one, such as workflows, use the Auto classes

@@ -1,4 +1,5 @@
-"""The short cards: of an adapter, and of a model that acquired languages in closed form.
+"""The short cards: of an adapter, of a model that acquired languages in closed form, and of a model that transformers'
+own `push_to_hub` pushes.
 
 Each has its own template and few facts. Models that a recipe trained get the card of `cards.py`.
 """

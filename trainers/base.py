@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -14,6 +15,7 @@ from transformers.trainer_utils import PredictionOutput, SaveStrategy, TrainOutp
 from ..data.batching.mixture import TaskBatchSampler, TaskMixture
 from ..data.batching.streams import StreamLoader, StreamMixture
 from ..utils.errors import InputError
+from ..utils.hub_mixin import card_writers
 from .arguments import data_seed
 from .checkpoints import (
     CheckpointMarks,
@@ -100,6 +102,17 @@ class BabelensTrainer(Trainer):
     def prepare(self, model: Any, train_dataset: Any) -> tuple[TaskMixture | StreamMixture, Any]:
         """Prepares a model for training, and returns the examples of its tasks and the collator for their batches."""
         raise NotImplementedError
+
+    def create_model_card(self, model_name: str | None = None, **details: Any) -> None:
+        """Writes babelens' model card instead of transformers'; `push_to_hub` calls this method."""
+        if not self.is_world_process_zero():
+            return
+        name = self.args.hub_model_id or model_name or Path(self.args.output_dir).resolve().name
+        for write in card_writers:
+            if text := write(self.accelerator.unwrap_model(self.model), name, self.args.output_dir, trainer=self):
+                Path(self.args.output_dir, "README.md").write_text(text, encoding="utf-8")
+                return
+        super().create_model_card(model_name=model_name, **details)
 
     # ---- Training ----
 

@@ -6,12 +6,18 @@ installed, its classes are used, and no flag is needed. `hub_code` copies the mo
 """
 
 import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 from transformers import ProcessorMixin
 from transformers.utils import PushToHubMixin
 
 from .errors import PublishError
+
+_GENERATED = "This model card has been automatically generated"  # in transformers' cards, which do not know the model
+# Writes the card of a part that `push_to_hub` uploads, called as `writer(part, repo_id, folder)`.
+card_writers: list[Callable[..., str | None]] = []
 
 
 class HubCodeMixin(PushToHubMixin):
@@ -62,6 +68,15 @@ class HubCodeMixin(PushToHubMixin):
             file, _, name = f"{PACKAGE}.processing.{found}".rpartition(".")
             is_own = cls.__module__.startswith(f"{PACKAGE}.")
             write_sentence_files(folder, self, f"{file_of(file) if is_own else file}.{name}")
+
+    def _upload_modified_files(self, working_dir: str | os.PathLike, repo_id: str, *args: Any, **kwargs: Any) -> Any:
+        # transformers has written its own card there if the repository had none; ours replaces it.
+        path = Path(working_dir, "README.md")
+        if path.is_file() and _GENERATED in path.read_text(encoding="utf-8"):
+            for write in card_writers:
+                if text := write(self, repo_id, working_dir):
+                    path.write_text(text, encoding="utf-8")
+        return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)
 
     def _get_files_timestamps(self, working_dir: str | os.PathLike) -> dict[str, float]:
         # `save_pretrained(push_to_hub=True)` uploads the files that changed after these times. The code, and the JSON

@@ -14,6 +14,7 @@ from babelens.model_cards.card_text import publishable
 from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import DataSource, ModelCardFacts, TrainingRun
 from babelens.publishing import folder_problems
+from babelens.pushed_cards import _run_of
 from babelens.training.run import RecipeRun
 from tests.support.tiny_recipes import mural
 from tests.support.tiny_training import write_shapes
@@ -60,6 +61,21 @@ def test_a_run_keeps_no_token(trained):
     again = CliRunner().invoke(app, [*words[:-1], words[-1] + "2", "--resume"], catch_exceptions=False)
     assert again.exit_code == 0
     _leaves_no_secret(again.output)
+
+
+def test_cards_of_scripts(monkeypatch):
+    class Trainer:
+        args = None
+
+        class state:
+            log_history = ({"train_runtime": 1.0, "step": 1, "train_loss": 1.0},)
+
+    command = ["train.py", "--hub_token", SECRETS[1], "--hub_model_id", "a/b", f"--api-key={SECRETS[1]}"]
+    monkeypatch.setattr(sys, "argv", [*command, "--note", SECRETS[0]])
+    monkeypatch.setattr("babelens.pushed_cards.training_run", lambda args, history, command: command)
+    told = _run_of(Trainer)
+    _leaves_no_secret(told)
+    assert "--hub_model_id a/b" in told
 
 
 def test_facts_of_cards_and_reports(tmp_path):
