@@ -39,7 +39,7 @@ from .glossary_learning import (
     word_lists,
 )
 from .ridge_inputs import NativeTeacher, Teacher, encoder_features, language_codes, native_targets, natives_of
-from .ridge_results import CAPTIONS, SENTENCES, WORDS, LanguageResult, gloss_weight_of, result_of
+from .ridge_results import CAPTIONS, GLOSS_WEIGHTS, SENTENCES, WORDS, LanguageResult, gloss_weight_of, result_of
 from .ridge_solving import Further, Solution, chunks, discriminating, in_random_order, solve
 
 logger = logging.getLogger(__name__)
@@ -58,6 +58,7 @@ _WORD_WEIGHT = 0.3  # of each, relative to a list of words
 # The weight of a glossary from a dictionary alone, whose held-out lists are too easy for a choice; and where the map
 # reads only a part of the words. German, French and Czech photographs are found best at 1 to 4, and at 2 to 6.
 _WEIGHT_OF_WORDS, _WEIGHT_OF_MORE_WORDS = 2.0, 3.0
+_WEIGHTS_WITH_WORDS = (2.0, 1.0, 0.5)  # with sentences and a dictionary
 _CAPTIONS = 5000  # in addition to translations
 _CAPTION_WEIGHTS = (0.03, 0.1, 0.3)  # relative to translations
 
@@ -314,7 +315,8 @@ class _Learner:
             found = found[torch.searchsorted(solved.tested, tested)]
             directions = self._directions(glosses)
             right, among = rows[tested], rows[solved.tested]
-            chosen, found = gloss_weight_of(model, found, directions, targets, right, among)
+            weights = _WEIGHTS_WITH_WORDS if self.dictionaries.get(language) else GLOSS_WEIGHTS
+            chosen, found = gloss_weight_of(model, found, directions, targets, right, among, weights)
             glossary = glossary_from(own, theirs, groups, known) if chosen else {}
         untaught = None
         if self.teacher.reads_any:

@@ -1,5 +1,6 @@
 """How well a language was learned in closed form: retrieval of held-out native sentences by predictions."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ SENTENCES, CAPTIONS, WORDS = "sentences", "captions", "words"
 _RESAMPLES = 1000
 # The first weight that does not make retrieval worse than without a glossary, or twice as much if that does not
 # either.
-_GLOSS_WEIGHTS = (1.0, 0.5)
+GLOSS_WEIGHTS = (1.0, 0.5)
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,7 @@ def gloss_weight_of(
     targets: Tensor,
     right: Tensor,
     among: Tensor,
+    weights: Sequence[float] = GLOSS_WEIGHTS,
 ) -> tuple[float, Tensor]:
     """Chooses the weight of a glossary.
 
@@ -151,6 +153,7 @@ def gloss_weight_of(
         targets ([n, d]): native embeddings.
         right ([t]): the target of each sentence.
         among: the candidate targets.
+        weights: the weights to try, and twice the first that is good.
 
     Returns:
         The weight, or 0 if retrieval is as good without the glossary, and the predicted directions with this weight.
@@ -164,7 +167,7 @@ def gloss_weight_of(
         return normalize(predicted + weight * glosses)
 
     least = score(predicted)
-    for weight in _GLOSS_WEIGHTS if glosses.any() else ():
+    for weight in weights if glosses.any() else ():
         found = with_glosses(weight)
         if (once := score(found)) >= least:
             more = with_glosses(2 * weight)
