@@ -203,7 +203,7 @@ def smalr(
 ) -> None:
     """SMALR's family and LIWE, on the same frozen CLIP's features of the same images.
 
-    CLC-A and CLC-C stand on top of `smalr`; CLC-C is fitted on the validation split with English queries, and the
+    CLC-A and CLC-C are computed from `smalr`; CLC-C is fitted on the validation split with English queries, and the
     translations are Unicode's own names, as good as translations can be: with CLC, the names of an emoji in all
     languages ask together, so that every language finds the same.
     """

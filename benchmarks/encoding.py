@@ -66,7 +66,7 @@ def measure(what: str, count: int, sides: dict[str, Side], rounds: int, clock: C
 
 
 def clips(folder: Path, files: list[Path], texts: list[str]) -> dict[str, tuple[Side, Side]]:
-    """What encodes the images and what encodes the texts, by the name of the library."""
+    """Returns the functions that encode images and texts, by the name of the library."""
     open_clip = imported_open_clip()
     tokenizer = open_clip.get_tokenizer("ViT-B-32")
     named = {"<start_of_text>": "<|startoftext|>", "<end_of_text>": "<|endoftext|>"}
@@ -120,7 +120,7 @@ def imported_open_clip() -> Any:
 
 
 def transformed(file: Path) -> torch.Tensor:
-    """What open_clip's transforms make of an image of at least 224 x 224 pixels."""
+    """Applies open_clip's transforms to an image of at least 224 x 224 pixels."""
     image = Image.open(file).convert("RGB")
     scale = 224 / min(image.size)
     image = image.resize([round(side * scale) for side in image.size], Image.Resampling.BICUBIC)

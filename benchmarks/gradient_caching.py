@@ -62,7 +62,7 @@ def make_model(preset: str, image_size: int) -> PreTrainedModel:
 
 
 def make_batch(model: PreTrainedModel, task: str, size: int, image_size: int) -> Batch:
-    """What a collator makes of `size` examples: noise, and texts of as many tokens as captions from the web have.
+    """Returns what a collator makes of `size` examples: noise, and texts with as many tokens as captions on the web.
 
     Their number is log-normal, of median 12, between 4 and 40. A task other than image-text has translations; one
     other than text-text has images.
@@ -203,7 +203,7 @@ def compare(
 
 
 def _gradients(model: nn.Module) -> dict[str, Tensor]:
-    """Of weights that matter: a key's bias, say, has a gradient of zero but for rounding."""
+    """The gradients of weights that matter: that of a key's bias, say, is zero except for rounding."""
     found = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
     largest = max(gradient.norm() for gradient in found.values())
     return {name: gradient for name, gradient in found.items() if gradient.norm() > 1e-4 * largest}

@@ -30,7 +30,7 @@ class Experiment:
 
     Args:
         output: folder of the runs.
-        recipe: the recipe of a row, in which `{}` stands for the row's name, such as `emoji/mla/{}`.
+        recipe: the recipe of a row, with `{}` in place of the row's name, such as `emoji/mla/{}`.
         settings: keys of the recipe, as for `babelens train --set`; or a function from a row and a seed to them.
     """
 
@@ -69,7 +69,7 @@ class Experiment:
                 shutil.copy(learned / name, target)
 
     def _finished(self, row: str, seed: int, stage: str) -> Path:
-        """Where a run keeps the model that a stage ended with."""
+        """The folder of the model that a stage of a run ended with."""
         return self.folder(row, seed) / "checkpoints" / stage / "finished"
 
     def train(self, row: str, seed: int) -> None:

@@ -7,7 +7,7 @@ This is MLA (Zhang et al. 2022): the model itself stays as it is, and small acqu
 a text the embedding of its English translation. The result is an adapter of PEFT or, with `--save_as model`, a model
 for `AutoModel`. `--model_name_or_path` may name such a result as well: it then acquires another language or, for the
 second stage of the paper, goes on with the same one, on captions at a learning rate of 3e-6. Every argument can also
-stand in a JSON file, which is then the only argument. A run that was interrupted goes on from its last checkpoint when
+be given in a JSON file, which is then the only argument. An interrupted run continues from its last checkpoint when
 the same command is given again.
 """
 

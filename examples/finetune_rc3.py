@@ -7,8 +7,8 @@ Tasks with labels (`visual-entailment`, `visual-question-answering`, `visual-rea
 columns `text`, `language`, `label` and `image`, or `left_image` and `right_image`: a folder that `save_to_disk` wrote,
 parquet files, an image folder or a Hub id. `babelens.data` reads the published files of IGLUE into that form:
 `load_xvnli("train.jsonl", language="en", images="flickr30k").save_to_disk("xvnli-train")`. `image-text-retrieval` and
-`translation` take images with captions. Every argument can also stand in a JSON file, which is then the only argument.
-A run that was interrupted goes on from its last checkpoint when the same command is given again.
+`translation` take images with captions. Every argument can come from a JSON file, which is then the only argument.
+An interrupted run continues from its last checkpoint when the same command is given again.
 """
 
 import logging

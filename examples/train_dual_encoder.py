@@ -5,8 +5,8 @@
         --output_dir runs/mural --do_train --do_eval --max_steps 2000 --learning_rate 1e-3
 
 ALIGN is MURAL without translations. ETCL trains on triplets, an image with its captions in two languages, and usually
-goes on from a MURAL: `--method etcl --model_name_or_path runs/mural`. Every argument, and dictionaries such as
-`task_weights`, can also stand in a JSON file, which is then the only argument. A run that was interrupted goes on from
+continues from a MURAL: `--method etcl --model_name_or_path runs/mural`. Every argument, and dictionaries such as
+`task_weights`, can come from a JSON file, which is then the only argument. An interrupted run continues from
 its last checkpoint when the same command is given again.
 """
 

@@ -1,6 +1,6 @@
 """Trained models at work: embeddings, search, reranking, translation, regions and features of images.
 
-The public names stand in `__init__.pyi`; each is imported when it is first used.
+The public names are listed in `__init__.pyi`; each is imported when it is first used.
 """
 
 import lazy_loader

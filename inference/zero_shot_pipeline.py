@@ -95,7 +95,7 @@ def _texts(labels: list[str], languages: list[str], template: str | None) -> lis
 # ---- Photo templates ----
 # Templates of zero-shot classification in some forty languages; `{}` is replaced by the label of a class.
 #
-# They were written for this package, so that the label can stand in its basic form, and are a module rather than
+# They were written for this package, so that the label keeps its basic form, and are a module rather than
 # data because the code of a published model holds them: transformers fetches only Python files.
 
 # Language -> its templates.

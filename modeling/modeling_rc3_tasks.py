@@ -221,7 +221,7 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
 
     @property
     def sentence_module(self) -> str | None:
-        """What runs the model in sentence-transformers, which has pixels for it and no region features."""
+        """Runs the model in sentence-transformers, which gives it pixels but no region features."""
         return "cross_encoder_module.CrossEncoderModule" if self.config.has_patches else None
 
     @can_return_tuple

@@ -49,7 +49,7 @@ _PRIME, _FACTOR, _SALT = 2_147_483_647, 1_000_003, 7_919
 
 
 def hashed_ngrams(characters: Tensor, rows: int, shortest: int, longest: int) -> tuple[Tensor, Tensor]:
-    """Hashes the character n-grams of texts. An n-gram lies inside of a word, or begins or ends with the space beside
+    """Hashes the character n-grams of texts. An n-gram lies inside a word, or begins or ends with the space next to
     it, as in scikit-learn's `char_wb`; scripts without spaces are one long word.
 
     Args:

@@ -245,7 +245,7 @@ class Guard:
         return await self._app(scope, bounded, own)
 
     def _refusal(self, scope: Message, headers: dict[bytes, bytes]) -> Response | None:
-        """What a browser says that a page of another site or port asks is refused, unless a person followed a link."""
+        """Refuses a request from a page of another site or port, as browsers state it, unless it follows a link."""
         is_link = scope["method"] == "GET" and headers.get(b"sec-fetch-dest") == b"document"
         if headers.get(b"sec-fetch-site", b"none") not in (b"same-origin", b"none") and not is_link:
             return _refusal(403, "this server does not answer to pages of other sites")
@@ -281,7 +281,7 @@ def _refusal(status: int, sentence: str, headers: Any = None) -> JSONResponse:
 
 
 async def _not_valid(request: Request, error: Exception) -> JSONResponse:
-    """What FastAPI finds wrong with the parameters; what was sent is not sent back."""
+    """Answers with what is wrong with the parameters, without repeating what was sent."""
     problems: list[dict[str, Any]] = getattr(error, "errors", list)()
     return _refusal(400, "; ".join(f"{problem['loc'][-1]}: {problem['msg']}" for problem in problems))
 

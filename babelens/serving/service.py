@@ -1,4 +1,4 @@
-"""What is searched: a folder of images, the model that encodes queries, and the ids by which requests name images."""
+"""A folder of images, the model that encodes queries, and the ids by which requests name images."""
 
 import hashlib
 import logging

@@ -332,7 +332,7 @@ class CharacterTexts:
 
     @cached_property
     def _vocabulary(self) -> dict[str, tuple[str, ...]]:
-        """What each character becomes in each spelling; characters that the tokenizer replaces are left out."""
+        """Maps each character to its spelling in each language, without characters that the tokenizer replaces."""
         kept = [
             character
             for character in map(chr, range(sys.maxunicode + 1))
