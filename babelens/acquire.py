@@ -6,8 +6,7 @@ base acquired earlier stay bitwise the same.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -421,8 +420,12 @@ class Acquisition:
     def learn(self) -> None:
         """Solves for the languages; `results` hold how well each was learned. The base and the text encoder run on the
         accelerator, if there is one."""
-        with _on_accelerator(self.model):
+        before = self.model.device
+        self.model.to(default_device() or before)
+        try:
             self._learn()
+        finally:
+            self.model.to(before)
 
     def _learn(self) -> None:
         precision = fastest_precision(self.model.device.type) if self.precision == "auto" else self.precision
@@ -493,16 +496,6 @@ class Acquisition:
                 command=command,
                 license=self.license,
             ).save(scratch)
-
-
-@contextmanager
-def _on_accelerator(model: PreTrainedModel) -> Iterator[None]:
-    before = model.device
-    model.to(default_device() or before)
-    try:
-        yield
-    finally:
-        model.to(before)
 
 
 def _different_pairs(corpus: Dataset, language: str, native: str) -> list[tuple[str, str]]:

@@ -156,7 +156,7 @@ class Machine:
         return float(np.median(times))
 
     def free(self) -> None:
-        """Gives the memory of models that are gone back to the device."""
+        """Frees the memory of deleted models."""
         gc.collect()
         if self.on_gpu:
             torch.cuda.empty_cache()

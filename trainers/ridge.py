@@ -356,7 +356,7 @@ class _Learner:
         self, language: str, evidence: _Evidence, pooled: Tensor | None, further: Sequence[_Further]
     ) -> _Learned:
         """Learns a language from a dictionary alone: a map from its words and from lists of them, and a glossary. Both
-        are tested on lists of which a fifth of the words are in neither of the two."""
+        are tested on lists that contain unseen words, a fifth of all."""
         model, known, more = self.model, self.known[language], self.names.get(language)
         wanted, words = self._centered(evidence.targets[evidence.rows]), list(known)[:_WORDS]
         deviations = self._centered(self._embedded([known[word] for word in words]))

@@ -43,7 +43,7 @@ def _some_rows(rows: Callable[[], Iterable[dict[str, Any]]], source: str, states
     for row in rows():
         yield row
     if row is None:
-        raise CorpusError(f"{source}: there are no rows, or all of them are left out")
+        raise CorpusError(f"{source}: no rows, or all of them are left out")
 
 
 def save_captions(corpus: Dataset, folder: str | Path) -> Path:

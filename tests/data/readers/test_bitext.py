@@ -72,7 +72,7 @@ def test_a_dataset_is_written_once_for_the_same_files_and_options(tmp_path):
     time = source.stat().st_mtime_ns + 1
     os.utime(source, ns=(time, time))
     assert load_bitext(source, min_score=1.04, streaming=False).cache_files != rows.cache_files
-    with pytest.raises(CorpusError, match=r"de-en\.txt\.zip: there are no rows, or all of them are left out"):
+    with pytest.raises(CorpusError, match=r"de-en\.txt\.zip: no rows, or all of them are left out"):
         load_bitext(source, min_score=9, streaming=False)
 
 
