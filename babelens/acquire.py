@@ -351,7 +351,7 @@ class Acquisition:
         if self.teacher is not None:
             self._load_text_base(self.teacher)
             return
-        native, native_processor = load_dual_encoder(self.base, **self.code)
+        native, native_processor = load_dual_encoder(self.base, as_stored=True, **self.code)
         has_languages = isinstance(native, RidgeModel)
         if has_languages:
             self.earlier = self._facts_of_base(native.config.languages)
@@ -410,7 +410,7 @@ class Acquisition:
             # Without a token that was trained to represent the text, the mean of all tokens represents it best.
             stated = declared_pooling(self.text_encoder, **located(self.text_encoder, **self.code))
         pooling = self.text_pooling or stated or "mean"
-        encoder = load_text_encoder(self.text_encoder, pooling=pooling, **self.code)
+        encoder = load_text_encoder(self.text_encoder, pooling=pooling, as_stored=True, **self.code)
         options |= {"text_pooling": pooling, "text_prompt": self.text_prompt or ""}
         self.model = RidgeModel.from_native(native, encoder, **options)
         return load_processor(AutoTokenizer, self.text_encoder, **self.code)

@@ -13,7 +13,7 @@ follow every block. With features f, a text t, its native translation n and its 
 import logging
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from importlib import import_module
@@ -46,6 +46,7 @@ from .acquirer import (
     eval_frozen,
     languages_of_rows,
     load_plain_state_dict,
+    plain_name,
     plain_state_dict,
     take_precision,
     tower_parts,
@@ -101,11 +102,13 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
     """Base class of models that build on a frozen dual encoder, the native model.
 
     Subclasses define `get_text_features`, `frozen_parts`, `learned_parts` and `set_trainable`. The native model keeps
-    its precision; the learned parts may have another one, which the configuration states (`learned_dtype`).
+    its precision, and saved files keep the exact bits of its weights; the learned parts may have another precision,
+    which the configuration states (`learned_dtype`).
     """
 
     _no_split_modules = ("AcquiredBlock", "AcquiredEmbedding")
     native_model: PreTrainedModel
+    stored_weights: Mapping[str, Tensor] = {}  # set by `load_model` with `as_stored`
     trains_native = False
     trains_temperature = False
 
@@ -121,11 +124,24 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
                 part.to(model.dtype)
         return loaded
 
-    def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
-        """Saves as transformers does, each part in its own precision."""
+    def save_pretrained(
+        self,
+        save_directory: str | os.PathLike,
+        is_main_process: bool = True,
+        state_dict: dict[str, Tensor] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Saves as transformers does. The native model's weights are saved in the precision of its files."""
         own = self.learned_dtype
         self.config.learned_dtype = None if own == self.dtype else str(own).removeprefix("torch.")
-        super().save_pretrained(save_directory, *args, **kwargs)
+        if self.stored_weights:
+            state_dict = self.state_dict() if state_dict is None else state_dict
+            state_dict = state_dict | {
+                name: stored
+                for name, stored in self.stored_weights.items()
+                if torch.equal(stored.to(state_dict[name].dtype), state_dict[name].cpu())  # it was not trained
+            }
+        super().save_pretrained(save_directory, is_main_process=is_main_process, state_dict=state_dict, **kwargs)
 
     def export_code(self, folder: str | os.PathLike) -> None:
         from ..utils.hub_code import add_code
@@ -162,8 +178,11 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
             init.constant_(self.native_model.logit_scale, initial)
 
     def take_native(self, native_model: PreTrainedModel) -> None:
-        """Loads the weights of a plain dual encoder in its precision."""
+        """Loads the weights of a plain dual encoder, and keeps those that its files hold in another precision."""
         load_plain_state_dict(self.native_model, native_model.state_dict())
+        wrapped = {plain_name(name): name for name in self.native_model.state_dict() if ".mla_" not in name}
+        stored = getattr(native_model, "stored_weights", {})
+        self.stored_weights = {f"native_model.{wrapped[name]}": value for name, value in stored.items()}
         # Training learned parts in half precision would lose small steps.
         for part in self.learned_parts():
             part.to(torch.promote_types(native_model.dtype, torch.float32))
@@ -451,6 +470,7 @@ class MlaModel(MlaPreTrainedModel):
         take_precision(model, weights)
         for part in model.learned_parts():
             part.to(self.learned_dtype)
+        model.stored_weights = self.stored_weights
         _, unexpected = model.load_state_dict(weights, strict=False)
         if unexpected:
             raise ValueError(f"the changed model lacks weights that this one has: {unexpected[:3]}")

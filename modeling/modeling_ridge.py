@@ -318,6 +318,9 @@ class RidgeModel(MlaPreTrainedModel):
             own = model.text_model.state_dict()
             weights = {name: value for name, value in text_model.state_dict().items() if name in own}
             load_plain_state_dict(model.text_model, weights)
+            stored = getattr(text_model, "stored_weights", {})
+            kept = {f"text_model.{name}": value for name, value in stored.items() if name in own}
+            model.stored_weights = {**model.stored_weights, **kept}
         return model.eval()
 
     def learned_parts(self) -> list[nn.Module]:

@@ -20,6 +20,7 @@ from safetensors import safe_open
 from tokenizers import Tokenizer
 from torch import nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from .errors import (
     BabelensError,
@@ -30,6 +31,7 @@ from .errors import (
     named,
     no_folder,
 )
+from .files import optional_file
 from .tokenizer_files import as_stated
 
 # Arguments that `from_pretrained` of configurations and processors has too; the others are only for models.
@@ -43,6 +45,7 @@ _SETTINGS = (
 # Model settings that name the kernels of its attention.
 _KERNELS = ("attn_implementation", "experts_implementation")
 _HUB_ANSWERS_WITHIN = 5.0  # seconds
+_DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 
 
 def load_config(source: str | Path, **loading: Any) -> PreTrainedConfig:
@@ -60,6 +63,7 @@ def load_model(
     *,
     part: Callable[[PreTrainedModel], nn.Module] | None = None,
     untrained: set[str] | None = None,
+    as_stored: bool = False,
     **loading: Any,
 ) -> PreTrainedModel:
     """Loads a model, and checks that its files contain every weight and that all are finite.
@@ -70,6 +74,8 @@ def load_model(
         part: returns the part of the model whose weights must be in the files; by default, all weights must. Other
             missing weights are initialized.
         untrained: receives the names of the weights outside of `part` that are not in the files.
+        as_stored: keeps the weights whose precision in the files differs from the model's as its `stored_weights`,
+            which it saves unchanged.
         loading: arguments of `from_pretrained`. By default, only safetensors are read, and `trust_remote_code` is off.
     """
     source, loading = str(source), {"use_safetensors": True} | located(source, **loading)
@@ -89,6 +95,8 @@ def load_model(
         raise ModelFolderError(f"{source} has numbers that are NaN or infinite in {named(bad)}")
     if untrained is not None:
         untrained |= found["missing_keys"]
+    if as_stored:
+        model.stored_weights = _in_other_precision(model, source, loading)
     return model
 
 
@@ -254,6 +262,21 @@ def _misplaced_shards(folder: Path) -> list[str]:
 
 
 # ---- Weights ----
+
+
+def _in_other_precision(model: PreTrainedModel, source: str, loading: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Returns the weights whose precision in the files differs from the precision in which the model was loaded."""
+    names = {SAFE_WEIGHTS_NAME}
+    if index := optional_file(source, SAFE_WEIGHTS_INDEX_NAME, loading):
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    own, found = model.state_dict(), {}
+    for path in filter(None, (optional_file(source, name, loading) for name in sorted(names))):
+        with safe_open(path, framework="pt") as file:
+            for name in own.keys() & set(file.keys()):
+                stored = file.get_slice(name).get_dtype()
+                if stored in _DTYPES.values() and stored != _DTYPES.get(own[name].dtype):
+                    found[name] = file.get_tensor(name)
+    return found
 
 
 def is_finite(tensor: torch.Tensor) -> bool:

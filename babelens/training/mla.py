@@ -109,7 +109,7 @@ class MlaBuilder(ModelBuilder):
     @cached_property
     def native_parts(self) -> tuple[PreTrainedModel, ProcessorMixin]:
         """The trained model that training continues from, and its processor."""
-        model = load_model(AutoModel, self.start, **self.attention, **self.code)
+        model = load_model(AutoModel, self.start, as_stored=True, **self.attention, **self.code)
         return model, load_processor(AutoProcessor, self.start, **self.code)
 
     def vocabulary(self, processor: ProcessorMixin) -> PreTrainedTokenizerBase:

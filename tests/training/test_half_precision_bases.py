@@ -1,4 +1,4 @@
-"""A base in half precision: what carries it keeps its bits."""
+"""A base in half precision, or with weights of several precisions: what carries it keeps its bits."""
 
 import json
 
@@ -8,20 +8,35 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
-from babelens import Embedder
+from babelens import Embedder, RidgeModel
+from babelens.utils.pretrained import load_model
 from tests.support.acquire_command import hide_npm, run_acquire
 from tests.support.tiny_native import saved, tiny_bert, tiny_clip
 
 COLORS, THINGS = ["red", "green", "blue", "black"], ["car", "dog", "cat", "tree", "house"]
 ROWS = [f"a {color} {thing}" for color in COLORS for thing in THINGS]
 IMAGES = [np.random.default_rng(index).integers(0, 255, (40, 40, 3), dtype=np.uint8) for index in range(3)]
-KINDS = ["float32", "bfloat16"]
+KINDS = ["float32", "float16", "bfloat16", "mixed", "unlike its configuration", "sharded"]
 
 
 def save_base(folder, kind):
+    """A CLIP whose weights are of one precision or of two."""
     model, processor = tiny_clip()
+    dtype = {"float16": torch.float16, "float32": torch.float32}.get(kind, torch.bfloat16)
     processor.save_pretrained(folder)
-    model.to(getattr(torch, kind)).save_pretrained(folder)
+    model.to(dtype).save_pretrained(folder, max_shard_size="8KB" if kind == "sharded" else "1GB")
+    if kind == "mixed":
+        file = folder / "model.safetensors"
+        exact = tiny_clip()[0].state_dict()
+        halved = {name: exact[name] if "norm" in name else value for name, value in load_file(file).items()}
+        assert {value.dtype for value in halved.values()} == {torch.float32, torch.bfloat16}
+        for name in halved:
+            if "norm" in name:
+                halved[name] = halved[name] + 1e-5  # which bfloat16 does not hold
+        save_file(halved, file, metadata={"format": "pt"})
+    if kind == "unlike its configuration":
+        settings = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(settings | {"dtype": "float32"}))
     return folder
 
 
@@ -71,9 +86,10 @@ def exact(bases, table, tmp_path_factory):
     return Embedder.from_pretrained(folder).encode_text([row[::-1] for row in ROWS], language="mi")
 
 
-def test_languages_are_learned_beside_the_bits_of_the_base(bases, table, exact, tmp_path):
-    one = acquire(bases["bfloat16"], table, tmp_path / "one")
-    model = assert_carries(one, bases["bfloat16"])
+@pytest.mark.parametrize("kind", ["bfloat16", "mixed"])
+def test_languages_are_learned_beside_the_bits_of_the_base(bases, table, exact, tmp_path, kind):
+    one = acquire(bases[kind], table, tmp_path / "one")
+    model = assert_carries(one, bases[kind])
     maps = [value for name, value in weights_in(one).items() if name.startswith("maps.")]
     assert {value.dtype for value in maps} == {torch.float32, torch.int8}
     assert {value.dtype for value in model.model.maps.buffers()} == {torch.float32, torch.int8}
@@ -81,22 +97,23 @@ def test_languages_are_learned_beside_the_bits_of_the_base(bases, table, exact, 
     found = model.encode_text(mirrored, language="mi")
     assert (found * exact).sum(1).min() > 0.999
     two = acquire(one, table, tmp_path / "two", language="uk")
-    further = assert_carries(two, bases["bfloat16"])
+    further = assert_carries(two, bases[kind])
     np.testing.assert_array_equal(further.encode_text(mirrored, language="mi"), found)
 
 
-def test_the_text_encoder_has_a_precision_of_its_own(bases, table, tmp_path, run_without_babelens):
+@pytest.mark.parametrize(("kind", "of_text"), [("bfloat16", "float32")])
+def test_the_text_encoder_has_a_precision_of_its_own(bases, table, tmp_path, kind, of_text, run_without_babelens):
     encoder, tokenizer = tiny_bert()
-    saved((encoder.to(torch.float32), tokenizer), tmp_path / "bert")
-    one = acquire(bases["bfloat16"], table, tmp_path / "one", text_encoder=tmp_path / "bert")
-    model = assert_carries(one, bases["bfloat16"])
+    saved((encoder.to(getattr(torch, of_text)), tokenizer), tmp_path / "bert")
+    one = acquire(bases[kind], table, tmp_path / "one", text_encoder=tmp_path / "bert")
+    model = assert_carries(one, bases[kind])
     stored = weights_in(one)
     for name, value in weights_in(tmp_path / "bert").items():
         if "pooler" not in name:
             assert (
                 torch.equal(stored[f"text_model.{name}"], value) and stored[f"text_model.{name}"].dtype == value.dtype
             )
-    assert model.model.text_model.dtype == torch.float32
+    assert model.model.text_model.dtype == getattr(torch, of_text)
     exact = AutoModel.from_pretrained(one, dtype=torch.float32)
     assert {weight.dtype for weight in exact.parameters()} == {torch.float32}
     found = {}
@@ -122,3 +139,13 @@ for language, expected in load_file(sys.argv[2]).items():
         found = model.get_text_features(**inputs).pooler_output
     assert found.dtype == expected.dtype and torch.equal(found, expected)
 """
+
+
+def test_weights_that_were_changed_are_saved_as_they_are(bases, tmp_path):
+    native = load_model(AutoModel, bases["mixed"], as_stored=True)
+    model = RidgeModel.from_native(native, ngram_rows=16, rank=4)
+    with torch.no_grad():
+        model.native_model.text_model.final_layer_norm.bias += 1
+    changed = model.native_model.text_model.final_layer_norm.bias.clone()
+    model.save_pretrained(tmp_path)
+    assert torch.equal(AutoModel.from_pretrained(tmp_path).native_model.text_model.final_layer_norm.bias, changed)
