@@ -1,6 +1,5 @@
-"""The catalog of published retrieval benchmarks: the files that each needs, its license, its protocol, and the figures
-that papers report on it. The facts are in `entries/<name>.json`; `readers.coco` reads the files of a benchmark, and
-`evaluation.benchmarks` runs its protocol.
+"""The catalog of published retrieval benchmarks, from `entries/<name>.json`: files, license, protocol, and the figures
+of papers. `readers.coco` reads the files of a benchmark, and `evaluation.benchmarks` runs its protocol.
 """
 
 import json
@@ -8,10 +7,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from ...utils.errors import CorpusError
 from ...utils.languages import normalize_languages
+
+_ENTRIES = files(__package__).joinpath("entries")
+
+# Protocol -> a sentence that describes it.
+PROTOCOLS = {
+    "retrieval": "Every caption searches all images, and every image all captions of its language.",
+    "folds": "As `retrieval`, in five folds of 1,000 images in the order of the test set; recalls are the mean of the "
+    "folds.",
+    "crisscrossed": "Image-text, text-text and image-image retrieval with all positives that annotators found, and "
+    "Spearman correlations with their ratings (STS, SIS, SITS).",
+}
 
 
 @dataclass(frozen=True)
@@ -25,26 +36,16 @@ class NeededFile:
 
 @dataclass(frozen=True)
 class Figures:
-    """A table of figures that a paper reports on a benchmark.
+    """A table of figures that a paper reports on a test set of a benchmark: the name of each measured model -> its
+    figure in each column; None for a missing figure."""
 
-    Args:
-        source: the paper and its table.
-        columns: the languages, for a table by language; otherwise the metrics for English.
-        rows: the name of each measured model -> its figure in each column; None for a missing figure.
-        test_set: the test set of the benchmark.
-        metric: the metric of a table by language; None for a table of metrics.
-        ranking: how the paper counts recall from image to text: `standard` or `mla`, as in `evaluate_retrieval`. Our
-            results are counted in the same way when compared with these figures.
-        note: how the paper's measurement differs from the benchmark's.
-    """
-
-    source: str
-    columns: tuple[str, ...]
+    source: str  # the paper and its table
+    columns: tuple[str, ...]  # the languages of a table of one metric; otherwise the metrics for English
     rows: dict[str, list[float | None]]
     test_set: str
     metric: str | None = None
-    ranking: str = "standard"
-    note: str = ""
+    ranking: str = "standard"  # or `mla`: how recall from image to text is counted, as in `evaluate_retrieval`
+    note: str = ""  # how the paper's measurement differs from the benchmark's
 
     def place(self, column: str) -> tuple[str, str]:
         """Returns the language and the metric of a column."""
@@ -53,20 +54,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A published retrieval benchmark.
-
-    Args:
-        name: its name on the command line.
-        title: its full name.
-        languages: its languages, as BCP-47 tags.
-        protocol: how it is evaluated, a key of `PROTOCOLS`.
-        files: the files that its folder needs.
-        license: the licenses of its captions and images.
-        paper: the paper that published it.
-        url: where its authors offer it.
-        facts: other known facts about its data and its protocol, and open questions.
-        figures: the figures of papers.
-    """
+    """A published retrieval benchmark; `protocol` is a key of `PROTOCOLS`."""
 
     name: str
     title: str
@@ -86,24 +74,14 @@ class Benchmark:
         tags = normalize_languages(languages if isinstance(languages, str) else list(languages))
         if absent := [tag for tag in tags if tag not in self.languages]:
             raise CorpusError(
-                f"the benchmark {self.name} has no captions in {', '.join(absent)}; it has {', '.join(self.languages)}"
+                f"{self.name} has no captions in {', '.join(absent)}, but in {', '.join(self.languages)}"
             )
         return tuple(tags)
 
 
-# Protocol -> a sentence that describes it.
-PROTOCOLS = {
-    "retrieval": "Every caption searches all images, and every image all captions of its language.",
-    "folds": "As `retrieval`, in five folds of 1,000 images in the order of the test set; recalls are the mean of the "
-    "folds.",
-    "crisscrossed": "Image-text, text-text and image-image retrieval with all positives that annotators found, and "
-    "Spearman correlations with their ratings (STS, SIS, SITS).",
-}
-
-
 def benchmark_names() -> tuple[str, ...]:
     """Returns the names of all benchmarks, in alphabetical order."""
-    return tuple(sorted(entry.name.removesuffix(".json") for entry in _entries().iterdir()))
+    return tuple(sorted(entry.name.removesuffix(".json") for entry in _ENTRIES.iterdir()))
 
 
 @cache
@@ -111,14 +89,6 @@ def find_benchmark(name: str) -> Benchmark:
     """Returns the benchmark of this name, or raises a `CorpusError`."""
     if name not in benchmark_names():
         raise CorpusError(f"there is no benchmark {name!r}; there are {', '.join(benchmark_names())}")
-    entry: dict[str, Any] = json.loads(_entries().joinpath(f"{name}.json").read_text(encoding="utf-8"))
-    entry["languages"] = tuple(entry["languages"])
-    entry["files"] = [NeededFile(**each) for each in entry["files"]]
-    entry["figures"] = [
-        Figures(**{"test_set": name, **each, "columns": tuple(each["columns"])}) for each in entry.get("figures", ())
-    ]
-    return Benchmark(name=name, **entry)
-
-
-def _entries() -> Any:
-    return files(__package__).joinpath("entries")
+    entry = json.loads(_ENTRIES.joinpath(f"{name}.json").read_text(encoding="utf-8"))
+    figures = [{"test_set": name, **each} for each in entry.pop("figures", ())]
+    return TypeAdapter(Benchmark).validate_python({"name": name, "figures": figures, **entry})

@@ -1,38 +1,47 @@
-"""Readers of published data sets. They turn each record of a file into a row; their errors name the file, and the line
-or the key of the record."""
+"""Readers of published data sets, which turn the records of files into rows; errors name the file and the record."""
 
-import logging
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePath
 from typing import Any
 
 from datasets import Dataset, Features, Image, Value
 
 from ...utils.errors import CorpusError
 from ..corpus.captions import enumeration
-from ..corpus.corpus import CAPTIONS
+from ..corpus.corpus import CAPTIONS, Caption
 from ..corpus.images import path_inside
-
-logger = logging.getLogger(__name__)
+from ..corpus.text_files import read_texts
 
 TRUTH = ("false", "true")  # the answers to a yes-or-no task, in the order of their labels
 CORPUS = {"image": Image(), "image_id": Value("string"), "captions": CAPTIONS}
+Folder = str | Path | None
 Record = tuple[str, dict[str, Any]]  # (place of a record in its file, for error messages; the record)
 
 
-def text_of(record: dict[str, Any], key: str, place: str) -> str:
-    """Returns the text of a record under a key; refuses an empty one."""
-    text = record.get(key)
-    if not isinstance(text, str) or not text.strip():
-        raise CorpusError(f"{place}: {key!r} should be a text, and is {text!r}")
-    return text
+def find_file(root: str | Path, *paths: str) -> Path:
+    """Returns the first of these files that exists, plain or as `….gz`; the outer folders of a path may be missing."""
+    for parts in (PurePath(path).parts for path in paths):
+        inner = [Path(root, *parts[start:]) for start in reversed(range(len(parts)))]
+        for file in (file for path in inner for file in (path, path.with_name(f"{path.name}.gz"))):
+            if file.is_file():
+                return file
+    names = sorted(path.name for path in Path(root).iterdir()) if Path(root).is_dir() else []
+    raise CorpusError(f"{root}: there is no {' or '.join(paths)}; it has {enumeration(names, 8) or 'nothing'}")
 
 
-def identifier_of(record: dict[str, Any], key: str, place: str) -> str:
-    """Returns the name or number of a record under a key, as text."""
+def aligned_texts(file: Path, names: Sequence[str]) -> list[str]:
+    """Returns the texts of a file whose lines correspond to the names of images."""
+    texts = [text.strip() for text in read_texts(file)]
+    if len(texts) != len(names):
+        raise CorpusError(f"{file} has {len(texts)} sentences for {len(names)} images")
+    return texts
+
+
+def value_of(record: dict[str, Any], key: str, place: str) -> str:
+    """Returns the text or number of a record under a key, as text; refuses an empty one."""
     value = record.get(key)
-    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-        raise CorpusError(f"{place}: {key!r} should name something, and is {value!r}")
+    if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
+        raise CorpusError(f"{place}: {key!r} should be a text or a number, and is {value!r}")
     return str(value)
 
 
@@ -44,6 +53,17 @@ def image_path(folder: str | Path, name: str, place: str) -> str:
     return str(path)
 
 
+def caption_row(images: Folder, name: str, captions: list[Caption], place: str) -> dict[str, Any]:
+    """Returns the row of the image `name` of a folder; without a folder, it has no column `image`."""
+    row = {"image_id": name, "captions": captions}
+    return row if images is None else row | {"image": image_path(images, name, place)}
+
+
+def captions_in(texts: Mapping[str, Iterable[str]]) -> list[Caption]:
+    """Returns the texts of each language as captions."""
+    return [{"language": language, "text": text} for language, own in texts.items() for text in own]
+
+
 def task_dataset(rows: Iterable[dict[str, Any]], features: dict[str, Any], source: str | Path) -> Dataset:
     """Makes a dataset of rows that have the same columns; features of columns that they do not have are left out."""
     table = list(rows)
@@ -51,9 +71,3 @@ def task_dataset(rows: Iterable[dict[str, Any]], features: dict[str, Any], sourc
         raise CorpusError(f"{source}: no rows")
     present = Features({name: feature for name, feature in features.items() if name in table[0]})
     return Dataset.from_list(table, features=present).select_columns(list(present))
-
-
-def warn_of(what: str, places: list[str]) -> None:
-    """Logs a warning that counts and names rows, if there are any."""
-    if places:
-        logger.warning("%s in %d rows: %s", what, len(places), enumeration(places))

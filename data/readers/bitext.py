@@ -10,16 +10,13 @@ one for each pair of languages, are read by turns in proportion to their sizes, 
 """
 
 import heapq
-import logging
 import re
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from datasets import Dataset, Features, IterableDataset
 
@@ -34,69 +31,48 @@ from ..corpus.parquet_files import cached_rows
 from ..corpus.tables import SCORE, has_header, pair_in_name, table_rows
 from ..corpus.text_files import NO_TMX, TMX, files_matching, kind_of, numbered_lines, open_plain
 
-logger = logging.getLogger(__name__)
-
 _SCORES = "scores"
 _TAG = r"[A-Za-z]{2,3}(?:_[A-Za-z]+)*"
 # The name of a text: its stem, which ends with two languages, and its own language; `.gz` if it is compressed.
 _SIDE = re.compile(rf"((?:.*[./])?({_TAG})-({_TAG}))\.(\2|\3|{_SCORES})(?:\.gz)?")
 
-Pair = tuple[int, str | None, Sequence[str]]  # line, score, and the two texts
 
-
-@dataclass(frozen=True)
-class Bitext:
-    """A table of sentence pairs; or two texts whose lines correspond, in a folder or a zip file.
-
-    Args:
-        place: the table, the folder or the zip file.
-        languages: the languages of the texts.
-        size: the size in bytes.
-        names: the names of the two texts, and of their scores if there are any; empty for a table.
-    """
+class Bitext(NamedTuple):
+    """A table of sentence pairs; or two texts whose lines correspond, and their scores if there are any, which are
+    called `names` in a folder or a zip file."""
 
     place: Path
     languages: tuple[str, str]
-    size: int
+    size: int  # in bytes
     names: tuple[str, ...] = ()
 
     @property
     def files(self) -> list[Path]:
         return [self.place / name for name in self.names] if self.place.is_dir() else [self.place]
 
-    def pairs(self) -> Iterator[Pair]:
+    def pairs(self) -> Iterator[tuple[int, str | None, Sequence[str]]]:
+        """Yields the line, the score, and the two texts of each pair."""
         if not self.names:
             columns, rows = table_rows(self.place)
-            places = [columns.index(language) for language in self.languages]
+            order = [columns.index(language) for language in self.languages]
             score = columns.index(SCORE) if SCORE in columns else None
             for line, cells in rows:
-                yield line, None if score is None else cells[score], [cells[place] for place in places]
+                yield line, None if score is None else cells[score], [cells[column] for column in order]
             return
         texts = [numbered_lines(partial(self._open, name), self.place / name) for name in self.names]
         for number, lines in enumerate(zip_longest(*texts), 1):
             if None in lines:
+                ended = self.place / self.names[lines.index(None)]
                 raise CorpusError(
-                    f"{self.place / self.names[lines.index(None)]} ends before line {number}, and its lines should "
-                    f"correspond to those of {' and '.join(self.names)}"
+                    f"{ended} ends before line {number}; its lines must match {' and '.join(self.names)}"
                 )
             first, second, *scores = [text for _, text in lines]
             yield number, scores[0] if scores else None, (first, second)
 
-    @contextmanager
-    def _open(self, name: str) -> Iterator[IO[bytes]]:
+    def _open(self, name: str) -> Any:
         if self.place.is_dir():
-            with open_plain(self.place / name) as file:
-                yield file
-        else:
-            with zipfile.ZipFile(self.place) as archive, archive.open(name) as member:
-                yield member
-
-
-class BitextRules(NamedTuple):
-    """The arguments of `load_bitext` that decide which pairs are kept."""
-
-    languages: tuple[str, ...] | None = None
-    min_score: float | None = None
+            return open_plain(self.place / name)
+        return zipfile.Path(self.place, name).open("rb")
 
 
 def load_bitext(
@@ -109,37 +85,35 @@ def load_bitext(
 ) -> Dataset | IterableDataset:
     """Loads published sentence pairs as a stream: a translation corpus with the column `captions`.
 
-    Lines with an empty or an over-long text are left out, and a warning counts them at the end of each file. Repeated
-    pairs are kept.
+    Lines with an empty or an over-long text are left out, and a warning counts them at the end of each file.
 
     Args:
-        files: a file, a folder or a pattern, such as `wikimatrix/*.tsv.gz`; `CCMatrix.de-en` for the two files of a
-            Moses corpus, `CCMatrix.de-en.de` and `CCMatrix.de-en.en`, and its scores.
+        files: a file, a folder or a pattern, such as `wikimatrix/*.tsv.gz`; `CCMatrix.de-en` for the files of a Moses
+            corpus.
         languages: languages of the texts to keep; files without two of them are not read. By default all.
         min_score: pairs with a lower score are left out. WikiMatrix recommends 1.04. A file without scores is refused.
         shards: number of shards among which the files are divided. With one shard, every batch has pairs of all files;
             as many shards as there are workers in all processes let each of them read files of its own.
-        streaming: whether to return an `IterableDataset`. A `Dataset`, whose rows can be counted, shuffled and held
-            out, is written to the cache of `datasets`.
+        streaming: whether to return an `IterableDataset`; otherwise, `datasets` writes the rows to its cache.
 
     Examples:
         >>> corpus = load_bitext("wikimatrix/*.tsv.gz", languages=["de", "en", "fr"], min_score=1.04)
     """
-    rules = BitextRules(None if languages is None else tuple(normalize_languages(languages)), min_score)
-    if rules.languages is not None and len(rules.languages) < 2:
-        raise CorpusError(f"a translation needs two languages or more, not {rules.languages[0]!r} alone")
+    tags = None if languages is None else tuple(normalize_languages(languages))
+    if tags is not None and len(tags) < 2:
+        raise CorpusError(f"a translation needs two languages or more, not {tags[0]!r} alone")
     found = bitexts(files)
-    read = [each for each in found if len({_requested(tag, rules) for tag in each.languages} - {None}) > 1]
+    read = [
+        each for each in found if tags is None or len({counts_as(tag, tags) for tag in each.languages} - {None}) > 1
+    ]
     if not read:
         pairs = sorted({"-".join(each.languages) for each in found})
-        raise CorpusError(
-            f"{files}: no file has two of {', '.join(rules.languages or ())}; there are {enumeration(pairs)}"
-        )
-    logger.info("%s: %d of %d files are in other languages", files, len(found) - len(read), len(found))
+        raise CorpusError(f"{files}: no file has two of {', '.join(tags or ())}; there are {enumeration(pairs)}")
     if not 1 <= shards <= len(read):
         raise CorpusError(f"{files}: shards={shards}, and there can be from 1 to {len(read)}, the number of files")
     read.sort(key=lambda each: (-each.size, each.files))
-    given: dict[str, Any] = {"groups": [read[start::shards] for start in range(shards)], "rules": rules}
+    groups = [read[start::shards] for start in range(shards)]
+    given: dict[str, Any] = {"groups": groups, "languages": tags, "min_score": min_score}
     features = Features(captions=CAPTIONS)
     if streaming:
         return IterableDataset.from_generator(bitext_rows, gen_kwargs=given, features=features)
@@ -150,17 +124,18 @@ def load_bitext(
 def read_translations(
     source: str, *, languages: list[str] | None = None, on_incomplete: Literal["error", "skip"] = "error"
 ) -> Dataset:
-    """Loads translations with `load_bitext` or `load_translations`, depending on the names of the files. Arguments are
-    those of `load_translations`; sentence pairs are always complete."""
+    """Loads translations with `load_bitext` or `load_translations`, depending on the names of the files."""
     if is_bitext(source):
         return load_bitext(source, languages=languages, streaming=False)
     return load_translations(source, languages=languages, on_incomplete=on_incomplete)
 
 
-def bitext_rows(groups: list[list[Bitext]], rules: BitextRules) -> Iterator[dict[str, Any]]:
+def bitext_rows(
+    groups: list[list[Bitext]], languages: tuple[str, ...] | None, min_score: float | None
+) -> Iterator[dict[str, Any]]:
     """Yields the rows of groups of files; the files of a group are read by turns, in proportion to their sizes."""
     for files in groups:
-        readers = [_kept(file, rules) for file in files]
+        readers = [_kept(file, languages, min_score) for file in files]
         # Sorted by the share of a file that is read, assuming lines of equal length.
         turns = [(0.0, index) for index in range(len(files))]
         while turns:
@@ -173,19 +148,22 @@ def bitext_rows(groups: list[list[Bitext]], rules: BitextRules) -> Iterator[dict
                 yield row
 
 
-def _kept(bitext: Bitext, rules: BitextRules) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields (line, row) of the pairs that the rules keep; the log counts the others."""
+def _kept(
+    bitext: Bitext, languages: tuple[str, ...] | None, min_score: float | None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields (line, row) of the pairs to keep; the log counts the others."""
     file = bitext.files[0]
-    count, tags = RowCount(str(file)), [_requested(tag, rules) for tag in bitext.languages]
+    count = RowCount(str(file))
+    tags = [tag if languages is None else counts_as(tag, languages) for tag in bitext.languages]
     for line, score, texts in bitext.pairs():
-        if rules.min_score is not None and score is None:
-            raise CorpusError(f"{file} has no scores, so that min_score={rules.min_score} cannot be applied")
         captions = [
             {"language": tag, "text": text.strip()} for tag, text in zip(tags, texts, strict=True) if tag is not None
         ]
         value = None if score is None else _score(score, file, line)
-        if rules.min_score is not None and not (value is not None and value >= rules.min_score):
-            count.leave_out(f"with a score below {rules.min_score}")
+        if min_score is not None and value is None:
+            raise CorpusError(f"{file} has no scores, so that min_score={min_score} cannot be applied")
+        if value is not None and min_score is not None and not value >= min_score:
+            count.leave_out(f"with a score below {min_score}")
         elif not all(caption["text"] for caption in captions):
             count.leave_out("with an empty text", f"line {line}")
         elif any(len(caption["text"]) > MAX_CHARACTERS for caption in captions):
@@ -203,10 +181,6 @@ def _score(text: str, file: Path, line: int) -> float:
         raise CorpusError(f"{file} line {line}: {text[:40]!r} is not a score") from None
 
 
-def _requested(tag: str, rules: BitextRules) -> str | None:
-    return tag if rules.languages is None else counts_as(tag, rules.languages)
-
-
 # ---- Names of files ----
 
 
@@ -214,41 +188,33 @@ def bitexts(source: str | Path) -> list[Bitext]:
     """Finds the sentence pairs in a file, a folder, a pattern, or what two files of Moses have in common."""
     files = files_matching(source) or files_matching(f"{source}.*")
     found: list[Bitext] = []
-    by_folder: dict[Path, dict[str, int]] = {}
+    sizes: dict[Path, dict[str, int]] = {}  # by folder or zip file
     for file in files:
-        by_folder.setdefault(file.parent, {})[file.name] = file.stat().st_size
+        sizes.setdefault(file.parent, {})[file.name] = file.stat().st_size
         if kind_of(file) == ".tsv":
-            pair = pair_in_name(file)
-            if pair is None:
-                raise CorpusError(
-                    f"{file}: the name of a table without a header states its languages, as in "
-                    "WikiMatrix.de-en.tsv.gz: rename it, or write a header"
-                )
+            if (pair := pair_in_name(file)) is None:
+                raise CorpusError(f"{file}: name the languages in a header, or in the name, as in x.de-en.tsv")
             found.append(Bitext(file, pair, file.stat().st_size))
         elif file.suffix == ".zip":
             try:
                 with zipfile.ZipFile(file) as archive:
-                    by_folder[file] = {info.filename: info.compress_size for info in archive.infolist()}
+                    sizes[file] = {info.filename: info.compress_size for info in archive.infolist()}
             except (OSError, zipfile.BadZipFile) as error:
                 raise CorpusError(f"{file}: {error}") from error
-    for place, sizes in by_folder.items():
-        own = _moses(sizes, place)
+    for place, names in sizes.items():
+        own = _moses(names, place)
         if place.suffix == ".zip" and not own:
-            raise CorpusError(f"{place} holds {', '.join(sizes) or 'nothing'}, and no two texts such as x.de-en.de")
+            raise CorpusError(f"{place} holds {', '.join(names) or 'nothing'}, and no two texts such as x.de-en.de")
         found += own
     if not found:
         if memory := next((file for file in files if file.name.endswith(TMX)), None):
             raise CorpusError(f"{memory}: {NO_TMX}")
-        raise CorpusError(
-            f"{source}: there is no file of sentence pairs, such as WikiMatrix.de-en.tsv.gz, de-en.txt.zip, or "
-            "CCMatrix.de-en.de with CCMatrix.de-en.en"
-        )
+        raise CorpusError(f"{source}: no sentence pairs, as in x.de-en.tsv, x.de-en.zip, or x.de-en.de and x.de-en.en")
     return found
 
 
 def is_bitext(source: str) -> bool:
-    """Returns whether a source is one of `bitexts`, by the names of its files. `load_translations` reads tables with a
-    header."""
+    """Returns whether a source is one of `bitexts`; `load_translations` reads tables with a header."""
     for file in files_matching(source) or files_matching(f"{source}.*"):
         side = _SIDE.fullmatch(file.name)
         if file.name.endswith((*TMX, ".zip")) or (side and side[4] != _SCORES):
@@ -269,10 +235,8 @@ def _moses(sizes: dict[str, int], place: Path) -> list[Bitext]:
     for (stem, *pair), sides in stems.items():
         if sides.keys() == {_SCORES}:
             continue
-        if missing := [f"{stem}.{tag}" for tag in pair if tag not in sides]:
-            raise CorpusError(
-                f"{place}: {missing[0]} is missing, whose lines are those of {', '.join(sides.values())}"
-            )
+        if missing := [tag for tag in pair if tag not in sides]:
+            raise CorpusError(f"{place}: {stem}.{missing[0]} is missing, to match {', '.join(sides.values())}")
         names = tuple(sides[name] for name in (*pair, _SCORES) if name in sides)
         try:
             languages = normalize_language(pair[0]), normalize_language(pair[1])

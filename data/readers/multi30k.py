@@ -1,5 +1,5 @@
 """Multi30K (Elliott et al. 2016), from the files of its repository: Flickr30K's images with translations of a sentence
-in several languages (its task 1), and with five descriptions each in English and in German (its task 2).
+(its task 1), and with five descriptions each in English and in German (its task 2).
 
     train.en.gz  train.de.gz  train.fr.gz       one sentence in each line, plain or compressed; the lines correspond
     train.1.en.gz  …  train.5.de.gz             the descriptions of task 2, five files for each language
@@ -16,7 +16,7 @@ from datasets import Dataset
 from ...utils.errors import CorpusError
 from ...utils.languages import normalize_languages
 from ..corpus.text_files import read_texts
-from . import CORPUS, image_path, task_dataset
+from . import CORPUS, aligned_texts, caption_row, captions_in, find_file, task_dataset
 
 _SPLITS = {"validation": "val", "test": "test_2016_flickr"}
 
@@ -30,25 +30,20 @@ def load_multi30k(
     images: str | Path | None = None,
 ) -> Dataset:
     """Loads a caption corpus with one sentence in each language for each image, for `triplets`; or with five
-    descriptions.
-
-    Columns: `image` (if `images` is given), `image_id` (the file name of the image), `captions`.
+    descriptions. Columns: `image` (if `images` is given), `image_id` (the file name of the image), `captions`.
 
     Args:
-        folder: the folder of the files above; or the folder `task1` of the repository, in which the sentences are in
-            `raw` and the names of the images in `image_splits`; or the folder that holds `task1` and `task2`.
+        folder: the folder of the files above; or the repository's `task1`, in which the sentences are in `raw` and the
+            names of the images in `image_splits`; or the folder that holds `task1` and `task2`.
         split: the split, as in the names of the files; `validation` and `test` are `val` and `test_2016_flickr`.
-        languages: the languages to read.
-        described: those of them in which the five descriptions of task 2 are read instead of the sentence of task 1.
-            The papers evaluate retrieval with `["en", "de"]` here, and one sentence in French and Czech. Descriptions
-            are not translations of each other: use `triplets` and `translation_pairs` for the other languages.
+        described: languages in which the five descriptions of task 2 are read instead of the sentence of task 1. The
+            papers evaluate retrieval with `["en", "de"]` here, and one sentence in French and Czech. Descriptions are
+            not translations of each other: use `triplets` and `translation_pairs` for the other languages.
         images: the folder of the images. In `test_2017_mscoco`, the number of the caption follows their names after a
             `#`, and is left out.
 
     Examples:
-        >>> corpus = load_multi30k(
-        ...     "data", "test_2016_flickr", ["en", "de", "fr", "cs"], described=["en", "de"], images="flickr30k"
-        ... )
+        >>> corpus = load_multi30k("data", "test_2016_flickr", described=["en", "de"], images="flickr30k")
     """
     split = _SPLITS.get(split, split)
     tags = normalize_languages(list(languages))
@@ -56,24 +51,21 @@ def load_multi30k(
     if absent := [tag for tag in five if tag not in tags]:
         raise CorpusError(f"described: {', '.join(absent)} is not among the languages {', '.join(tags)}")
     one = [tag for tag in tags if tag not in five]
-    names_file, tasks = Path(), []
+    tasks = []
     if five:
         files = {tag: [f"{number}.{tag}" for number in range(1, 6)] for tag in five}
-        names_file, by_image = _sentences(folder, "task2", split.removesuffix("_flickr"), files)
-        tasks.append((names_file, by_image))
+        tasks.append(_sentences(folder, "task2", split.removesuffix("_flickr"), files))
     if one or not five:
-        names_file, by_image = _sentences(folder, "task1", split, {tag: [tag] for tag in one})
-        tasks.append((names_file, by_image))
+        tasks.append(_sentences(folder, "task1", split, {tag: [tag] for tag in one}))
     rows = []
-    for image_id in tasks[-1][1]:
+    names_file, last = tasks[-1]
+    for image_id in last:
         texts: dict[str, list[str]] = {}
         for file, by_image in tasks:
             if image_id not in by_image:
                 raise CorpusError(f"{file} does not name {image_id!r}, which has sentences in task1")
             texts |= by_image[image_id]
-        captions = [{"language": tag, "text": text} for tag in tags for text in texts[tag]]
-        image = {} if images is None else {"image": image_path(images, image_id, str(names_file))}
-        rows.append(image | {"image_id": image_id, "captions": captions})
+        rows.append(caption_row(images, image_id, captions_in({tag: texts[tag] for tag in tags}), str(names_file)))
     return task_dataset(rows, CORPUS, names_file)
 
 
@@ -82,22 +74,11 @@ def _sentences(
 ) -> tuple[Path, dict[str, dict[str, list[str]]]]:
     """Returns the file of the images of a split, and image -> language -> sentences. `files` has the endings of the
     files of each language."""
-    names_file = _find(folder, [f"{split}.txt", f"{split}_images.txt"], "image_splits", task)
+    names_file = find_file(folder, *(f"{task}/image_splits/{split}{ending}" for ending in (".txt", "_images.txt")))
     names = [name.strip().partition("#")[0] for name in read_texts(names_file)]
     found: dict[str, dict[str, list[str]]] = {name: {tag: [] for tag in files} for name in names}
-    for tag, endings in files.items():
-        for ending in endings:
-            texts = read_texts(_find(folder, [f"{split}.{ending}", f"{split}.{ending}.gz"], "raw", task))
-            if len(texts) != len(names):
-                raise CorpusError(f"{folder}: {split} has {len(texts)} sentences in {tag} and {len(names)} images")
-            for name, text in zip(names, texts, strict=True):
-                found[name][tag].append(text.strip())
+    for tag, ending in ((tag, ending) for tag, endings in files.items() for ending in endings):
+        texts = aligned_texts(find_file(folder, f"{task}/raw/{split}.{ending}"), names)
+        for name, text in zip(names, texts, strict=True):
+            found[name][tag].append(text)
     return names_file, found
-
-
-def _find(folder: str | Path, names: list[str], subfolder: str, task: str) -> Path:
-    for place in (Path(folder), Path(folder) / task):
-        for path in (place / within / name for within in ("", subfolder) for name in names):
-            if path.is_file():
-                return path
-    raise CorpusError(f"{folder}: there is no {' or '.join(names)}, here or in {subfolder}, nor in {task}")

@@ -2,7 +2,7 @@
 commands as the data that they read, with the arguments of the readers as options:
 
     source: wit
-    options: {files: data/wit, images: data/wit-images, languages: [de, en], on_bad_image: skip}
+    options: {files: data/wit, languages: [de, en], on_bad_image: skip}
 """
 
 import inspect
@@ -26,13 +26,10 @@ def _several(*, sources: list[dict[str, Any]]) -> Dataset:
     """Joins several sources: `sources: [{source: multi30k, folder: …}, {source: coco, …}]`."""
     parts = []
     for given in sources:
-        options = dict(given)
-        part = load_published(options.pop("source", ""), **options)
-        if not isinstance(part, Dataset):
-            raise CorpusError(f"{given['source']}: a stream cannot be joined with other data; give streaming: false")
-        parts.append(part)
-    if not parts:
-        raise CorpusError("sources is empty: name the data sets to join")
+        options = {key: value for key, value in given.items() if key != "source"}
+        parts.append(load_published(given.get("source", ""), **options))
+    if not parts or not all(isinstance(part, Dataset) for part in parts):
+        raise CorpusError("sources: name the data sets to join, with streaming: false")
     columns = [column for column in parts[0].column_names if all(column in part.column_names for part in parts)]
     return concatenate_datasets([part.select_columns(columns) for part in parts])
 
@@ -54,22 +51,16 @@ PUBLISHED: dict[str, Callable[..., Corpus]] = {
 
 
 def load_published(name: str, **options: Any) -> Corpus:
-    """Loads a published data set.
-
-    Args:
-        name: a key of `PUBLISHED`.
-        options: arguments of its reader.
+    """Loads a published data set, a key of `PUBLISHED`, with the arguments of its reader.
 
     Examples:
         >>> corpus = load_published("multi30k", folder="multi30k", split="val", images="flickr30k-images")
     """
     if name not in PUBLISHED:
         raise CorpusError(f"there is no published data set {name!r}; there are {', '.join(PUBLISHED)}")
-    reader = PUBLISHED[name]
+    signature = inspect.signature(PUBLISHED[name])
     try:
-        inspect.signature(reader).bind(**options)
+        signature.bind(**options)
     except TypeError as error:
-        raise CorpusError(
-            f"{name}: {error}; its options are {', '.join(inspect.signature(reader).parameters)}"
-        ) from error
-    return reader(**options)
+        raise CorpusError(f"{name}: {error}; its options are {', '.join(signature.parameters)}") from error
+    return PUBLISHED[name](**options)

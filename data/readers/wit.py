@@ -19,7 +19,7 @@ from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.languages import normalize_language, normalize_languages
 from ..corpus.caption_index import CaptionIndex
 from ..corpus.captions import MAX_CHARACTERS, RowCount
-from ..corpus.corpus import CAPTIONS, Caption
+from ..corpus.corpus import CAPTIONS
 from ..corpus.normalize import ImageRules, SkippedImage, as_caption_corpus
 from ..corpus.text_files import files_matching
 
@@ -60,18 +60,16 @@ def wit_split(corpus: Dataset, split: WitSplit) -> Dataset:
             part_of[rows[part_of[rows] == 0][: max(0, missing)]] = part
     part = _PARTS[split]
     chosen = np.flatnonzero(part_of == part)
-    if part:  # an image that is here for a rare language is not counted among those of a frequent one
-        kept = {tag: {*rows[part_of[rows] == part][: _size(len(rows))].tolist()} for tag, rows in rows_of.items()}
-        captions = [
-            [each for each in table["captions"][row].as_py() if row in kept[each["language"]]]
-            for row in chosen.tolist()
-        ]
-        filled = [position for position, each in enumerate(captions) if each]
-        chosen, captions = chosen[filled], [captions[position] for position in filled]
     if not len(chosen):
         raise CorpusError(f"WIT's split {split} has no image: there are {len(table):,} images in all")
     found = corpus.select(chosen)
-    return found.remove_columns("captions").add_column("captions", captions, feature=CAPTIONS) if part else found
+    if not part:
+        return found
+    # An image that is here for a rare language is not counted among those of a frequent one.
+    kept = {tag: {*rows[part_of[rows] == part][: _size(len(rows))].tolist()} for tag, rows in rows_of.items()}
+    captions = [[each for each in table["captions"][row].as_py() if row in kept[each["language"]]] for row in chosen]
+    found = found.remove_columns("captions").add_column("captions", captions, feature=CAPTIONS)
+    return found.select(np.flatnonzero([bool(each) for each in captions]))
 
 
 def _size(images: int) -> int:
@@ -99,11 +97,10 @@ def load_wit(
 
     Args:
         files: the files of `wikimedia/wit_base`: a folder, or a pattern such as `wit_base/data/train-*.parquet`.
-        languages: languages of the texts; by default all.
         texts: which texts are captions: `reference` (under the image on the page), `page` (the beginning of the page),
             `section`, `alt`, and `attribution` (the description on Wikimedia Commons, if WIT found that it is in the
             language of the page).
-        min_languages: minimum number of languages of an image; other images are left out.
+        min_languages: images with texts in fewer languages are left out.
         split: `train`, `validation` or `test` of the images of `files`, as MURAL's authors divide WIT's training
             images (`wit_split`); without streaming. By default all.
         check_images, on_bad_image, skipped: as for `load_captions`.
@@ -140,7 +137,7 @@ def _captions(
     batch: dict[str, list[Any]], wanted: Sequence[str] | None, kinds: Sequence[str], least: int, count: RowCount
 ) -> dict[str, list[Any]]:
     """Returns the images that have texts in enough languages."""
-    rows = []
+    kept: dict[str, list[Any]] = {"image": [], "image_id": [], "captions": []}
     for image, image_id, attribution, pages in zip(*(batch[name] for name in batch), strict=True):
         found: dict[tuple[str, str], None] = {}
         for page, tag in enumerate(pages["language"]):
@@ -154,10 +151,11 @@ def _captions(
             own = (" ".join((texts.get(name) or "").split()) for name in kinds)
             if wanted is None or language in wanted:
                 found |= {(language, text): None for text in own if 0 < len(text) <= MAX_CHARACTERS}
-        captions: list[Caption] = [{"language": language, "text": text} for language, text in found]
         if len({language for language, _ in found}) < least:
             count.leave_out(f"with texts in fewer than {least} languages")
-        else:
-            count.read += 1
-            rows.append((image, image_id, captions))
-    return {name: [row[k] for row in rows] for k, name in enumerate(("image", "image_id", "captions"))}
+            continue
+        count.read += 1
+        captions = [{"language": language, "text": text} for language, text in found]
+        for name, value in zip(kept, (image, image_id, captions), strict=True):
+            kept[name].append(value)
+    return kept

@@ -109,10 +109,10 @@ def test_captions_must_cover_the_test_images(write, caplog):
     with pytest.raises(CorpusError, match=f"no caption of {TEST[2]}"):
         read("stair-5k", root)
     read("coco-ko", write("coco-ko"))
-    assert "left out 8 empty captions, of the images 391895; 60623" in caplog.text
+    assert "left out 8 empty captions (image 391895, image 60623" in caplog.text
     root = write("xtd")
     write_text(root / "XTD10/test_1kcaptions_ko.txt", "one")
-    with pytest.raises(CorpusError, match=r"ko\.txt has 1 captions"):
+    with pytest.raises(CorpusError, match=r"ko\.txt has 1 sentences for 2 images"):
         read("xtd", root)
     root = write("coco-cn")
     file = root / "coco-cn-version1805v1.1/imageid.human-written-caption.txt"

@@ -89,11 +89,6 @@ def test_xgqa_in_the_forms_of_gqa_and_lxmert(whole, images, caplog):
     assert dataset["label"][:] == [None, 0] and "entry 7" in caplog.text
 
 
-def test_pickles_are_refused(tmp_path):
-    with pytest.raises(CorpusError, match="pickles are not read"):
-        load_xgqa(tmp_path / "trainval_target.pkl", ["black"], language="de")
-
-
 def test_nlvr2_names_its_images_after_the_pair(lines, images):
     folder = images("dev-850-0-img0.png", "dev-850-0-img1.png", "73/train-1-2-img0.png", "73/train-1-2-img1.png")
     training = BOTTLES | {"identifier": "train-1-2-0", "directory": 73, "label": "True"}

@@ -97,7 +97,7 @@ def test_cc300k_leaves_out_images_that_could_not_be_fetched():
     ("name", "options", "found"),
     [
         ("multi30k", {"folder": "data/mscoco"}, "train.txt"),
-        ("flickr30k", {"folder": "data/mscoco"}, r"no folder flickr30k-images; it has .*coco-cn_test\.txt"),
+        ("flickr30k", {"folder": "data/mscoco"}, r"no dataset_flickr30k\.json; it has .*coco-cn_test\.txt"),
         ("wit", {"files": "data/cc12m.tsv"}, "none that ends in .parquet"),
         ("cc3m", {"folder": "data/mscoco"}, r"train_imageId2Ann\.tsv"),
         ("multi30k", {"folder": "data/multi30k", "splits": "train"}, "splits"),
