@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from json import JSONDecodeError
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,6 +20,7 @@ from huggingface_hub.repocard import metadata_load
 from huggingface_hub.utils import httpx, validate_repo_id
 from peft import PeftConfig
 from peft.utils import CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME
+from safetensors.torch import load_file
 from transformers import AutoModel, AutoProcessor
 from yaml import YAMLError
 
@@ -34,9 +34,9 @@ from .model_cards.licenses import check_weights_license
 from .model_cards.short_cards import ACQUIRED
 from .processing.processing_ridge import GLOSSARY_FILE
 from .registry import METHODS, dual_encoder_of
-from .utils.errors import BabelensError, PublishError, SourceUnavailableError, first_line
+from .utils.errors import BabelensError, PublishError, SourceUnavailableError, first_line, named
 from .utils.identity import holds_weights
-from .utils.pretrained import damaged_files, explained, load_config, load_model, load_processor, non_finite_weights
+from .utils.pretrained import damaged_files, explained, is_finite, load_config, load_model, load_processor
 from .utils.sentence_files import MODULES_FILE
 
 logger = logging.getLogger(__name__)
@@ -81,7 +81,14 @@ def folder_problems(folder: str | Path) -> list[str]:
     folder = Path(folder)
     if not folder.is_dir():
         return [f"{folder} is not a folder"]
-    found = [*_link_problems(folder), *_card_problems(folder), *tokens_in_files(folder, files_to_publish(folder))]
+    found = [
+        f"{path.relative_to(folder)} is a link to {path.resolve()}, outside the folder: put the file itself there"
+        for path in sorted(folder.rglob("*"))
+        if path.is_symlink()
+        and not _is_unpublished(path.relative_to(folder))
+        and not path.resolve().is_relative_to(folder.resolve())
+    ]
+    found += [*_card_problems(folder), *tokens_in_files(folder, files_to_publish(folder))]
     found += damaged_files(folder) or [*_missing_files(folder)]
     # The model is loaded last: otherwise its error would repeat which files are missing.
     return found or [*_loading_problems(folder), *_outdated_problems(folder)]
@@ -105,31 +112,23 @@ def doubts(folder: str | Path) -> list[str]:
     return found
 
 
-def _link_problems(folder: Path) -> list[str]:
-    """The links that would publish files from outside the folder."""
-    links = [path for path in sorted(folder.rglob("*")) if path.is_symlink()]
-    return [
-        f"{path.relative_to(folder)} is a link to {path.resolve()}, outside the folder: put the file itself there"
-        for path in links
-        if not _is_unpublished(path.relative_to(folder)) and not path.resolve().is_relative_to(folder.resolve())
-    ]
-
-
-def _card_problems(folder: Path) -> list[str]:
-    """Lists what the card lacks; the Hub validates its metadata when it is pushed."""
+def _card_problems(folder: Path) -> Iterator[str]:
+    """What the card lacks; the Hub validates its metadata when it is pushed."""
     if not (folder / CARD).is_file():
-        return [f"{CARD} is missing: training and acquiring write it"]
+        yield f"{CARD} is missing: training and acquiring write it"
+        return
     try:
         metadata = ModelCard.load(folder / CARD).data.to_dict()
     except Exception as error:  # whatever YAML and huggingface_hub raise for hand-written metadata
-        return [f"{CARD}: {first_line(error)}"]
-    found = [] if metadata.get("license") else [f"{CARD}: the metadata has no license"]
+        yield f"{CARD}: {first_line(error)}"
+        return
+    if not metadata.get("license"):
+        yield f"{CARD}: the metadata has no license"
     examples = metadata.get("widget")
     for example in examples if isinstance(examples, list) else ():
         source = example.get("src") if isinstance(example, dict) else None
         if isinstance(source, str) and "://" not in source and not (folder / source).is_file():
-            found.append(f"{CARD}: the widget shows {source!r}, which is missing")
-    return found
+            yield f"{CARD}: the widget shows {source!r}, which is missing"
 
 
 def _missing_files(folder: Path) -> Iterator[str]:
@@ -137,34 +136,27 @@ def _missing_files(folder: Path) -> Iterator[str]:
     if (folder / CONFIG_NAME).is_file():
         if not (folder / SAFETENSORS_WEIGHTS_NAME).is_file():
             yield f"{SAFETENSORS_WEIGHTS_NAME} is missing: train mla/adapter writes it"
-        settings = _read_json(folder / CONFIG_NAME)
         key = "base_model_name_or_path"
-        place = settings.get(key)
+        place = _read_json(folder / CONFIG_NAME).get(key)
         if isinstance(place, str) and _is_local(place):
             yield f"{CONFIG_NAME}: {key}={place!r} is a local folder: publish it, and use its name on the Hub"
         return
-    for file in ("config.json", "processor_config.json"):
-        if not (folder / file).is_file():
-            yield f"{file} is missing: save the model and its processor with save_pretrained"
-    for module, file in _modules_needed(folder).items():
-        if not (folder / f"{module}.py").is_file():
-            yield f"{module}.py is missing, which {file} needs"
-    index, weights = folder / "model.safetensors.index.json", ["model.safetensors"]
+    index, weights = folder / "model.safetensors.index.json", {"model.safetensors"}
     if index.is_file():
-        weights = sorted(set(_read_json(index)["weight_map"].values()))
-    yield from (f"{file} is missing" for file in weights if not (folder / file).is_file())
+        weights = set(_read_json(index)["weight_map"].values())
+    needed = dict.fromkeys(("config.json", "processor_config.json", *sorted(weights)), "save_pretrained writes it")
+    needed |= {f"{module}.py": f"{file} needs it" for module, file in _modules_needed(folder).items()}
+    yield from (f"{file} is missing: {why}" for file, why in needed.items() if not (folder / file).is_file())
 
 
 def _modules_needed(folder: Path) -> dict[str, str]:
     """The code modules that files of a folder name or import, each with one of these files."""
-    found = {}
+    found: dict[str, str] = {}
     for name in ("config.json", "processor_config.json"):
-        named = _read_json(folder / name).get("auto_map") if (folder / name).is_file() else None
-        for reference in named.values() if isinstance(named, dict) else ():
-            found[str(reference).partition(".")[0]] = name
+        references = _read_json(folder / name).get("auto_map", {}) if (folder / name).is_file() else {}
+        found |= {str(reference).partition(".")[0]: name for reference in references.values()}
     if (folder / MODULES_FILE).is_file():
-        listed: Any = _read_json(folder / MODULES_FILE)
-        types = [str(each.get("type")) for each in listed if isinstance(each, dict)]
+        types = [str(each.get("type")) for each in _read_json(folder / MODULES_FILE)]
         found |= {each.partition(".")[0]: MODULES_FILE for each in types if each.count(".") == 1}
     for path in folder.glob("*.py"):
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -187,7 +179,9 @@ def _loading_problems(folder: Path) -> list[str]:
         if (folder / CONFIG_NAME).is_file():
             with explained(str(folder), {}):
                 PeftConfig.from_pretrained(str(folder))  # the class for this kind of adapter
-            return non_finite_weights(folder)
+                weights = load_file(folder / SAFETENSORS_WEIGHTS_NAME)
+            bad = [name for name, value in weights.items() if not is_finite(value)]
+            return [f"{folder} has numbers that are NaN or infinite in {named(bad)}"] if bad else []
         config = load_config(folder)
         method = METHODS.get(config.model_type)
         models = {model.__name__: model for model in method.models} if method else {}
@@ -221,8 +215,8 @@ def _license_problems(folder: Path) -> list[str]:
     """Returns a problem if the license on the card allows what the license of a base model forbids."""
     metadata = ModelCard.load(folder / CARD).data.to_dict()
     names = metadata.get("base_model") or []
-    bases = [base_model_facts(name) for name in ([names] if isinstance(names, str) else names)]
     try:
+        bases = [base_model_facts(name) for name in ([names] if isinstance(names, str) else names)]
         check_weights_license(metadata["license"], bases)
     except PublishError as error:
         return [f"{CARD}: {error}"]
@@ -232,9 +226,7 @@ def _license_problems(folder: Path) -> list[str]:
 # ---- The upload ----
 
 
-def push(
-    folder: str | Path, repo_id: str, *, private: bool = False, revision: str | None = None, api: HfApi | None = None
-) -> Published:
+def push(folder: str | Path, repo_id: str, *, private: bool = False, api: HfApi | None = None) -> Published:
     """Publishes a folder as one commit.
 
     The published card names the repository in its examples; the folder stays unchanged. Repeat the call to resume an
@@ -245,7 +237,6 @@ def push(
         folder: the model's folder.
         repo_id: the repository, which is created if it is missing.
         private: whether a new repository is private; an existing one must already be private.
-        revision: the branch to commit to, which is created if it is missing; by default `main`.
         api: the Hub client.
 
     Raises:
@@ -261,19 +252,18 @@ def push(
     api = api or HfApi()
     names = [*files_to_publish(folder)]
     with upload_errors_explained(str(folder), repo_id, api), TemporaryDirectory() as scratch:
-        if CARD in names and api.endpoint == constants.ENDPOINT:
+        if api.endpoint == constants.ENDPOINT:
             ModelCard.load(folder / CARD).validate()  # otherwise a refused card would leave an empty repository
         repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
         for name in names:
             place = Path(scratch, name)
             place.parent.mkdir(parents=True, exist_ok=True)
-            if name == CARD:
-                place.write_text(named_card((folder / CARD).read_text("utf-8-sig"), repo_id), encoding="utf-8")
-            else:
-                place.symlink_to((folder / name).resolve())
+            place.symlink_to((folder / name).resolve())
+        Path(scratch, CARD).unlink()
+        Path(scratch, CARD).write_text(named_card((folder / CARD).read_text("utf-8-sig"), repo_id), encoding="utf-8")
         replaced = None if CONFIG_NAME in names else _LOADED_BY_NAME
-        given: dict[str, Any] = {"private": private, "revision": revision, "delete_patterns": replaced}
-        return upload(api, scratch, repo_id, "Upload model with code and card", **given)
+        message = "Upload model with code and card"
+        return upload(api, scratch, repo_id, message, private=private, delete_patterns=replaced)
 
 
 def named_card(card: str, repo_id: str) -> str:
@@ -288,7 +278,6 @@ def upload(
     message: str,
     *,
     private: bool,
-    revision: str | None = None,
     kind: str = "model",
     delete_patterns: list[str] | None = None,
 ) -> Published:
@@ -298,15 +287,11 @@ def upload(
         raise PublishError(
             f"{repo_id} exists already and is public: make it private on the Hub, or leave out --private"
         )
-    if revision is not None:
-        api.create_branch(repo_id, branch=revision, repo_type=kind, exist_ok=True)
-        before = api.repo_info(repo_id, repo_type=kind, revision=revision)
     commit = api.upload_folder(
         repo_id=repo_id,
         folder_path=folder,
         repo_type=kind,
         commit_message=message,
-        revision=revision,
         delete_patterns=delete_patterns,
         parent_commit=before.sha,  # the files to delete were chosen from this commit
     )
@@ -321,7 +306,7 @@ def upload_errors_explained(what: str, repo_id: str, api: HfApi) -> Iterator[Non
         yield
     except BabelensError:
         raise
-    except (httpx.HTTPError, JSONDecodeError) as error:
+    except (httpx.HTTPError, json.JSONDecodeError) as error:
         raise SourceUnavailableError(f"{failed}: {_reason(error)}") from error
     except ValueError as error:  # the card's metadata, and errors of the storage for large files
         reason = " ".join(line.removeprefix("- ") for line in str(error).splitlines())

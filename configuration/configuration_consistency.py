@@ -18,10 +18,9 @@ class CrossLingualConsistencyConfig(HubCodeMixin, PreTrainedConfig):
     """Configuration of `CrossLingualConsistency`, which combines the scores of a query and its translations.
 
     Args:
-        languages: BCP-47 tags of the languages of a query and its translations, in the order of the score matrices.
-        aggregation: How the scores are combined: by their `mean` (CLC-A, no parameters) or by an `mlp` (CLC-C).
-        hidden_size: Number of hidden units of the `mlp`.
-        seed: Random seed for the initial weights of the `mlp`.
+        languages: BCP-47 tags of the query and its translations, in the order of the score matrices.
+        aggregation: How the scores are combined: by their `mean` (CLC-A, no parameters) or by an `mlp` (CLC-C) with
+            `hidden_size` hidden units, whose initial weights `seed` determines.
     """
 
     model_type = "cross_lingual_consistency"

@@ -1,7 +1,7 @@
 """Configuration of ETCL (Lee et al. 2022).
 
-Each tower takes any suitable transformers configuration. The defaults are the paper's: EfficientNet-B7 without its
-head convolution, BERT-base with LaBSE's vocabulary of 501 153 word pieces, and texts of 64 tokens (section 3.3).
+The defaults are the paper's: EfficientNet-B7 without its head convolution, BERT-base with LaBSE's vocabulary of
+501 153 word pieces, and texts of 64 tokens (section 3.3).
 """
 
 from typing import ClassVar
@@ -10,7 +10,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig
 from transformers.configuration_utils import SubConfigSpec
 
-from .configuration_two_tower import TwoTowerConfig, check_temperatures
+from .configuration_two_tower import TwoTowerConfig, check_positive, check_probabilities
 
 EFFICIENTNET_B7 = {"width_coefficient": 2.0, "depth_coefficient": 3.1, "image_size": 289, "drop_connect_rate": 0.2}
 BERT_BASE_LABSE = {"vocab_size": 501_153, "max_position_embeddings": 64}
@@ -18,9 +18,7 @@ BERT_BASE_LABSE = {"vocab_size": 501_153, "max_position_embeddings": 64}
 
 @strict
 class EtclConfig(TwoTowerConfig):
-    """Configuration of an `EtclModel`.
-
-    It also accepts the arguments of `TwoTowerConfig`.
+    """Configuration of an `EtclModel`. It also accepts the arguments of `TwoTowerConfig`.
 
     Args:
         temperature_init_value: Initial value of the learned image-text temperature, which divides the cosines
@@ -46,7 +44,8 @@ class EtclConfig(TwoTowerConfig):
     label_smoothing: float | int = 0.1
 
     def __post_init__(self, **kwargs: object) -> None:
-        check_temperatures(self, "temperature_init_value", "text_text_temperature")
+        check_positive(self, "temperature_init_value", "text_text_temperature")
+        check_probabilities(label_smoothing=self.label_smoothing, below_one=True)
         super().__post_init__(**kwargs)
 
 

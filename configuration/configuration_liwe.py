@@ -18,25 +18,21 @@ SPECIAL_IDS = 2
 
 @strict
 class LiweConfig(DualEncoderConfig):
-    """Configuration of a `LiweModel`.
-
-    It also accepts the arguments of `DualEncoderConfig`.
+    """Configuration of a `LiweModel`. It also accepts the arguments of `DualEncoderConfig`.
 
     Args:
         vocab_size: Number of character ids for all languages, including padding and the unknown character.
-        character_size: Width of a character embedding.
+        character_size, word_size: Widths of the embeddings of a character and of a word.
         word_length: Number of characters read from each word.
         word_hidden_sizes: Widths of the convolutions between the characters of a word and its embedding.
-        word_size: Width of a word embedding.
         hidden_size: Width of each direction of the sentence encoder, and of the shared space.
         vision_config: Configuration of a transformers vision backbone, to train on pixels. With `None`, the model
             reads image features.
         image_feature_size: Width of the image features that the model reads; a backbone determines its own.
         temperature: Divides the cosines in `logits_per_image`; it has no effect on training.
         margin: Margin of the hinge loss.
-        annealing_rate: Factor by which each training step shifts the hinge loss between images and texts from the sum
-            over all negatives to the hardest negative.
-        translation_annealing_rate: The same for the loss between texts in two languages.
+        annealing_rate, translation_annealing_rate: Factor by which each training step shifts the hinge loss, between
+            images and texts or between texts in two languages, from the sum over all negatives to the hardest one.
         translation_weight: Weight of the loss between texts in two languages about the same image.
         initializer_range: Standard deviation of the normal distribution that initializes the weights.
     """

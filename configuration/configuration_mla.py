@@ -19,8 +19,8 @@ from .configuration_two_tower import (
     DualEncoderConfig,
     TextPooling,
     check_positive,
+    check_probabilities,
     check_projection_dim,
-    check_text_head,
     image_width,
 )
 
@@ -29,9 +29,8 @@ RESNET_REDUCTION = 32  # pixels of height and width for each position of a ResNe
 
 @strict
 class ClipResNetConfig(PreTrainedConfig):
-    """Configuration of a `ClipResNetModel`, by default RN50 (Radford et al. 2021, section 2.4).
-
-    transformers does not have the ResNets of OpenAI's CLIP, which MLA's authors trained too (table 2).
+    """Configuration of a `ClipResNetModel`, by default RN50 (Radford et al. 2021, section 2.4): the ResNets of
+    OpenAI's CLIP, which transformers lacks and MLA's authors trained too (table 2).
 
     Args:
         width: Number of channels of the first stage; each stage has four times as many outputs.
@@ -39,7 +38,6 @@ class ClipResNetConfig(PreTrainedConfig):
         hidden_size: Width of the pooled features, CLIP's shared space.
         num_attention_heads: Number of heads of the attention that pools the last stage.
         image_size: Height and width of images in pixels, a multiple of 32.
-        num_channels: Number of channels of images.
         initializer_range: Standard deviation of the normal distribution that initializes convolutions.
     """
 
@@ -96,17 +94,16 @@ def feature_width(config: PreTrainedConfig) -> int:
 
 @strict
 class MlaBaseConfig(DualEncoderConfig):
-    """Configuration of a frozen dual encoder and the languages that it learns.
-
-    It also accepts the arguments of `DualEncoderConfig`.
+    """Configuration of a frozen dual encoder and the languages that it learns. It also accepts the arguments of
+    `DualEncoderConfig`.
 
     Args:
         base_config: Configuration of the native model, any dual encoder, by default CLIP ViT-B/32. A dictionary names
             its `model_type`, such as `clip`, `siglip2` or `mural`.
         native_language: BCP-47 tag of the language that the native model reads without training.
         languages: BCP-47 tags of the other languages, which are learned.
-        acquirer: Structure of the acquirers: `mlp`, with a hidden layer, or `linear`, a single matrix (table 1).
-        acquirer_size: Width of the hidden layer of `mlp` acquirers.
+        acquirer: Structure of the acquirers: `mlp`, with a hidden layer of width `acquirer_size`, or `linear`, one
+            matrix (table 1).
         text_text_objective: Loss between a text and its native translation: `mse` between unnormalized features
             (native language transfer, section 3.3), or `nce`, a softmax over cosines (table 3).
         image_text_objective: Loss between a text and its image: `nce` (language exposure, section 3.3), `mse` (table
@@ -175,14 +172,13 @@ class MlaBaseConfig(DualEncoderConfig):
 
 @strict
 class MlaConfig(MlaBaseConfig):
-    """Configuration of an `MlaModel`.
+    """Configuration of an `MlaModel`. It also accepts the arguments of `MlaBaseConfig`.
 
     `languages` are in the order in which they were acquired. A `language_id` is an index into `known_languages`: 0 for
-    the native language, k for the k-th acquired one. It also accepts the arguments of `MlaBaseConfig`.
+    the native language, k for the k-th acquired one.
 
     Args:
-        vocab_size: Size of the vocabulary that the acquired languages share.
-        embedding_size: Width of the embedding table of that vocabulary.
+        vocab_size, embedding_size: Size and width of the embedding table that the acquired languages share.
         sep_token_id: Id of the token that ends every text in that vocabulary: BERT's [SEP], XLM-R's </s>. A native
             model that pools at its end-of-text token pools the state of this token instead.
         train_embedding: Whether to train the embedding table and its projection with the acquirers, as in the paper.
@@ -206,23 +202,19 @@ class MlaConfig(MlaBaseConfig):
 
 @strict
 class MlaStudentConfig(MlaBaseConfig):
-    """Configuration of an `MlaStudentModel`, by default M-BERT with CLIP ViT-B/32 (tables 4 and 7).
-
-    It also accepts the arguments of `MlaBaseConfig`; only `acquisition` uses `acquirer` and `acquirer_size`.
+    """Configuration of an `MlaStudentModel`, by default M-BERT with CLIP ViT-B/32 (tables 4 and 7). It also accepts
+    the arguments of `MlaBaseConfig`; only `acquisition` uses `acquirer` and `acquirer_size`.
 
     Args:
-        text_config: Configuration of the student's text encoder, any transformers text encoder: BERT, XLM-R, mT5's
-            encoder. A dictionary may name its `model_type`; the default is `bert`.
+        text_config: The student's text encoder, any transformers text encoder: BERT, XLM-R, mT5's encoder. A
+            dictionary without a `model_type` is `bert`.
         strategy: `distillation` trains the whole student (MKD, table 7). `acquisition` freezes its text encoder and
             trains cross-modal acquirers after each of its blocks (CMA, table 4). `projection` freezes its text encoder
             and trains only the projection.
-        text_pooling: How the states of a text become one vector: `cls`, the first token's state; `mean`, the mean over
-            its tokens (E5); `eos`, the last token's state; `pooler`, the encoder's pooling layer.
-        text_prompt: Prefix that the processor adds to every text for the student, such as E5's `"query: "`.
+        text_pooling, text_prompt, text_layer_norm, text_dropout: As in `TwoTowerConfig`, for the student.
         native_texts: Which text encoder reads texts in the native language: the `student`, which then learns that
             language too, or the `native` model, whose embeddings of them stay bitwise the same.
         text_hidden_size: Width of a hidden layer in the student's projection, if any; the paper has none.
-        text_layer_norm, text_dropout: As in `TwoTowerConfig`.
     """
 
     model_type = "mla_student"
@@ -242,7 +234,8 @@ class MlaStudentConfig(MlaBaseConfig):
     text_dropout: float | int = 0.0
 
     def __post_init__(self, **kwargs: object) -> None:
-        check_text_head(self)
+        check_positive(self, "text_hidden_size")
+        check_probabilities(text_dropout=self.text_dropout, below_one=True)
         super().__post_init__(**kwargs)
 
     @property

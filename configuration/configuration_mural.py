@@ -1,7 +1,8 @@
 """Configuration of MURAL (Jain et al. 2021) and of ALIGN (Jia et al. 2021), which is MURAL without its text-text task.
 
-Each tower takes any suitable transformers configuration. The defaults are MURAL-BASE: EfficientNet-B5 without its head
-convolution, BERT-base with a vocabulary of 250 000 word pieces, and texts of 64 tokens (section 3.2, appendix A.1).
+The defaults are MURAL-BASE: EfficientNet-B5 without its head convolution, BERT-base with a vocabulary of 250 000 word
+pieces, and texts of 64 tokens (section 3.2, appendix A.1). MURAL-LARGE uses a text tower of type `electra`, which is
+BERT with a factorized embedding (`embedding_size` < `hidden_size`).
 """
 
 from typing import ClassVar
@@ -10,7 +11,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig
 from transformers.configuration_utils import SubConfigSpec
 
-from .configuration_two_tower import IMAGE_TEXT, TEXT_TEXT, TwoTowerConfig, check_temperatures
+from .configuration_two_tower import IMAGE_TEXT, TEXT_TEXT, TwoTowerConfig, check_positive, check_probabilities
 
 EFFICIENTNET_B5 = {"width_coefficient": 1.6, "depth_coefficient": 2.2, "image_size": 289, "drop_connect_rate": 0.2}
 BERT_BASE_250K = {"vocab_size": 250_000, "max_position_embeddings": 64}
@@ -18,17 +19,12 @@ BERT_BASE_250K = {"vocab_size": 250_000, "max_position_embeddings": 64}
 
 @strict
 class MuralConfig(TwoTowerConfig):
-    """Configuration of a `MuralModel`.
-
-    The defaults are MURAL-BASE. The arguments of `TwoTowerConfig` are also accepted. MURAL-LARGE uses a text tower of
-    type `electra`, which is BERT with a factorized embedding (`embedding_size` < `hidden_size`).
+    """Configuration of a `MuralModel`. It also accepts the arguments of `TwoTowerConfig`.
 
     Args:
-        tasks: Tasks for which the model has heads: `["image_text", "text_text"]` for MURAL, `["image_text"]` for
-            ALIGN.
-        shared_text_head: Whether both tasks share one text head instead of having one each. With a frozen text tower,
-            the heads are the only trained part of the texts, so translations help image retrieval only if the tasks
-            share the head.
+        tasks: Tasks with a head: `["image_text", "text_text"]` for MURAL, `["image_text"]` for ALIGN.
+        shared_text_head: Whether both tasks share one text head. With a frozen text tower, the heads are the only
+            trained part of the texts, so translations help image retrieval only if the tasks share the head.
         temperature_init_value: Initial value of the learned image-text temperature, which divides the cosines
             (section 3.1). Cosines are never divided by less than 0.01.
         label_smoothing: Probability that the image-text loss spreads evenly over all candidates. MURAL's paper has
@@ -57,7 +53,8 @@ class MuralConfig(TwoTowerConfig):
         self.tasks = list(self.tasks)
         if IMAGE_TEXT not in self.tasks or not set(self.tasks) <= {IMAGE_TEXT, TEXT_TEXT}:
             raise ValueError(f"tasks={self.tasks}: MURAL has ['image_text', 'text_text'], ALIGN ['image_text']")
-        check_temperatures(self, "temperature_init_value", "text_text_temperature")
+        check_positive(self, "temperature_init_value", "text_text_temperature")
+        check_probabilities(label_smoothing=self.label_smoothing, below_one=True)
         super().__post_init__(**kwargs)
 
 

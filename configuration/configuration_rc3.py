@@ -29,17 +29,14 @@ PARALLEL: Final = "parallel"
 
 @strict
 class Rc3Config(HubCodeMixin, PreTrainedConfig):
-    """Configuration of an `Rc3Model` and of RC3's models for pre-training and for tasks.
-
-    It also accepts the arguments of transformers' `MBartConfig`.
+    """Configuration of an `Rc3Model` and of RC3's models for pre-training and for tasks. It also accepts the arguments
+    of transformers' `MBartConfig`. Without `id2label`, a model for a task uses that task's labels.
 
     Args:
         visual: Visual inputs for which the model has layers: `regions` of an object detector, `patches` of pixels, or
             `both`.
-        region_size: Width of the features of a region.
-        max_regions: Largest number of regions of one image.
-        image_size: Side of an image, in pixels.
-        patch_size: Side of a patch, in pixels.
+        region_size, max_regions: Width of the features of a region, and largest number of regions of one image.
+        image_size, patch_size: Side of an image and of a patch, in pixels.
         patch_width: Width between the two linear layers that project a patch to the width of the model.
         images_per_text: Number of images that come with each text: 1, or 2 as for `Rc3ForVisualReasoning`.
         mask_token_id: Id of [MASK].
@@ -54,8 +51,6 @@ class Rc3Config(HubCodeMixin, PreTrainedConfig):
         history: Number of steps over which the probability of the positives is averaged (equation 6).
         mclm_weight, itm_weight, xtcl_weight, rxvtcl_weight: Weights of the four objectives (section 2.3).
         relevance_weight: Weight of the regularization by textual relevance (equation 12); 0 leaves it out.
-
-    Without `id2label`, a model for a task uses that task's labels.
     """
 
     model_type = "rc3"
@@ -120,16 +115,8 @@ class Rc3Config(HubCodeMixin, PreTrainedConfig):
     def __post_init__(self, **kwargs: object) -> None:
         self.languages = [normalize_language(tag) for tag in self.languages]
         self.language_token_ids = list(self.language_token_ids)
-        check_positive(
-            self,
-            "region_size",
-            "max_regions",
-            "patch_size",
-            "patch_width",
-            "history",
-            "image_size",
-            "mask_probability",
-        )
+        check_positive(self, "region_size", "max_regions", "patch_size", "patch_width", "history", "image_size")
+        check_positive(self, "mask_probability")
         if self.image_size % self.patch_size:
             raise ValueError(f"image_size={self.image_size} must be a multiple of patch_size={self.patch_size}")
         if self.images_per_text not in (1, 2):
@@ -141,12 +128,12 @@ class Rc3Config(HubCodeMixin, PreTrainedConfig):
         super().__post_init__(**kwargs)
 
     def _check_tokens(self) -> None:
-        names = ("pad", "bos", "eos", "mask", "cls", "image_separator")
-        tokens = {f"{name}_token_id": getattr(self, f"{name}_token_id") for name in names}
         if len(self.languages) != len(self.language_token_ids):
             raise ValueError(
                 f"{len(self.languages)} languages need as many language_token_ids, not {len(self.language_token_ids)}"
             )
+        names = [f"{name}_token_id" for name in ("pad", "bos", "eos", "mask", "cls", "image_separator")]
+        tokens = {name: getattr(self, name) for name in names}
         tokens |= {f"language_token_ids[{i}]": token for i, token in enumerate(self.language_token_ids)}
         for name, token in tokens.items():
             if not 0 <= token < self.vocab_size:

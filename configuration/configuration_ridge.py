@@ -11,12 +11,7 @@ from .configuration_two_tower import TextPooling, check_positive
 
 @strict
 class VectorSpaceConfig(PreTrainedConfig):
-    """Configuration of a `VectorSpaceModel`.
-
-    Args:
-        projection_dim: Width of the vectors.
-        source: Name of the table, or of the model that computed the vectors.
-    """
+    """Configuration of a `VectorSpaceModel`: the width of the vectors, and the name of their table or model."""
 
     model_type = "vector_space"
 
@@ -30,15 +25,13 @@ if VectorSpaceConfig.model_type not in CONFIG_MAPPING:
 
 @strict
 class RidgeConfig(MlaBaseConfig):
-    """Configuration of a `RidgeModel`.
-
-    `base_config`, `native_language` and `languages` are as in `MlaBaseConfig`; its other arguments have no effect.
+    """Configuration of a `RidgeModel`. `base_config`, `native_language` and `languages` are as in `MlaBaseConfig`; its
+    other arguments have no effect.
 
     Args:
-        text_config: Configuration of the frozen text encoder that also reads the languages, any transformers text
-            encoder. `None` for a model that reads only characters.
-        text_pooling: How the states of a text become one vector, as in `MlaStudentConfig`.
-        text_prompt: Prefix that the processor adds to every text for the encoder, such as E5's `"query: "`.
+        text_config: The frozen text encoder that also reads the languages, any transformers text encoder; `None` for
+            a model that reads only characters.
+        text_pooling, text_prompt: As in `TwoTowerConfig`, for that encoder.
         ngram_rows: Number of rows into which the character n-grams of each language are hashed.
         shortest_ngram, longest_ngram: Shortest and longest n-grams, in characters.
         rank: Number of predicted directions of the embeddings; at most their width.
@@ -67,10 +60,7 @@ class RidgeConfig(MlaBaseConfig):
         if len(self.gloss_weights) not in (0, 1 + len(self.languages)):
             raise ValueError(f"{len(self.languages)} languages need one more gloss_weights than that")
         if isinstance(self.text_config, dict):
-            kind = self.text_config.get("model_type")
-            if kind not in CONFIG_MAPPING:
-                raise ValueError(f"text_config has the model_type {kind!r}, which transformers does not know")
-            self.text_config = CONFIG_MAPPING[kind](**self.text_config)
+            self.text_config = AutoConfig.for_model(**self.text_config)
         super().__post_init__(**kwargs)
         self.rank = min(self.rank, self.projection_dim)
 

@@ -28,15 +28,12 @@ SPECIAL_IDS = 3
 
 @strict
 class SmalrConfig(DualEncoderConfig):
-    """Configuration of a `SmalrModel`.
-
-    It also accepts the arguments of `DualEncoderConfig`. `matryoshka_dims` apply to images and whole sentences, but
-    not to word embeddings, which no search compares.
+    """Configuration of a `SmalrModel`. It also accepts the arguments of `DualEncoderConfig`; `matryoshka_dims` apply
+    to images and whole sentences, but not to word embeddings, which no search compares.
 
     Args:
         languages: BCP-47 tags of the languages, in the order of their ids.
-        vocabulary_sizes: Number of words in the vocabulary of each language; words are in descending order of
-            frequency. The default is 10 000 for each.
+        vocabulary_sizes: Number of words of each language, in descending order of frequency; by default 10 000 each.
         word_size: Width of the vectors of specific words: FastText's, after a principal component analysis (section
             3.1).
         vector_size: Width of the word vectors by which the first stage assigns latent tokens: FastText's 300 in the
@@ -51,12 +48,8 @@ class SmalrConfig(DualEncoderConfig):
         hidden_size: Width of the universal word embeddings, of the sentence encoder, and of the shared space.
         language_branches: Whether each language has its own sentence encoder and output layer. Neighborhood
             constraints then apply only to the final embeddings, as in PAR-EmbN.
-        vision_config: Configuration of a transformers vision backbone, to train on pixels. With `None`, the model
-            reads image features.
-        image_feature_size: Width of the image features that the model reads; a backbone determines its own.
-        image_hidden_size: Width of the first layer of the image branch.
-        image_dropout: Dropout probability after that layer.
-        temperature: Divides the cosines in `logits_per_image`; it has no effect on training.
+        vision_config, image_feature_size, temperature: As in `LiweConfig`.
+        image_hidden_size, image_dropout: Width of the first layer of the image branch, and dropout after it.
         triplet_margin: m in equation 1.
         triplet_violations: N in section 3.1, the number of most violated triplets of each anchor that count.
         sentence_weight: lambda_1 in equation 3.
@@ -117,10 +110,7 @@ class SmalrConfig(DualEncoderConfig):
         if any(not 0 <= words <= size for words, size in sizes):
             raise ValueError(f"dictionary_words={self.dictionary_words} exceed the {self.vocabulary_sizes} words")
         if any(self.dictionary_words) and (self.specific_words is not None or self.latent_tokens):
-            raise ValueError(
-                "dictionary_words need a model whose other words have their own embeddings: "
-                "specific_words=None and latent_tokens=0"
-            )
+            raise ValueError("dictionary_words require specific_words=None and latent_tokens=0")
         own = max(self.vocabulary_sizes) if self.specific_words is None else self.specific_words
         if own < max(self.vocabulary_sizes) and not self.latent_tokens:
             raise ValueError("words without their own embedding (specific_words) need latent_tokens")

@@ -59,8 +59,7 @@ class DualEncoderConfig(HubCodeMixin, PreTrainedConfig):
         """Checks and sorts the numbers of dimensions; call it once `projection_dim` is known."""
         self.matryoshka_dims = sorted({*self.matryoshka_dims}, reverse=True)
         whole, kept = self.projection_dim, self.truncate_dim
-        if whole < 1:
-            raise ValueError(f"projection_dim={whole} must be at least 1")
+        check_positive(self, "projection_dim")
         if not all(1 <= width < whole for width in self.matryoshka_dims):
             raise ValueError(f"matryoshka_dims={self.matryoshka_dims} must be from 1 to {whole - 1}")
         if kept is not None and not 1 <= kept <= whole:
@@ -72,25 +71,23 @@ class TwoTowerConfig(DualEncoderConfig):
     """Configuration of a dual encoder with two towers.
 
     Args:
-        text_config: Configuration of the text tower, any transformers text encoder, as an object or as a dictionary. A
-            dictionary may name its `model_type`; the default is `bert`.
-        vision_config: Configuration of the image tower, any vision backbone. The default is `align_vision_model`,
-            EfficientNet without its head convolution.
-        text_pooling: How the states of the text tower become one vector: `cls`, the state of the first token, as in
-            the papers; `mean`, over all tokens; `eos`, the state of the last token; `pooler`, the tower's pooling.
+        text_config: The text tower, any transformers text encoder; a dictionary without a `model_type` is `bert`.
+        vision_config: The image tower, any vision backbone; by default EfficientNet without its head convolution.
+        text_pooling: How the states of the text tower become one vector: `cls`, the first token's state, as in the
+            papers; `mean`, over all tokens; `eos`, the last token's state; `pooler`, the tower's pooling.
         image_pooling: The same for images: `pooler`, the tower's pooling, or the mean over all positions if it has
             none; `cls`, the state of the first position; `mean`.
         text_prompt: Prefix that the processor adds to every text, such as "query: " for E5.
         image_head: Whether a linear layer projects images too. Without it, as in the papers, the width of the pooled
             image features is the width of the shared space.
         projection_dim: Width of the shared space; by default 512 with `image_head`.
-        text_hidden_size: Width of a hidden layer between the text features and the shared space, if any. With a frozen
-            text tower, a hidden layer brings languages closer.
-        text_layer_norm: Whether to normalize the text features to mean 0 and variance 1 before the text head. Heads on
-            frozen text towers with small features, such as E5's, then learn more from translations; with captions in
-            only one language, the other languages get worse.
-        text_dropout, image_dropout: Dropout probability of the pooled features of a text or an image, before its head;
-            a hidden layer of the text head applies it again.
+        text_hidden_size: Width of a hidden layer before the text's projection, if any. With a frozen text tower, it
+            brings languages closer.
+        text_layer_norm: Whether to normalize the text features before the text head. Heads on frozen text towers with
+            small features, such as E5's, then learn more from translations; with captions in only one language, the
+            other languages get worse.
+        text_dropout, image_dropout: Dropout probability of the pooled features before the head, and for texts after
+            its hidden layer.
         freeze: Towers, from `["image", "text"]`, that are not trained and stay in evaluation mode. `["image"]` locks
             the image tower (Zhai et al. 2022, LiT).
         initializer_range: Standard deviation of the normal distribution that initializes the linear layers.
@@ -116,8 +113,8 @@ class TwoTowerConfig(DualEncoderConfig):
         self.freeze = list(dict.fromkeys(self.freeze))
         if unknown := [name for name in self.freeze if name not in TOWERS]:
             raise ValueError(f"freeze: there is no tower {unknown[0]!r}; there are: image, text")
-        check_text_head(self)
-        _check_dropout(image_dropout=self.image_dropout)
+        check_positive(self, "text_hidden_size")
+        check_probabilities(text_dropout=self.text_dropout, image_dropout=self.image_dropout, below_one=True)
         if self.image_dropout and not self.image_head:
             raise ValueError(f"image_dropout={self.image_dropout} comes before a layer that only image_head=True adds")
         given = self.projection_dim
@@ -140,37 +137,18 @@ def _without_folder(tower: PreTrainedConfig) -> PreTrainedConfig:
     return tower
 
 
-def check_text_head(config: Any) -> None:
-    """Checks a configuration's `text_hidden_size` and `text_dropout`."""
-    if config.text_hidden_size is not None:
-        check_positive(config, "text_hidden_size")
-    _check_dropout(text_dropout=config.text_dropout)
-
-
-def _check_dropout(**values: float) -> None:
-    for name, value in values.items():
-        if not 0 <= value < 1:
-            raise ValueError(f"{name}={value} must be a probability below 1")
-
-
 def check_positive(config: Any, *names: str) -> None:
-    """Checks that some numbers in a configuration are positive."""
+    """Checks that numbers in a configuration are positive, or None."""
     for name in names:
-        if getattr(config, name) <= 0:
-            raise ValueError(f"{name}={getattr(config, name)} must be positive")
+        if (value := getattr(config, name)) is not None and value <= 0:
+            raise ValueError(f"{name}={value} must be positive")
 
 
-def check_temperatures(config: Any, *names: str) -> None:
-    """Checks a configuration's temperatures and label smoothing."""
-    check_positive(config, *(name for name in names if getattr(config, name) is not None))
-    _check_dropout(label_smoothing=config.label_smoothing)
-
-
-def check_probabilities(**values: float) -> None:
+def check_probabilities(*, below_one: bool = False, **values: float) -> None:
     """Checks that the given values are probabilities."""
     for name, value in values.items():
-        if not 0 <= value <= 1:
-            raise ValueError(f"{name}={value} must be a probability, between 0 and 1")
+        if not 0 <= value <= 1 or (below_one and value == 1):
+            raise ValueError(f"{name}={value} must be a probability{' below 1' if below_one else ''}")
 
 
 def check_projection_dim(config: PreTrainedConfig, given: object, hint: str = "") -> None:

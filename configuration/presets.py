@@ -13,7 +13,6 @@ from transformers import AutoConfig, PreTrainedConfig
 
 from ..utils.errors import did_you_mean
 
-_KIND = "model_type"
 _FOLDERS = [Path(__file__).with_name("presets")]
 
 
@@ -30,17 +29,14 @@ def list_presets() -> list[str]:
 
 def preset_facts(name: str) -> dict[str, Any]:
     """Returns the content of a preset file."""
-    if name not in list_presets():
+    files = {path.stem: path for folder in _FOLDERS for path in folder.glob("*.json")}
+    if name not in files:
         raise ValueError(f"there is no preset {name!r}; there are: {', '.join(list_presets())}")
-    file = next(path for folder in reversed(_FOLDERS) if (path := folder / f"{name}.json").is_file())
-    return json.loads(file.read_text(encoding="utf-8"))
+    return json.loads(files[name].read_text(encoding="utf-8"))
 
 
 def load_preset(name: str, **overrides: Any) -> PreTrainedConfig:
-    """Returns the configuration of one of `list_presets()`.
-
-    `overrides` replace the preset's keys. Towers are merged key by key, so `text_config={"vocab_size": 8000}` keeps
-    the other settings of the text tower, unless it names another `model_type`.
+    """Returns the configuration of one of `list_presets()`, with some of its keys replaced (`merged`).
 
     Examples:
         >>> config = load_preset("mural-base", text_config={"vocab_size": 8000})
@@ -57,7 +53,7 @@ def _check_keys(config: PreTrainedConfig, changes: Mapping[str, Any], where: str
             hint = did_you_mean(key, config.to_dict(), prefix=where)
             raise ValueError(f"{type(config).__name__} has no key {where + key!r}{hint}")
         tower, value = getattr(config, key), changes[key]
-        if isinstance(tower, PreTrainedConfig) and isinstance(value, Mapping) and _KIND not in value:
+        if isinstance(tower, PreTrainedConfig) and isinstance(value, Mapping) and "model_type" not in value:
             _check_keys(tower, value, f"{where}{key}.")
 
 
@@ -71,10 +67,7 @@ def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
     found = {**settings, **changes}
     for key, value in changes.items():
         own = settings.get(key)
-        if (
-            isinstance(value, Mapping)
-            and isinstance(own, Mapping)
-            and value.get(_KIND, own.get(_KIND)) == own.get(_KIND)
-        ):
-            found[key] = merged(own, value)
+        if isinstance(value, Mapping) and isinstance(own, Mapping):
+            kind = own.get("model_type")
+            found[key] = merged(own, value) if value.get("model_type", kind) == kind else value
     return found

@@ -1,7 +1,5 @@
-"""Which state the text tower of a dual encoder pools, and how many positions it has.
-
-MLA wraps the layers of these towers (`modeling.acquirer`).
-"""
+"""Which state the text tower of a dual encoder pools, and how many positions it has, for MLA, which wraps the layers
+of these towers (`modeling.acquirer`)."""
 
 from typing import Literal
 
@@ -38,14 +36,11 @@ _POSITIONS_AFTER_PADDING = (
 def tower_pooling(config: PreTrainedConfig | None) -> TowerPooling:
     """Returns the pooling of the text tower of a dual encoder with this configuration, if MLA supports it."""
     kind = getattr(config, "model_type", None)
-    if config is None or kind not in _DUAL_ENCODERS:
-        raise ModelKindError(f"MLA does not support {kind!r} models; it supports {', '.join(_DUAL_ENCODERS)}")
     encoder = getattr(getattr(config, "text_config", None), "model_type", None)
-    if kind == "vision-text-dual-encoder":
-        if encoder not in _ENCODERS:
-            raise ModelKindError(f"MLA does not support a {encoder!r} encoder; it supports {', '.join(_ENCODERS)}")
-        return _ENCODERS[encoder]
-    own = _ENCODERS.get(encoder or "", "first") if kind in ("mural", "etcl") else _DUAL_ENCODERS[kind]
+    name, supported = (encoder, _ENCODERS) if kind == "vision-text-dual-encoder" else (kind, _DUAL_ENCODERS)
+    if name not in supported:
+        raise ModelKindError(f"MLA does not support {name!r} models; it supports {', '.join(supported)}")
+    own = _ENCODERS.get(encoder or "", "first") if kind in ("mural", "etcl") else supported[name]
     return _STATE_POOLED.get(getattr(config, "text_pooling", ""), own)
 
 

@@ -10,18 +10,16 @@ from pathlib import Path
 
 
 class BabelensError(Exception):
-    """Base class of every error that the user can correct: wrong data, settings, files or environment.
-
-    Any other exception is a bug in babelens itself, and keeps its traceback on the command line.
-    """
+    """Base class of every error that the user can correct. Any other exception is a bug in babelens itself, and keeps
+    its traceback on the command line."""
 
 
 class MissingExtraError(BabelensError, ImportError):
-    """A package from one of babelens' extras is not installed; the message names the extra to install."""
+    """A package from one of babelens' extras is not installed."""
 
 
 class CorpusError(BabelensError, ValueError):
-    """Images, captions, translations or task data cannot be used; the message names the file and the row."""
+    """Images, captions, translations or task data cannot be used."""
 
 
 class SourceUnavailableError(BabelensError, OSError):
@@ -73,7 +71,6 @@ def did_you_mean(given: object, known: Iterable[str], prefix: str = "") -> str:
 
 
 def suggestion(name: str) -> str:
-    """Returns the ending for an error message that suggests `name`."""
     return f"; did you mean {name!r}?"
 
 
@@ -101,13 +98,12 @@ def no_folder(source: str) -> str:
     """Returns the message for a model name that is neither a local folder nor a valid name on the Hub."""
     parent = Path(source).parent
     hint = did_you_mean(Path(source).name, [each.name for each in parent.iterdir()] if parent.is_dir() else [])
-    return f"No folder {source!r} here{hint}" + ("" if hint else "; names on the Hugging Face Hub are OWNER/NAME")
+    return f"No folder {source!r} here{hint or '; names on the Hugging Face Hub are OWNER/NAME'}"
 
 
 def first_line(error: BaseException) -> str:
     """Returns the first line of an error's message, without the advice that libraries add on other lines."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def named(names: list[str]) -> str:

@@ -4,7 +4,6 @@ import errno
 import os
 import re
 import shutil
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -110,14 +109,12 @@ def apply_umask(*paths: Path) -> None:
     """Gives files the permissions of any new file; libraries write weights through temporary files, which only their
     owner can read."""
     files = [path for path in paths if path.is_file() and not path.is_symlink()]
-    if not files:
-        return
-    with TemporaryDirectory(prefix=_SCRATCH, dir=files[0].parent) as scratch:
-        probe = Path(scratch, "probe")
-        probe.touch()
-        permissions = stat.S_IMODE(probe.stat().st_mode)
-    for file in files:
-        file.chmod(permissions)
+    if files:
+        with TemporaryDirectory(prefix=_SCRATCH, dir=files[0].parent) as scratch:
+            probe = Path(scratch, "probe")
+            probe.touch()
+            for file in files:
+                shutil.copymode(probe, file)
 
 
 @contextmanager
@@ -131,14 +128,11 @@ def one_at_a_time(path: Path) -> Iterator[None]:
             lock.unlink(missing_ok=True)
 
 
-# ---- Files of a folder or a repository ----
-
-
-def optional_file(source: str | os.PathLike, name: str, loading: Mapping[str, Any], **raising: bool) -> Path | None:
+def optional_file(source: str | os.PathLike, name: str, loading: Mapping[str, Any]) -> Path | None:
     """Returns the path of a file in a folder or a repository, or `None` if it has none; `loading` may contain all
-    arguments of `from_pretrained`, and `raising` arguments of `cached_file`."""
+    arguments of `from_pretrained`."""
     from transformers.utils import cached_file  # commands answer --help without it
 
     where = {key: loading[key] for key in ("cache_dir", "local_files_only", "revision", "token") if key in loading}
-    found = cached_file(str(source), name, _raise_exceptions_for_missing_entries=False, **raising, **where)
+    found = cached_file(str(source), name, _raise_exceptions_for_missing_entries=False, **where)
     return None if found is None else Path(found)

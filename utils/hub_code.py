@@ -1,10 +1,9 @@
 """Exports the code of models (`HubCodeMixin`): copies the modules that a class needs into its folder.
 
-A folder contains copies of the modules that a class needs, with relative imports rewritten to name the files next to
-them; `FILES` lists the modules that a file combines. Nothing from `utils` is exported: `dual_encoder.py` begins with a
-replacement (`in_folders`), and functions that import code that stays are left out. Imports in a string, such as
-`SHIPS_WITH`, are followed and rewritten like others, so a module can name modules that import it: pipelines, and
-models for tasks.
+Relative imports in a folder name the files next to them; `FILES` lists the modules that a file combines. Nothing from
+`utils` is exported: `dual_encoder.py` begins with a replacement (`in_folders`), and functions that import code that
+stays are left out. Imports in a string, such as `SHIPS_WITH`, are followed and rewritten like others, so a module can
+name modules that import it: pipelines, and models for tasks.
 """
 
 import ast
@@ -51,16 +50,9 @@ FILES = {
         "processing.processing_ridge",
     ),
     "common": ("modeling.modeling_common", "processing.processing_per_language"),  # of all others but MURAL and ETCL
-    "words": (  # of SMALR and LIWE
-        "modeling.losses.triplet",
-        "modeling.modeling_word_dual_encoder",
-        "processing.word_tokenizers",
-    ),
-    "modeling_smalr": (
-        "modeling.losses.smalr",
-        "modeling.modeling_smalr_latent",
-        "modeling.modeling_smalr",
-    ),
+    # of SMALR and LIWE
+    "words": ("modeling.losses.triplet", "modeling.modeling_word_dual_encoder", "processing.word_tokenizers"),
+    "modeling_smalr": ("modeling.losses.smalr", "modeling.modeling_smalr_latent", "modeling.modeling_smalr"),
     "modeling_rc3": (
         "modeling.losses.interpolated",
         "modeling.modeling_rc3_encoder",
@@ -68,11 +60,7 @@ FILES = {
         "modeling.modeling_rc3_tasks",
         "modeling.modeling_rc3_pretraining",
     ),
-    "processing_rc3": (
-        "processing.region_arrays",
-        "processing.rc3_tokenizer",
-        "processing.processing_rc3",
-    ),
+    "processing_rc3": ("processing.region_arrays", "processing.rc3_tokenizer", "processing.processing_rc3"),
     "rc3_pipelines": ("inference.rc3_pipelines", "processing.cross_encoder_module"),
     "pipelines": (
         "inference.pipeline_inputs",
@@ -106,7 +94,7 @@ def export_code(cls: type, folder: str | os.PathLike) -> dict[str, str]:
     for offering in (cls, *_classes(modules)):
         if offering is cls or (configuration and getattr(offering, "config_class", None) is configuration):
             for auto_class in vars(offering).get("auto_classes", ()):
-                entries.setdefault(auto_class, f"{file_of(offering.__module__)}.{offering.__name__}")
+                entries.setdefault(auto_class, _reference(offering))
     return entries
 
 
@@ -116,8 +104,7 @@ def add_code(cls: type, folder: str | os.PathLike, file: str) -> None:
     export_code(cls, folder)
     path = Path(folder, f"{file}.py")
     line = f"\nfrom .{file_of(cls.__module__)} import {cls.__name__}\n"
-    source = path.read_text(encoding="utf-8")
-    if not source.endswith(line):
+    if not (source := path.read_text(encoding="utf-8")).endswith(line):
         path.write_text(source + line, encoding="utf-8")
 
 
@@ -143,7 +130,7 @@ def _rewritten(name: str, file: str, needed: list[str]) -> str:
     if found := re.search(rf"^ *(from|import) {package}\b", source, re.MULTILINE):
         raise PublishError(f"{name} cannot be saved with a model: import relatively, not by {found[0]!r}")
 
-    def target_of(dots: int, module: str) -> str:
+    def target_of(dots: int, module: str | None) -> str:
         return ".".join([*name.split(".")[:-dots], *filter(None, [module])])
 
     def stays(target: str) -> bool:
@@ -152,7 +139,7 @@ def _rewritten(name: str, file: str, needed: list[str]) -> str:
     def replaced(found: re.Match[str]) -> str:
         indent, dots, module, names = found.groups()
         target = target_of(len(dots), module)
-        if not module or hasattr(importlib.import_module(target), "__path__"):
+        if hasattr(importlib.import_module(target), "__path__"):
             raise PublishError(f"{name} cannot be saved with a model: import from a module, not from {target}")
         if not stays(target):
             needed.append(target)
@@ -165,7 +152,7 @@ def _rewritten(name: str, file: str, needed: list[str]) -> str:
     functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
     for function in sorted(functions, key=lambda node: node.lineno, reverse=True):
         imports = [node for node in function.body if isinstance(node, ast.ImportFrom) and node.level]
-        if any(stays(target_of(node.level, node.module or "")) for node in imports):
+        if any(stays(target_of(node.level, node.module)) for node in imports):
             first = min([function.lineno, *(each.lineno for each in function.decorator_list)])
             del lines[first - 2 : function.end_lineno]  # with the blank line above
     return _IMPORT.sub(replaced, "".join(lines))
@@ -176,13 +163,13 @@ def file_of(module: str) -> str:
     return _FILE_OF.get(own, own.rpartition(".")[2]) if package == PACKAGE else module.rpartition(".")[2]
 
 
+def _reference(cls: type) -> str:
+    return f"{file_of(cls.__module__)}.{cls.__name__}"
+
+
 def _classes(modules: list[str]) -> list[type]:
-    return [
-        each
-        for name in modules
-        for each in vars(importlib.import_module(name)).values()
-        if isinstance(each, type) and each.__module__ == name
-    ]
+    found = [(name, each) for name in modules for each in vars(importlib.import_module(name)).values()]
+    return [each for name, each in found if isinstance(each, type) and each.__module__ == name]
 
 
 def pipelines_of(cls: type) -> dict[str, dict[str, Any]]:
@@ -190,13 +177,12 @@ def pipelines_of(cls: type) -> dict[str, dict[str, Any]]:
     it. A pipeline names its task and Auto class in `hub_task`."""
     if cls.__module__ == "__main__" or not hasattr(cls, "config_class"):
         return {}
-    offered: dict[str, dict[str, Any]] = {}
     modules = exported(cls.__module__)[1]
     if not hasattr(cls, "get_image_features"):  # then omit the pipelines of dual encoders, which every folder has
         modules = [name for name in modules if file_of(name) != "pipelines"]
+    offered = {}
     for pipeline in _classes(modules):
         task, auto_class = vars(pipeline).get("hub_task", ("", ""))
         if auto_class in vars(cls)["auto_classes"]:
-            impl = f"{file_of(pipeline.__module__)}.{pipeline.__name__}"
-            offered[task] = {"impl": impl, "pt": [auto_class], "type": "multimodal"}
+            offered[task] = {"impl": _reference(pipeline), "pt": [auto_class], "type": "multimodal"}
     return offered

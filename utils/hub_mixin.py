@@ -1,8 +1,8 @@
 """The base of all classes that are saved with their code: configurations, models, processors.
 
-Every saved folder contains the modules that define its classes, next to its weights. With `trust_remote_code=True`,
+Every saved folder contains the modules that define its classes (`hub_code`). With `trust_remote_code=True`,
 transformers loads such a folder where this package is not installed, and can save it again. Where the package is
-installed, its classes are used, and no flag is needed. `hub_code` copies the modules.
+installed, its classes are used, and no flag is needed.
 """
 
 import os
@@ -36,13 +36,12 @@ class HubCodeMixin(PushToHubMixin):
     def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> Any:
         """Saves as transformers does and exports the code, unless `is_main_process=False`."""
         before = vars(self).get("auto_map")
-        holder: Any = getattr(self, "config", self)
         try:
             if kwargs.get("is_main_process", True):
                 self.export_code(save_directory)
             return super().save_pretrained(save_directory, *args, **kwargs)
         finally:
-            vars(holder).pop("custom_pipelines", None)
+            vars(getattr(self, "config", self)).pop("custom_pipelines", None)
             # transformers does not set `auto_map` on a loaded processor, unlike configurations and image processors.
             if isinstance(self, ProcessorMixin) and before is None:
                 vars(self).pop("auto_map", None)

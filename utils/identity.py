@@ -8,7 +8,7 @@ imported only for weights.
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,6 @@ import xxhash
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-_PIECE = 1 << 20  # bytes read at a time
 # Keys of configurations, processors and tokenizers that do not affect what a model computes; the type of the weights
 # is recorded with the weights, and the number of kept dimensions by each user of the digest.
 _WITHOUT_INFLUENCE = frozenset(
@@ -52,13 +51,16 @@ def model_identity(model: "nn.Module", processor: Any = None, *settings: str) ->
         "config": "" if config is None else settings_of(config),
         "adapters": {str(name): settings_of(adapter) for name, adapter in adapters.items()},
         "model": str(getattr(model, "identity_settings", "")),
-        "processor": _saved_settings(processor),
+        "processor": {},
         "settings": settings,
         "files": [file_digest(file) for file in getattr(model, "weight_files", ())],
     }
-    digest = hashlib.blake2b(json.dumps(described, sort_keys=True).encode(), digest_size=16)
-    add_weights(digest, model.state_dict(), lambda name, value: f"{name} {value.dtype}")
-    return digest.hexdigest()
+    if hasattr(processor, "save_pretrained"):
+        without_code = {"is_main_process": False} if hasattr(processor, "export_code") else {}  # `HubCodeMixin`
+        with TemporaryDirectory() as scratch:
+            processor.save_pretrained(scratch, **without_code)
+            described["processor"] = _digests(Path(scratch), _PROCESSOR)
+    return contents_digest(model.state_dict(), json.dumps(described, sort_keys=True))[:32]
 
 
 def image_identity(model: "nn.Module", processor: Any) -> str:
@@ -72,8 +74,7 @@ def image_identity(model: "nn.Module", processor: Any) -> str:
     if not is_known or not weights or getattr(native.config, "model_type", "") not in _WITH_IMAGE_TOWER:
         return model_identity(model, processor)
     described = [settings_of(native.config.vision_config), getattr(native.config, "image_pooling", "")]
-    described.append(settings_of(processor.image_processor))
-    return contents_digest(weights, json.dumps(described))[:32]
+    return contents_digest(weights, json.dumps([*described, settings_of(processor.image_processor)]))[:32]
 
 
 def folder_identity(folder: str | Path, *, with_processor: bool = True) -> str | None:
@@ -101,16 +102,6 @@ def settings_of(config: Any) -> str:
     return _canonical(json.loads(config.to_json_string()) if hasattr(config, "to_json_string") else config.to_dict())
 
 
-def _saved_settings(processor: Any) -> dict[str, str]:
-    """Returns the digest of each file that a processor or tokenizer saves, by name."""
-    if not hasattr(processor, "save_pretrained"):
-        return {}
-    without_code = {"is_main_process": False} if hasattr(processor, "export_code") else {}  # `HubCodeMixin`
-    with TemporaryDirectory() as scratch:
-        processor.save_pretrained(scratch, **without_code)
-        return _digests(Path(scratch), _PROCESSOR)
-
-
 def _digests(folder: Path, patterns: Iterable[str]) -> dict[str, str]:
     """Returns the digests of files in a folder and its subfolders, by name."""
     subfolders = sorted(path for path in folder.iterdir() if path.is_dir())
@@ -135,50 +126,45 @@ def _digest_of(file: Path) -> str:
 
 
 def _canonical(content: Any) -> str:
-    return json.dumps(_with_influence(content), sort_keys=True, default=_as_json)
+    def kept(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {str(key): kept(each) for key, each in value.items() if key not in _WITHOUT_INFLUENCE}
+        if isinstance(value, set | frozenset):
+            return sorted(map(str, value))
+        return [kept(each) for each in value] if isinstance(value, list | tuple) else value
 
-
-def _as_json(value: Any) -> Any:
-    return sorted(map(str, value)) if isinstance(value, set | frozenset) else str(value)
-
-
-def _with_influence(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _with_influence(each) for key, each in value.items() if key not in _WITHOUT_INFLUENCE}
-    return [_with_influence(each) for each in value] if isinstance(value, list | tuple) else value
+    return json.dumps(kept(content), sort_keys=True, default=str)
 
 
 def _short(text: str, size: int = 8) -> str:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).hexdigest()
 
 
-def add_weights(digest: Any, weights: "Mapping[str, Tensor]", describe: "Callable[..., str] | None" = None) -> None:
-    """Updates a `hashlib` digest with the bytes of weights in the order of the mapping, each preceded by the text that
-    `describe` makes from its name and value. Adapters store such a digest of their embedding."""
-    import torch
-
-    for name, value in weights.items():
-        if describe is not None:
-            digest.update(describe(name, value).encode())
-        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-
-
 def contents_digest(weights: "Mapping[str, Tensor]", settings: str = "", items: Iterable[bytes] = ()) -> str:
     """Returns a digest of weights, settings, and inputs; the order of the weights does not matter."""
     digest = hashlib.sha256(settings.encode())
-    in_order = dict(sorted(weights.items()))
-    add_weights(digest, in_order, lambda name, value: f"{name} {value.dtype} {tuple(value.shape)}")
+    for name, value in sorted(weights.items()):
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        add_weights(digest, {name: value})
     for item in items:
         digest.update(len(item).to_bytes(8, "big"))
         digest.update(item)
     return digest.hexdigest()
 
 
+def add_weights(digest: Any, weights: "Mapping[str, Tensor]") -> None:
+    """Updates a `hashlib` digest with the bytes of weights; adapters store such a digest of their embedding."""
+    import torch
+
+    for value in weights.values():
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+
+
 def file_digest(file: str | Path) -> str:
     """Returns the XXH3 digest of a file's content, in 32 hexadecimal digits: it detects changes, but not tampering."""
     digest = xxhash.xxh3_128()
     with open(file, "rb") as content:
-        while piece := content.read(_PIECE):
+        while piece := content.read(1 << 20):
             digest.update(piece)
     return digest.hexdigest()
 

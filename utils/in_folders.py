@@ -70,14 +70,16 @@ def learned_language(language: str, known: Sequence[str]) -> str:
     """Returns the learned language that a tag means: the same, or one with the same first subtag, and the same script
     if the language is written in several."""
     language = normalize_language(language)
+    if language in known:
+        return language
     primary, script = language_and_script(language)
     alike = [tag for tag in known if tag.partition("-")[0] == primary != "und"]
     fitting = [tag for tag in alike if language_and_script(tag)[1] == script]
     if not fitting and not (script and primary in _SEVERAL_SCRIPTS):
         fitting = [tag for tag in alike if not script or not language_and_script(tag)[1]]
-    if language not in known and not fitting:
+    if not fitting:
         raise ValueError(f"this model has not learned {language!r}; its languages are {', '.join(known)}")
-    return language if language in known else min(fitting, key=len)
+    return min(fitting, key=len)
 
 
 def language_id(language: str, known: Sequence[str]) -> int:

@@ -1,12 +1,11 @@
-"""Which of a model's or a data set's languages a BCP-47 tag means.
+"""Which of a model's or a data set's languages a BCP-47 tag means, by CLDR's distances (`langcodes`).
 
 A model that learned `mi-Latn`, `ar` or `pt` also accepts `mi`, `arb-Arab` and `pt-BR` (`learned_language`).
-`langcodes` provides the distances between languages.
 """
 
 import logging
 from collections.abc import Iterable, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from .errors import LanguageTagError, suggestion
 from .languages import normalize_language
@@ -19,6 +18,7 @@ SAME = 5  # the same language under another name or in another country
 logger = logging.getLogger(__name__)
 
 
+@lru_cache(1 << 10)
 def language_and_script(tag: str) -> tuple[str, str]:
     """Returns the language and the script of a tag: the macrolanguage (`arb` becomes `ar`), and the likely script
     (`zh-TW` is written in `Hant`)."""
@@ -37,12 +37,11 @@ def did_you_mean_language(language: str, known: Iterable[str]) -> str:
     an empty string if readers of the known languages are unlikely to read it."""
     import langcodes
 
-    matches = (
-        langcodes.closest_match(language, list(known), max_distance=_SUGGESTED, ignore_script=ignore_script)[0]
-        for ignore_script in (False, True)
-    )
-    nearest = next((tag for tag in matches if tag != "und"), "")
-    return suggestion(nearest) if nearest else ""
+    for ignore_script in (False, True):
+        nearest, _ = langcodes.closest_match(language, list(known), _SUGGESTED, ignore_script=ignore_script)
+        if nearest != "und":
+            return suggestion(nearest)
+    return ""
 
 
 def counts_as(tag: str, asked: Sequence[str]) -> str | None:
@@ -51,13 +50,9 @@ def counts_as(tag: str, asked: Sequence[str]) -> str | None:
     name, such as `ar` for `arb-Arab`."""
     if tag in asked:
         return tag
-    found = next((each for each in asked if tag.startswith(f"{each}-") and _same_script(tag, each)), None)
+    shorter = (each for each in asked if tag.startswith(f"{each}-"))
+    found = next((each for each in shorter if language_and_script(tag) == language_and_script(each)), None)
     return found or _nearest(tag, tuple(asked), 0) or None
-
-
-@cache
-def _same_script(tag: str, other: str) -> bool:
-    return language_and_script(tag) == language_and_script(other)
 
 
 def learned_language(language: str, known: Sequence[str], farthest: int = _NEAR) -> str:
@@ -87,9 +82,9 @@ def is_same_language(one: str, other: str) -> bool:
 def _nearest(language: str, known: tuple[str, ...], farthest: int) -> str:
     import langcodes
 
-    others = [tag for tag in known if tag != "und"]
     if language.partition("-")[0] in ("und", "mul", "zxx"):
         return ""
+    others = [tag for tag in known if tag != "und"]
     if "-" in language:
         script = language_and_script(language)[1]
         others = [tag for tag in others if language_and_script(tag)[1] == script]

@@ -26,7 +26,7 @@ def normalize_language(tag: str) -> str:
         'zh-CN'
     """
     if not isinstance(tag, str):
-        raise _malformed(tag)
+        raise LanguageTagError(f"{tag!r} is not a language tag; use BCP 47, such as 'de', 'zh-Hant' or 'pt-BR'")
     return _normalized(tag)
 
 
@@ -36,52 +36,34 @@ def _normalized(tag: str) -> str:
 
     spelled = tag.replace("_", "-")
     if _TAG.fullmatch(spelled) is None:
-        raise _malformed(tag)
+        from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
+
+        named = TO_LANGUAGE_CODE.get(tag.strip().lower(), "")  # 'pl' for 'Polish'
+        named = {"jw": "jv"}.get(named, named)  # Whisper's code for Javanese is deprecated
+        hint = suggestion(named) if named else "; use BCP 47, such as 'de', 'zh-Hant' or 'pt-BR'"
+        raise LanguageTagError(f"{tag!r} is not a language tag{hint}")
     if not langcodes.tag_is_valid(spelled):
+        country = f"und-{spelled.upper()}"
+        hint = ""
+        if langcodes.tag_is_valid(country):  # then the most widely spoken language of the country is suggested
+            spoken = langcodes.Language.get(country).maximize().language
+            hint = f"; {spelled.upper()} is a country: did you mean {spoken!r}?"
         raise LanguageTagError(
-            f"{tag!r} names no registered language (BCP 47: 'ja' is Japanese, 'uk' Ukrainian, 'zh' Chinese)"
-            f"{_spoken_in(spelled)}"
+            f"{tag!r} names no registered language (BCP 47: 'ja' is Japanese, 'uk' Ukrainian, 'zh' Chinese){hint}"
         )
     return langcodes.standardize_tag(spelled)
 
 
-def _malformed(tag: object) -> LanguageTagError:
-    named = _tag_of_name(tag) if isinstance(tag, str) else ""
-    hint = suggestion(named) if named else "; use BCP 47, such as 'de', 'zh-Hant' or 'pt-BR'"
-    return LanguageTagError(f"{tag!r} is not a language tag{hint}")
-
-
-def _tag_of_name(name: str) -> str:
-    """Returns the tag of a language from its English name, such as `pl` for `Polish`, or an empty string."""
-    from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
-
-    code = TO_LANGUAGE_CODE.get(name.strip().lower(), "")
-    return {"jw": "jv"}.get(code, code)  # Whisper's code for Javanese is deprecated
-
-
-def _spoken_in(code: str) -> str:
-    """Returns the ending for an error about the code of a country: its most widely spoken language."""
-    import langcodes
-
-    country = f"und-{code.upper()}"
-    if not langcodes.tag_is_valid(country):
-        return ""
-    return f"; {code.upper()} is a country: did you mean {langcodes.Language.get(country).maximize().language!r}?"
-
-
 def normalize_languages(tags: str | list[str] | tuple[str, ...]) -> list[str]:
     """Returns canonical tags in the given order, each once. A single tag counts as a list of one."""
-    return list(dict.fromkeys(normalize_language(tag) for tag in ([tags] if isinstance(tags, str) else tags)))
+    return list(dict.fromkeys(map(normalize_language, [tags] if isinstance(tags, str) else tags)))
 
 
 def language_for_each(language: Any, count: int) -> list[str]:
     """Returns one canonical tag for each of `count` texts, from one tag for all texts or one tag for each."""
-    if isinstance(language, str):
-        return [normalize_language(language)] * count
     if isinstance(language, bytes | Mapping) or not isinstance(language, Sized) or not isinstance(language, Iterable):
-        raise _malformed(language)
-    if len(language) != count:
-        raise InputError(
-            f"{count} texts came with {len(language)} language tags: give one for all, or one for each text"
-        )
-    return [normalize_language(tag) for tag in language]
+        return [normalize_language(language)]  # type: ignore[arg-type]  # which rejects it
+    tags = [language] * count if isinstance(language, str) else list(language)
+    if len(tags) != count:
+        raise InputError(f"{count} texts came with {len(tags)} language tags: give one for all, or one for each text")
+    return [normalize_language(tag) for tag in tags]

@@ -1,8 +1,7 @@
-"""Loads models, processors and configurations that others have saved, from a folder or from the Hub.
+"""Loads what others have saved, from a folder or from the Hub: transformers' `from_pretrained` with guarantees.
 
-This is transformers' `from_pretrained` with more guarantees: weights are safetensors, complete and finite; code that
-comes with a model runs only if the caller allowed it; and every problem is one error that names the source and the
-damaged file, if there is one.
+Weights are safetensors, complete and finite; code that comes with a model runs only if the caller allowed it; every
+problem is one error that names the source and the damaged file, if there is one.
 """
 
 import json
@@ -42,8 +41,7 @@ _SETTINGS = (
     *("config.json", "adapter_config.json", "tokenizer_config.json", "preprocessor_config.json"),
     "processor_config.json",
 )
-# Model settings that name the kernels of its attention.
-_KERNELS = ("attn_implementation", "experts_implementation")
+_KERNELS = ("attn_implementation", "experts_implementation")  # settings that name the kernels of a model's attention
 _HUB_ANSWERS_WITHIN = 5.0  # seconds
 _DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 
@@ -69,27 +67,24 @@ def load_model(
     """Loads a model, and checks that its files contain every weight and that all are finite.
 
     Args:
-        auto_class: `AutoModel`, another Auto class, or a model class.
-        source: a folder, or a repository on the Hub.
-        part: returns the part of the model whose weights must be in the files; by default, all weights must. Other
-            missing weights are initialized.
-        untrained: receives the names of the weights outside of `part` that are not in the files.
+        auto_class: an Auto class or a model class.
+        part: returns the part of the model whose weights must be in the files, by default all of it. Other missing
+            weights are initialized, and their names added to `untrained`.
         as_stored: keeps the weights whose precision in the files differs from the model's as its `stored_weights`,
             which it saves unchanged.
-        loading: arguments of `from_pretrained`. By default, only safetensors are read, and `trust_remote_code` is off.
+        loading: arguments of `from_pretrained`. By default, only safetensors are read, and no code of the model runs.
     """
     source, loading = str(source), {"use_safetensors": True} | located(source, **loading)
     if not loading["trust_remote_code"]:
         refuse_kernels({name: loading.get(name) for name in _KERNELS}, source)
     load_config(source, **loading)
-    if problems := _misplaced_shards(Path(source)):
-        raise ModelFolderError("; ".join(problems))
     with explained(source, loading):
+        for problem in _misplaced_shards(Path(source)):
+            raise ModelFolderError(problem)
         model, found = auto_class.from_pretrained(source, **loading | {"output_loading_info": True})
     needed = {id(tensor) for tensor in (part(model) if part else model).state_dict(keep_vars=True).values()}
     tensors = model.state_dict(keep_vars=True)
-    missing = sorted(name for name in found["missing_keys"] if name in tensors and id(tensors[name]) in needed)
-    if missing:
+    if missing := sorted(name for name in found["missing_keys"] if id(tensors.get(name)) in needed):
         raise ModelFolderError(f"{source} lacks the weights {named(missing)} of {len(tensors)} of the model")
     if bad := sorted(name for name, tensor in tensors.items() if not is_finite(tensor)):
         raise ModelFolderError(f"{source} has numbers that are NaN or infinite in {named(bad)}")
@@ -135,25 +130,19 @@ def located(source: str | Path, **loading: Any) -> dict[str, Any]:
         validate_repo_id(source)
     except HFValidationError:
         raise ModelFolderError(no_folder(source)) from None
-    if _cached(source, loading) is None:
-        if "/" not in source:  # only a few old names on the Hub
-            raise ModelFolderError(no_folder(source))
-        _check_that_hub_answers(source, loading)
-    return loading
-
-
-def _check_that_hub_answers(repository: str, loading: Mapping[str, Any]) -> None:
-    """Asks the Hub once for a repository. For a misspelled folder and without a network, a download would try each of
-    several files six times, for over a minute."""
-    if constants.HF_HUB_OFFLINE:
-        return
-    url = hf_hub_url(repository, _SETTINGS[0], revision=loading.get("revision"))
+    if _cached(source, loading) is not None or (constants.HF_HUB_OFFLINE and "/" in source):
+        return loading
+    if "/" not in source:  # only a few old names on the Hub
+        raise ModelFolderError(no_folder(source))
+    # For a misspelled folder without a network, a download would try each of several files six times.
+    url = hf_hub_url(source, _SETTINGS[0], revision=loading.get("revision"))
     try:
         get_hf_file_metadata(url, token=loading.get("token"), timeout=_HUB_ANSWERS_WITHIN)
     except EntryNotFoundError:
-        return  # the repository of an adapter or a tokenizer
+        pass  # the repository of an adapter or a tokenizer
     except (OSError, httpx.HTTPError) as error:
-        raise _not_on_hub(repository, error) from error
+        raise _not_on_hub(source, error) from error
+    return loading
 
 
 def refuse_kernels(settings: dict[str, Any], source: str) -> None:
@@ -191,13 +180,9 @@ def explained(source: str, loading: Mapping[str, Any]) -> Iterator[None]:
     except (BabelensError, MemoryError, torch.OutOfMemoryError):
         raise
     except BaseException as error:
-        if not _is_of_a_file(error):
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise _explanation(source, error, loading) from error
-
-
-def _is_of_a_file(error: BaseException) -> bool:
-    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def _explanation(source: str, error: BaseException, loading: Mapping[str, Any]) -> BabelensError:
@@ -230,35 +215,31 @@ def damaged_files(folder: Path) -> list[str]:
     """Returns the problems of the settings, tokenizer and weights in a folder, one sentence for each file; nothing in
     the folder is executed."""
     inner = [path for path in folder.glob("*/tokenizer*.json") if path.parent.name != "evaluation"]  # has results
-    problems = _misplaced_shards(folder)
+    problems: list[str] = []
     for path in sorted([*folder.glob("*.json"), *inner, *folder.glob("*.safetensors")]):
         try:
             if path.suffix == ".safetensors":
-                with safe_open(path, framework="pt") as weights:
-                    weights.keys()
+                with safe_open(path, framework="pt"):
+                    pass
             elif path.name == "tokenizer.json":
                 Tokenizer.from_file(str(path))
+            elif path.name.endswith(".safetensors.index.json"):
+                problems += _misplaced_shards(folder)
             else:
                 json.loads(path.read_text(encoding="utf-8"))
         except BaseException as error:  # tokenizers raises the bare `Exception` for any error, or panics
-            if not _is_of_a_file(error):
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
             problems.append(f"{path} is truncated or damaged ({first_line(error)})")
     return problems
 
 
-def _misplaced_shards(folder: Path) -> list[str]:
-    """Returns one sentence for each file outside of the folder that a weights index names."""
-    problems = []
-    for index in sorted(folder.glob("*.safetensors.index.json")):
-        try:
-            names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        except (ValueError, KeyError, TypeError, AttributeError):
-            problems.append(f"{index} is not an index of weights: it has no weight_map from names to files")
-            continue
-        strangers = sorted(str(name) for name in names if not isinstance(name, str) or Path(name).name != name)
-        problems += [f"{index} names weights in {name!r}, which is not a file of this folder" for name in strangers]
-    return problems
+def _misplaced_shards(folder: Path) -> Iterator[str]:
+    """Yields one sentence for each file outside of the folder that a weights index names."""
+    for index in folder.glob("*.safetensors.index.json"):
+        for name in sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())):
+            if Path(name).name != name:
+                yield f"{index} names weights in {name!r}, which is not a file of this folder"
 
 
 # ---- Weights ----
@@ -280,20 +261,8 @@ def _in_other_precision(model: PreTrainedModel, source: str, loading: Mapping[st
 
 
 def is_finite(tensor: torch.Tensor) -> bool:
-    """Returns whether a tensor is free of NaN and infinity; integers and booleans always are."""
+    """Returns whether a tensor is free of NaN and infinity. A sum is fast, but may overflow where all are finite."""
     if not tensor.is_floating_point():
         return True
     wide = tensor.float() if tensor.element_size() == 1 else tensor  # PyTorch has no isfinite for 8-bit numbers
-    # A sum is fast to compute, and if it is finite, all numbers are; if it is not, it may have overflowed.
     return bool(wide.sum().isfinite()) or bool(wide.isfinite().all())
-
-
-def non_finite_weights(folder: Path) -> list[str]:
-    """Returns one sentence for each weights file that contains NaN or infinite values."""
-    problems = []
-    for path in sorted(folder.glob("*.safetensors")):
-        with explained(str(folder), {}), safe_open(path, framework="pt") as file:
-            bad = [name for name in file.keys() if not is_finite(file.get_tensor(name))]  # noqa: SIM118
-        if bad:
-            problems.append(f"{path} has numbers that are NaN or infinite in {named(bad)}")
-    return problems

@@ -65,7 +65,10 @@ def redact(value: Any, name: str = "") -> Any:
         return [redact(each, name) for each in _without_option_values(value)]
     if is_secret(name) and value and isinstance(value, str | int) and not isinstance(value, bool):
         return HIDDEN
-    return _redacted_text(value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    text = _OF_ADDRESS.sub(f"{HIDDEN}@", _BEARER.sub(rf"\1\2{HIDDEN}", _FORMS.sub(HIDDEN, value)))
+    return _GIVEN.sub(_hidden, _ASSIGNED.sub(_hidden, text))
 
 
 def typed_command(program: str | None = None) -> str:
@@ -82,9 +85,9 @@ def is_secret(name: str) -> bool:
     """Returns whether a value with this name is secret."""
     words = _words(name)
     text = " ".join(words)
-    if not _ANYWHERE.isdisjoint(words):
-        return True
-    return bool(words) and ((words[-1] in _LAST and not _OF_TEXTS.search(text)) or _PAIRS.search(text) is not None)
+    if not words or not _ANYWHERE.isdisjoint(words):
+        return bool(words)
+    return (words[-1] in _LAST and not _OF_TEXTS.search(text)) or _PAIRS.search(text) is not None
 
 
 def _words(name: str) -> list[str]:
@@ -94,37 +97,26 @@ def _words(name: str) -> list[str]:
 def _without_option_values(words: Any) -> list[Any]:
     """Replaces the words of a command that follow an option for a secret, or are assigned to one, with `***`."""
     found: list[Any] = []
-    secret = False  # whether the previous word is such an option
+    after_secret = False
     for word in words:
-        if not isinstance(word, str):
-            found.append(word)
-            continue
-        name, equals, _ = word.partition("=")
-        is_name = re.fullmatch(r"[\w.-]+", name) is not None
-        if secret and not word.startswith("--"):
-            found.append(HIDDEN)
-            secret = False
-            continue
-        if equals and is_name and is_secret(name):
-            word = f"{name}={HIDDEN}"
-        secret = not equals and word.startswith("-") and is_name and is_secret(word)
+        if isinstance(word, str):
+            name, equals, _ = word.partition("=")
+            names_secret = re.fullmatch(r"[\w.-]+", name) is not None and is_secret(name)
+            if after_secret and not word.startswith("--"):
+                word, names_secret = HIDDEN, False
+            elif equals and names_secret:
+                word = f"{name}={HIDDEN}"
+            after_secret = names_secret and not equals and name.startswith("-")
         found.append(word)
     return found
-
-
-def _redacted_text(text: str) -> str:
-    text = _FORMS.sub(HIDDEN, text)
-    text = _BEARER.sub(rf"\1\2{HIDDEN}", text)
-    text = _OF_ADDRESS.sub(f"{HIDDEN}@", text)
-    text = _ASSIGNED.sub(_hidden, text)
-    return _GIVEN.sub(_hidden, text)
 
 
 def _hidden(match: re.Match[str]) -> str:
     name, between, value = match["name"], match["between"], match["value"]
     quote = match.groupdict().get("quote") or ""
-    bare = value.strip("'\"").rstrip(",;.)")
-    if not is_secret(name) or not (_is_given(name, between, value) or _looks_random(bare)):
+    if not is_secret(name) or not (
+        _is_given(name, between, value) or _looks_random(value.strip("'\"").rstrip(",;.)"))
+    ):
         return f"{quote}{name}{between}{_GIVEN.sub(_hidden, value)}{quote}"
     own = value[0] if value[:1] in ("'", '"') else ""
     return f"{quote}{name}{between}{own}{HIDDEN}{own}{quote}"

@@ -28,22 +28,9 @@ _TWO_LETTERS = (
 )
 
 
-_DUAL_ENCODER: dict[str, Any] = {"model_type": "SentenceTransformer", "similarity_fn_name": "cosine"}
-# Without an explicit activation, a CrossEncoder would squeeze scores into 0 to 1.
-_CROSS_ENCODER: dict[str, Any] = {"model_type": "CrossEncoder", "activation_fn": "torch.nn.Identity"}
-
-
 def listed_languages(config: Any) -> list[str]:
     """Returns the languages that a model's configuration lists; empty for a model with one vocabulary for all."""
     return list(getattr(config, "known_languages", None) or getattr(config, "languages", None) or [])
-
-
-def write_modalities(folder: str | os.PathLike, modalities: Iterable[str], **more: Any) -> None:
-    """Writes the file that tells other programs which of texts and images a dual encoder reads; `more` are other
-    settings of sentence-transformers' `Transformer`."""
-    methods = {name: {"method": _METHODS[name], "method_output_name": "pooler_output"} for name in modalities}
-    settings = {"transformer_task": "feature-extraction", "modality_config": methods}
-    _write(Path(folder, MODALITIES_FILE), settings | {"module_output_name": "sentence_embedding"} | more)
 
 
 def prompt_languages(config: Any) -> list[str]:
@@ -51,21 +38,27 @@ def prompt_languages(config: Any) -> list[str]:
     return listed_languages(config) or _TWO_LETTERS.split()
 
 
+def write_modalities(folder: str | os.PathLike, modalities: Iterable[str]) -> None:
+    """Writes the file that tells other programs which of texts and images a dual encoder reads."""
+    methods = {name: {"method": _METHODS[name], "method_output_name": "pooler_output"} for name in modalities}
+    settings = {"transformer_task": "feature-extraction", "modality_config": methods}
+    _write(Path(folder, MODALITIES_FILE), settings | {"module_output_name": "sentence_embedding"})
+
+
 def write_sentence_files(folder: str | os.PathLike, model: Any, module: str) -> None:
     """Writes the files into a model's folder; `module` names the class that runs it."""
     _write(Path(folder, MODULES_FILE), [{"idx": 0, "name": "0", "path": "", "type": module}])
-    is_dual_encoder = module.endswith("DualEncoderModule")
-    prompts = {tag: tag for tag in prompt_languages(model.config)}
-    settings = (_DUAL_ENCODER if is_dual_encoder else _CROSS_ENCODER) | {
-        "prompts": prompts,
-        "default_prompt_name": None,
-    }
+    settings: dict[str, Any]
+    if module.endswith("DualEncoderModule"):
+        settings = {"model_type": "SentenceTransformer", "similarity_fn_name": "cosine"}
+        # Models that read features instead of images have no image tower.
+        write_modalities(folder, ["text"] if getattr(model.config, "vision_config", {}) is None else _METHODS)
+    else:  # without an explicit activation, a CrossEncoder would squeeze scores into 0 to 1
+        settings = {"model_type": "CrossEncoder", "activation_fn": "torch.nn.Identity"}
+    settings |= {"prompts": {tag: tag for tag in prompt_languages(model.config)}, "default_prompt_name": None}
     if getattr(model.config, "truncate_dim", None) is not None:
         settings["truncate_dim"] = model.config.truncate_dim
     _write(Path(folder, SETTINGS_FILE), settings)
-    if is_dual_encoder:
-        # Models that read features instead of images have no image tower.
-        write_modalities(folder, ["text"] if getattr(model.config, "vision_config", {}) is None else _METHODS)
 
 
 def add_prompts(folder: str | os.PathLike, languages: Iterable[str]) -> None:
@@ -73,7 +66,7 @@ def add_prompts(folder: str | os.PathLike, languages: Iterable[str]) -> None:
     path = Path(folder, SETTINGS_FILE)
     if path.is_file():
         settings = json.loads(path.read_text(encoding="utf-8"))
-        settings["prompts"] = settings["prompts"] | {tag: tag for tag in languages}
+        settings["prompts"] |= {tag: tag for tag in languages}
         _write(path, settings)
 
 
