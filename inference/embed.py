@@ -1,11 +1,8 @@
 """Embeddings of any number of images or texts: input shards in, parquet shards out.
 
-A source is read in input shards: each tar file (WebDataset's layout, `data.corpus.tar_shards`) and each parquet file
-is one; lines of `.jsonl` and `.txt` files and the files of a folder are cut into shards of some thousand.
-
-`ShardEmbedder` turns each input shard into one file of the output folder, which appears whole or not at all. A run
-that is repeated embeds the shards that are missing, or whose input has changed. `embed_source` embeds them in this
-process; `embed_on_ray` does the same work as a Ray Data pipeline, on one machine or many.
+An input shard is a tar file, a parquet file, or some thousand lines or files of a folder. `ShardEmbedder` turns each
+into one file of the output folder, which appears whole or not at all; a repeated run embeds the shards that are
+missing or whose input has changed. `embed_source` embeds in this process, `embed_on_ray` in a Ray Data pipeline.
 """
 
 import dataclasses
@@ -16,13 +13,12 @@ import os
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
-from dataclasses import dataclass, field
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
-from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -40,36 +36,20 @@ from ..data.corpus.tar_shards import IMAGES, files_named, opened, tar_samples
 from ..data.corpus.text_files import numbered_lines, parse_object, read_json_lines
 from ..modeling.encoding import autocasting, progress_bar
 from ..processing.text_inputs import default_language
-from ..utils.errors import (
-    CorpusError,
-    InputError,
-    LanguageTagError,
-    MissingExtraError,
-    SaveError,
-)
+from ..utils.errors import CorpusError, InputError, LanguageTagError, MissingExtraError, SaveError
 from ..utils.files import atomic_file
 from ..utils.identity import image_identity, model_identity, remote_state, state_of
 from ..utils.languages import normalize_language
 from ..utils.redaction import redact
 from .embedder import MAX_THREADS, Embedder, prefetch
-from .embedding_shards import (
-    EMBEDDING,
-    ID,
-    INFO,
-    EmbeddingsInfo,
-    read_info,
-    shard_file,
-    shard_files,
-    shard_table,
-    write_info,
-)
+from .embedding_shards import EMBEDDING, ID, INFO, EmbeddingsInfo, read_info, shard_file, shard_files
 from .texts import sample_languages
 
 logger = logging.getLogger(__name__)
 
 What = Literal["images", "texts"]
 LANGUAGE = "language"
-_KEY = b"babelens.counts"  # in the metadata of an output shard
+_COUNTS = b"babelens.counts"  # in the metadata of an output shard
 _TYPES = {"text": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
 _TEXT_BATCHES = 16  # encoded together, so that texts of similar length can share a batch
 _ROW_GROUP_ROWS = 8192  # small row groups are read slowly
@@ -85,22 +65,14 @@ _ACCEPTED = {
 # ---- Input shards ----
 
 
-@dataclass(frozen=True)
-class Record:
-    """An image or a text of a source.
-
-    Args:
-        id: its id.
-        place: its name in error messages.
-        image: the image as a cell {bytes, path} of a `datasets.Image` column, if there is one.
-        metadata: other values by name; for a text, also `text` and `language`.
-        defect: why it cannot be used, if that was seen while it was read.
-    """
+class Record(NamedTuple):
+    """An image or a text: its id, its name in errors, the image as a cell {bytes, path} of a `datasets.Image` column,
+    other values by name (of a text, `text` and `language`), and why it cannot be used, if reading it showed that."""
 
     id: str
     place: str
-    image: dict[str, Any] | None = None
-    metadata: dict[str, Any] = field(default_factory=dict)
+    image: dict[str, Any] | None
+    metadata: dict[str, Any]
     defect: str | None = None
 
 
@@ -127,6 +99,19 @@ class InputShard:
             digest.update(os.fsencode(f"{os.path.basename(self.address)} {facts}"))
         return digest.hexdigest()
 
+    def read(self, names: list[str], what: What) -> Iterator[Record]:
+        """The records, with the metadata of these names."""
+        records: Iterable[Record] = self.records
+        if not records:
+            is_tar = self.address.endswith(".tar")
+            records = _of_tar(self.address, names) if is_tar else _of_parquet(self.address, names, what)
+        seen: set[str] = set()
+        for record in records:
+            if record.id in seen:
+                raise CorpusError(f"{record.place}: the id {record.id!r} is given twice in this shard")
+            seen.add(record.id)
+            yield record
+
 
 def input_shards(
     source: str, what: What, shard_size: int, skipped: dict[str, str] | None = None
@@ -141,6 +126,7 @@ def input_shards(
         skipped: receives the files of a folder that cannot be read, as in `walk_images`.
     """
     is_folder = Path(source).is_dir()
+    records: Iterator[Record]
     for kind in _KINDS[what]:
         try:
             files = files_named(source, f".{kind}")
@@ -149,24 +135,21 @@ def input_shards(
         if files and kind in ("tar", "parquet"):
             return (InputShard(index, file) for index, file in enumerate(files))
         if files and not is_folder:  # a folder of images may have a metadata.jsonl
-            return _cut(source, (record for file in files for record in _of_lines(Path(file), what)), shard_size)
-    if what == "images" and is_folder:
-        return _cut(source, _of_folder(Path(source), {} if skipped is None else skipped), shard_size)
-    missing = "" if "://" in source or Path(source).exists() else ", and there is no such file or folder"
-    raise CorpusError(f"{source}: {what} are read from {_ACCEPTED[what]}{missing}")
-
-
-def _cut(source: str, records: Iterator[Record], shard_size: int) -> Iterator[InputShard]:
-    index = 0
-    while some := tuple(islice(records, shard_size)):
-        yield InputShard(index, source, some)
-        index += 1
+            records = chain.from_iterable(_of_lines(Path(file), what) for file in files)
+            break
+    else:
+        if not (what == "images" and is_folder):
+            missing = "" if "://" in source or Path(source).exists() else ", and there is no such file or folder"
+            raise CorpusError(f"{source}: {what} are read from {_ACCEPTED[what]}{missing}")
+        records = _of_folder(Path(source), {} if skipped is None else skipped)
+    pieces = iter(lambda: tuple(islice(records, shard_size)), ())
+    return (InputShard(index, source, piece) for index, piece in enumerate(pieces))
 
 
 def _of_folder(folder: Path, skipped: dict[str, str]) -> Iterator[Record]:
     for name, _ in walk_images(folder, skipped, utf8_names=True):
         path = str(folder / name)
-        yield Record(Path(name).as_posix(), path, {"bytes": None, "path": path})
+        yield Record(Path(name).as_posix(), path, {"bytes": None, "path": path}, {})
 
 
 def _of_lines(file: Path, what: What) -> Iterator[Record]:
@@ -174,43 +157,25 @@ def _of_lines(file: Path, what: What) -> Iterator[Record]:
         place, name = f"{file} line {number}", f"{file.stem}:{number}"
         if file.suffix == ".txt":
             yield Record(name, place, None, {"text": line})
-            continue
-        if not line or line.isspace():
-            continue
-        try:
-            values = parse_object(line)
-        except CorpusError as error:
-            raise CorpusError(f"{place}: {error}") from error
-        image = None
-        if what == "images":
-            named = values.get("file_name")
-            if not isinstance(named, str) or not named.strip():
-                raise CorpusError(f"{place}: no file_name")
-            name, image = named, {"bytes": None, "path": str(path_inside(file.parent, named, place))}
-        given = next((values[each] for each in _IDS if each in values), None)
-        yield Record(name if given is None else image_id_of(given, place), place, image, values)
+        elif line.strip():
+            values, image = parse_object(line, f"{place}: "), None
+            if what == "images":
+                name = values.get("file_name")
+                if not isinstance(name, str) or not name.strip():
+                    raise CorpusError(f"{place}: no file_name")
+                image = {"bytes": None, "path": str(path_inside(file.parent, name, place))}
+            yield Record(_id_of(values, place, name), place, image, values)
 
 
-def records_of(shard: InputShard, names: list[str], what: What) -> Iterator[Record]:
-    """The records of a shard, with the metadata of these names."""
-    records: Iterator[Record] = iter(shard.records)
-    if not shard.records:
-        is_tar = shard.address.endswith(".tar")
-        records = _of_tar(shard.address, names) if is_tar else _of_parquet(shard.address, names, what)
-    seen: set[str] = set()
-    for record in records:
-        if record.id in seen:
-            raise CorpusError(f"{record.place}: the id {record.id!r} is given twice in this shard")
-        seen.add(record.id)
-        yield record
+def _id_of(values: dict[str, Any], place: str, default: str) -> str:
+    given = next((values[name] for name in _IDS if name in values), None)
+    return default if given is None else image_id_of(given, place)
 
 
 def _of_tar(address: str, names: list[str]) -> Iterator[Record]:
     for name, fields in tar_samples(address):
-        place = f"{address} {name}"
+        place, metadata, defect = f"{address} {name}", {}, None
         encoded = next((fields[ending] for ending in IMAGES if ending in fields), None)
-        metadata: dict[str, Any] = {}
-        defect = None
         try:
             if "txt" in names and "txt" in fields:
                 metadata["txt"] = fields["txt"].decode("utf-8")
@@ -221,35 +186,23 @@ def _of_tar(address: str, names: list[str]) -> Iterator[Record]:
         yield Record(name, place, _cell(encoded, place), metadata, defect)
 
 
-def parquet_schema(address: str) -> pa.Schema:
-    """The columns of a parquet file."""
-    try:
-        with opened(address) as file:
-            return parquet_file(file).schema_arrow
-    except (OSError, pa.ArrowException) as error:
-        raise CorpusError(f"{address}: {error}") from error
-
-
 def _of_parquet(address: str, names: list[str], what: What) -> Iterator[Record]:
-    stored = parquet_schema(address).names
-    needed = "image" if what == "images" else "text"
-    if missing := [name for name in (needed, *names) if name not in (*stored, LANGUAGE)]:
-        raise CorpusError(
-            f"{address}: no column {', '.join(missing)}; there are {', '.join(stored)}. Images are in a column "
-            "`image`, texts in a column `text`"
-        )
-    ids = next((name for name in _IDS if name in stored), None)
-    wanted = [needed, *([ids] if ids else []), *([LANGUAGE] if what == "texts" else []), *names]
+    columns = [*_IDS, *(["image"] if what == "images" else ["text", LANGUAGE]), *names]
     row = 0
+    with _parquet(address) as file:
+        for batch in file.iter_batches(_READ_ROWS, columns=[*dict.fromkeys(columns)]):
+            for values in batch.to_pylist():
+                place = f"{address} row {row}"
+                name = _id_of(values, place, f"{Path(address).stem}:{row}")
+                yield Record(name, place, _cell(values.get("image"), place), values)
+                row += 1
+
+
+@contextmanager
+def _parquet(address: str) -> Iterator[pq.ParquetFile]:
     try:
         with opened(address) as file:
-            columns = [name for name in dict.fromkeys(wanted) if name in stored]
-            for batch in parquet_file(file).iter_batches(_READ_ROWS, columns=columns):
-                for values in batch.to_pylist():
-                    place = f"{address} row {row}"
-                    name = image_id_of(values[ids], place) if ids else f"{Path(address).stem}:{row}"
-                    yield Record(name, place, _cell(values.get("image"), place), values)
-                    row += 1
+            yield parquet_file(file)
     except (OSError, pa.ArrowException) as error:
         raise CorpusError(f"{address}: {error}") from error
 
@@ -274,8 +227,6 @@ class EmbeddingJob:
 
     Args:
         source: the images or texts, as `input_shards` takes them.
-        output: the folder to write to.
-        what: `images` or `texts`.
         columns: the metadata to keep (`parse_columns`). Those of texts always have `text` and `language`.
         precision: the number format of the computation: `float32`, `bfloat16` or `float16`.
         shard_size: images of a folder, or lines of a file, in a shard. Tar and parquet files are not cut.
@@ -304,8 +255,10 @@ class EmbeddingJob:
         columns = (dict.fromkeys(("text", LANGUAGE)) if self.what == "texts" else {}) | self.columns
         own: dict[str, pa.DataType] = {}
         if not first.records and not first.address.endswith(".tar"):
-            own = {each.name: each.type for each in parquet_schema(first.address)}
-            if missing := [name for name in columns if name not in own and name != LANGUAGE]:
+            with _parquet(first.address) as file:
+                own = {each.name: each.type for each in file.schema_arrow}
+            needed = [*columns, *(["image"] if self.what == "images" else [])]
+            if missing := [name for name in needed if name not in own and name != LANGUAGE]:
                 raise CorpusError(f"{first.address}: no column {', '.join(missing)}; there are {', '.join(own)}")
         return pa.schema(
             [(name, _TYPES[kind] if kind else own.get(name, pa.string())) for name, kind in columns.items()]
@@ -355,35 +308,62 @@ class ShardEmbedder:
             raise SaveError(f"{self.job.output} is missing on this machine: all machines need the same file system")
         return {"error": [self.embed(pickle.loads(shard)) for shard in batch["shard"]]}
 
+    @cached_property
+    def width(self) -> int:
+        """The width of all embeddings."""
+        if self.job.what == "images":
+            return self.embedder.encode_image(Image.new("RGB", (32, 32))).shape[1]
+        [language] = [self.job.language] if self.job.language else sample_languages(self.embedder.processor, 1)
+        return self.embedder.encode_text("a", language=language).shape[1]
+
+    def info(self, model: str) -> EmbeddingsInfo:
+        """The content of `embeddings.json`."""
+        job, of_images = self.job, self.job.what == "images"
+        columns = {each.name: str(each.type) for each in self.metadata}
+        settings: dict[str, Any] = {"what": job.what, "source": job.source, "shard_size": job.shard_size}
+        settings |= {"columns": columns, "precision": job.precision}
+        settings |= {"draft": self.embedder.draft} if of_images else {"language": job.language}
+        identity = (image_identity if of_images else model_identity)(self.embedder.model, self.embedder.processor)
+        return EmbeddingsInfo(model, identity, self.width, settings)
+
     def embed(self, shard: InputShard) -> str:
         """Writes the output of a shard; returns why the shard cannot be read, or an empty text."""
         file, state = shard_file(self.job.output, shard.index), shard.state  # before it is read, and may change
         counts, skipped, waiting = Counts(), list[dict[str, str]](), list[pa.Table]()
-        empty = shard_table([], np.empty((0, self._probe.shape[1])), self.metadata.empty_table())
+        vectors = pa.list_(pa.float16(), self.width)
+        schema = pa.schema([(ID, pa.string()), (EMBEDDING, vectors), *self.metadata])
         # Few embeddings have equal values: a dictionary of them would be larger than they are.
-        names = [name for name in empty.schema.names if name != EMBEDDING]
+        names = [ID, *self.metadata.names]
+        is_text = self.job.what == "texts"
+        size = self.embedder.batch_size * (_TEXT_BATCHES if is_text else 1)
+        prepare = self._prepared_texts if is_text else self._prepared_images
+        records = shard.read(self.metadata.names, self.job.what)
+        jobs = (partial(prepare, some) for some in iter(lambda: list(islice(records, size)), []))
+        threads = 0 if is_text else min(MAX_THREADS, os.cpu_count() or 1)
         try:
             with (
                 atomic_file(file) as unfinished,
-                pq.ParquetWriter(unfinished, empty.schema, use_dictionary=names) as writer,
-                closing(prefetch(self._preparations(shard), self._threads)) as batches,
+                pq.ParquetWriter(unfinished, schema, use_dictionary=names) as writer,
+                closing(prefetch(jobs, threads)) as batches,
             ):
-                for records, rows, left_out, inputs in batches:
-                    counts.read += len(records) + len(left_out)
-                    counts.embedded += len(records)
+                for read, rows, left_out, inputs in batches:
+                    counts.read += len(read) + len(left_out)
+                    counts.embedded += len(read)
                     skipped += left_out
-                    for name in self.metadata.names:
-                        counts.missing[name] += sum(row[name] is None for row in rows)
-                    if records:
-                        waiting.append(self._table(records, rows, inputs))
+                    counts.missing.update(name for row in rows for name, value in row.items() if value is None)
+                    if read:
+                        flat = self._embeddings(read, rows, inputs).astype(np.float16).reshape(-1)
+                        columns = [pa.array([record.id for record in read], pa.string())]
+                        columns += [pa.FixedSizeListArray.from_arrays(pa.array(flat), type=vectors)]
+                        columns += pa.Table.from_pylist(rows, self.metadata).columns
+                        waiting.append(pa.Table.from_arrays(columns, schema=schema))
                     if sum(map(len, waiting)) >= _ROW_GROUP_ROWS:
                         writer.write_table(pa.concat_tables(waiting))
                         waiting = []
-                writer.write_table(pa.concat_tables([empty, *waiting]))
+                writer.write_table(pa.concat_tables([schema.empty_table(), *waiting]))
                 counts.skipped.update(each["kind"] for each in skipped)
-                counts.missing = +counts.missing
                 facts = json.dumps({"counts": vars(counts), "state": state}, sort_keys=True)
-                writer.add_key_value_metadata({_KEY: facts.encode()})
+                writer.add_key_value_metadata({_COUNTS: facts.encode()})
         except CorpusError as error:
             return str(error)
         listed = skipped_file(file)
@@ -394,40 +374,15 @@ class ShardEmbedder:
                 path.write_text("".join(lines), encoding="utf-8")
         return ""
 
-    @cached_property
-    def _probe(self) -> np.ndarray:
-        """An embedding, which has the width of all."""
-        if self.job.what == "images":
-            return self.embedder.encode_image(Image.new("RGB", (32, 32)))
-        [language] = [self.job.language] if self.job.language else sample_languages(self.embedder.processor, 1)
-        return self.embedder.encode_text("a", language=language)
-
-    @property
-    def _threads(self) -> int:
-        return min(MAX_THREADS, os.cpu_count() or 1) if self.job.what == "images" else 0
-
-    @property
-    def info(self) -> EmbeddingsInfo:
-        """The content of `embeddings.json`, without the name of the model."""
-        job = self.job
-        columns = {each.name: str(each.type) for each in self.metadata}
-        settings: dict[str, Any] = {"what": job.what, "source": job.source, "shard_size": job.shard_size}
-        settings |= {"columns": columns, "precision": job.precision}
-        of_images = job.what == "images"
-        settings |= {"draft": self.embedder.draft} if of_images else {"language": job.language}
-        identity = (image_identity if of_images else model_identity)(self.embedder.model, self.embedder.processor)
-        return EmbeddingsInfo("", identity, self._probe.shape[1], settings)
-
-    def _preparations(self, shard: InputShard) -> Iterator[Callable[[], Any]]:
-        """Functions that prepare the batches of a shard for the model."""
-        prepare, size = self._prepared_images, self.embedder.batch_size
-        if self.job.what == "texts":
-            prepare, size = self._prepared_texts, size * _TEXT_BATCHES
-        records = records_of(shard, self.metadata.names, self.job.what)
-        while some := list(islice(records, size)):
-            yield partial(prepare, some)
+    def _embeddings(self, records: list[Record], rows: list[dict[str, Any]], inputs: Any) -> np.ndarray:
+        with autocasting(self.embedder.model.device, self.job.precision):
+            if inputs is not None:
+                return self.embedder.encode_prepared(inputs, [record.place for record in records])
+            texts, languages = [row["text"] for row in rows], [row[LANGUAGE] for row in rows]
+            return self.embedder.encode_text(texts, language=languages, show_progress=False)
 
     def _prepared_images(self, records: list[Record]) -> Any:
+        """The records that can be embedded, their metadata, those that cannot, and the inputs of the model."""
         good, rows, skipped, images = [], [], [], []
         for record in records:
             kind = "no image" if record.image is None else "unusable metadata"
@@ -475,19 +430,6 @@ class ShardEmbedder:
             row[column.name] = value
         return row
 
-    def _table(self, records: list[Record], rows: list[dict[str, Any]], inputs: BatchFeature | None) -> pa.Table:
-        with autocasting(self.embedder.model.device, self.job.precision):
-            if inputs is not None:
-                embeddings = self.embedder.encode_prepared(inputs, [record.place for record in records])
-            else:
-                embeddings = self.embedder.encode_text(
-                    [row["text"] for row in rows],
-                    language=[row[LANGUAGE] for row in rows],
-                    show_progress=False,
-                )
-        metadata = pa.Table.from_pylist(rows, self.metadata) if len(self.metadata) else None
-        return shard_table([record.id for record in records], embeddings, metadata)
-
 
 def skipped_file(shard: Path) -> Path:
     """The file that names the skipped records of a shard, with reasons: a JSON object in each line."""
@@ -498,15 +440,9 @@ def skipped_file(shard: Path) -> Path:
 
 
 def embed_source(embedder: Embedder, job: EmbeddingJob, *, model: str, show_progress: bool | None = None) -> Counts:
-    """Embeds all shards of a source that the output folder lacks, in this process.
-
-    Args:
-        model: the folder or repository of the model, for `embeddings.json`.
-        show_progress: whether to show a progress bar; by default on a terminal, for long jobs.
-
-    Returns:
-        The counts of all shards in the folder, including shards of earlier runs.
-    """
+    """Embeds all shards of a source that the output folder lacks, in this process; `model` is the folder or repository
+    of the model, for `embeddings.json`. Returns the counts of all shards in the folder, including those of earlier
+    runs."""
     worker = ShardEmbedder(embedder, job, job.metadata_schema())
     return _embed_missing(worker, model, lambda shards: map(worker.embed, shards), show_progress)
 
@@ -523,12 +459,12 @@ def embed_on_ray(
     """
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     try:
-        ray: Any = import_module("ray")
-        import_module("ray.data")
+        import ray
+        import ray.data
     except ImportError as error:
         raise MissingExtraError("several processes or machines need Ray: pip install 'ray[data]'") from error
-    place = job.source if "://" in job.source else str(Path(job.source).absolute())
-    job = dataclasses.replace(job, source=place, output=job.output.resolve())
+    source = job.source if "://" in job.source else str(Path(job.source).absolute())
+    job = dataclasses.replace(job, source=source, output=job.output.resolve())
     metadata = job.metadata_schema()
 
     def embed(shards: Iterator[InputShard]) -> Iterator[str]:
@@ -573,10 +509,10 @@ def _embed_missing(
     embed: Callable[[Iterator[InputShard]], Iterator[str]],
     show_progress: bool | None,
 ) -> Counts:
-    """Embeds the shards that have no output, or that changed after it was written; then writes the counts of all, and
+    """Embeds the shards that have no output, or that changed after it was written; then adds the counts of all, and
     reports shards that could not be read."""
     job, number, skipped = worker.job, 0, dict[str, str]()
-    _begin(worker, model)
+    _begin(job.output, worker.info(model))
 
     def missing() -> Iterator[InputShard]:
         nonlocal number
@@ -597,8 +533,7 @@ def _embed_missing(
             bar.update(1)
     files, sums = shard_files(job.output), Counts(shards=0)
     for counts, _ in map(_facts_of, files):
-        for each in dataclasses.fields(Counts):
-            setattr(sums, each.name, getattr(sums, each.name) + getattr(counts, each.name))
+        sums = Counts(**{name: value + getattr(counts, name) for name, value in vars(sums).items()})
     if failed:
         raise CorpusError(
             f"{len(failed)} of {len(failed) + sums.shards} shards could not be read, the others are complete; "
@@ -615,11 +550,11 @@ def _embed_missing(
     return sums
 
 
-def _begin(worker: ShardEmbedder, model: str) -> None:
+def _begin(folder: Path, info: EmbeddingsInfo) -> None:
     """Writes `embeddings.json`, or checks that the folder was begun with this model and these settings."""
-    folder, info = worker.job.output, dataclasses.replace(worker.info, model=model)
     if not shard_files(folder):
-        write_info(folder, info)
+        with atomic_file(folder / INFO) as path:
+            path.write_text(json.dumps(redact(asdict(info)), indent=2), encoding="utf-8")
         return
     stored = read_info(folder)
     if stored.fingerprint != info.fingerprint:
@@ -633,9 +568,10 @@ def _begin(worker: ShardEmbedder, model: str) -> None:
 def _facts_of(file: Path) -> tuple[Counts, str]:
     """The counts in an output shard, and the state of its input."""
     try:
-        stored = json.loads((pq.read_metadata(file).metadata or {})[_KEY])
-        counts = stored["counts"]
-        counts = Counts(**counts | {name: Counter(counts[name]) for name in ("skipped", "missing")})
+        stored = json.loads((pq.read_metadata(file).metadata or {})[_COUNTS])
+        counts = {
+            name: Counter(value) if isinstance(value, dict) else value for name, value in stored["counts"].items()
+        }
+        return Counts(**counts), stored["state"]
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise CorpusError(f"{file} is damaged: delete it, and run again: {error}") from error
-    return counts, stored["state"]

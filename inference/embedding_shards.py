@@ -11,7 +11,7 @@ The numbers are float16, in vectors of length 1. A file appears with all of its 
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..data.corpus.parquet_files import parquet_file
-from ..utils.errors import BabelensError, CorpusError
-from ..utils.files import atomic_file
-from ..utils.redaction import redact
+from ..utils.errors import CorpusError
 
 INFO = "embeddings.json"
 ID, EMBEDDING = "id", "embedding"
@@ -40,20 +38,12 @@ class EmbeddingsInfo:
     settings: dict[str, Any] = field(default_factory=dict)
 
 
-def write_info(folder: Path, info: EmbeddingsInfo) -> None:
-    """Writes `embeddings.json`."""
-    with atomic_file(folder / INFO) as path:
-        path.write_text(json.dumps(redact(asdict(info)), indent=2), encoding="utf-8")
-
-
 def read_info(folder: Path) -> EmbeddingsInfo:
     """Reads `embeddings.json`."""
     try:
         return EmbeddingsInfo(**json.loads((folder / INFO).read_text("utf-8")))
     except (OSError, ValueError, TypeError) as error:
-        raise CorpusError(
-            f"{folder} holds no embeddings as `babelens embed --output FOLDER` writes them: {error}"
-        ) from error
+        raise CorpusError(f"{folder} holds no embeddings of `babelens embed`: {error}") from error
 
 
 def shard_file(folder: Path, number: int) -> Path:
@@ -67,34 +57,18 @@ def shard_files(folder: Path) -> list[Path]:
     return sorted(folder.glob("shard-*.parquet"), key=lambda path: (len(path.name), path.name))
 
 
-def shard_table(ids: list[str], embeddings: np.ndarray, metadata: pa.Table | None = None) -> pa.Table:
-    """The rows of a shard: `ids`, embeddings [n, d] and columns of metadata."""
-    flat = pa.array(np.ascontiguousarray(embeddings, dtype=np.float16).reshape(-1))
-    vectors = pa.FixedSizeListArray.from_arrays(flat, embeddings.shape[1])
-    columns = {} if metadata is None else dict(zip(metadata.column_names, metadata.columns, strict=True))
-    return pa.table({ID: pa.array(ids, pa.string()), EMBEDDING: vectors} | columns)
-
-
 def read_embeddings(path: Path) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
     """The rows of a parquet file, some thousand at a time, each time with their embeddings as an array [n, d]."""
     with errors_of_rows(path):
         file = parquet_file(path)
-        width = embedding_width(file.schema_arrow)
-        if width is None:
+        kind = file.schema_arrow.field(EMBEDDING).type
+        if not (pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type)):
             raise CorpusError(f"{path} has no column `{EMBEDDING}` of lists of numbers, all of one length")
         for batch in file.iter_batches(_ROWS_AT_ONCE):
             column = batch.column(EMBEDDING)
             if column.null_count or column.flatten().null_count:
                 raise CorpusError(f"{path}: a row has no embedding, or one with a missing number")
-            yield batch, column.flatten().to_numpy().reshape(len(batch), width)
-
-
-def embedding_width(schema: pa.Schema) -> int | None:
-    """The length of the embeddings in a file; None for a file without embeddings."""
-    if EMBEDDING not in schema.names:
-        return None
-    kind = schema.field(EMBEDDING).type
-    return kind.list_size if pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type) else None
+            yield batch, column.flatten().to_numpy().reshape(len(batch), kind.list_size)
 
 
 @contextmanager
@@ -102,7 +76,5 @@ def errors_of_rows(path: Path) -> Iterator[None]:
     """Turns errors about the content of a parquet file into a CorpusError that names it."""
     try:
         yield
-    except BabelensError:
-        raise
     except (OSError, pa.ArrowException, KeyError) as error:
         raise CorpusError(f"the rows of {path} cannot be used: {error}") from error

@@ -1,10 +1,13 @@
 """Small folders of vectors for indexes."""
 
+import json
+from dataclasses import asdict
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from babelens.inference.embedding_shards import EmbeddingsInfo, shard_file, shard_table, write_info
+from babelens.inference.embedding_shards import INFO, EmbeddingsInfo, shard_file
 
 WIDTH = 16
 
@@ -25,7 +28,8 @@ def clustered(random, rows, width, latent=24):
 def embedded(folder, vectors, *, ids=None, fingerprint="f" * 24):
     """A folder of vectors with ids `000000.jpg` … and metadata, some of it missing, in two shards."""
     folder.mkdir(parents=True)
-    write_info(folder, EmbeddingsInfo("a/model", fingerprint, vectors.shape[1]))
+    info = EmbeddingsInfo("a/model", fingerprint, vectors.shape[1])
+    (folder / INFO).write_text(json.dumps(asdict(info)))
     numbers = range(len(vectors))
     ids = ids or [f"{number:06d}.jpg" for number in numbers]
     metadata = pa.table(
@@ -38,5 +42,9 @@ def embedded(folder, vectors, *, ids=None, fingerprint="f" * 24):
     half = len(vectors) // 2
     for number, part in enumerate((slice(0, half), slice(half, None))):
         rows = metadata.slice(part.start, None if part.stop is None else half)
-        pq.write_table(shard_table(ids[part], vectors[part], rows), shard_file(folder, number))
+        embeddings = pa.FixedSizeListArray.from_arrays(pa.array(vectors[part].reshape(-1)), vectors.shape[1])
+        table = pa.table({"id": pa.array(ids[part]), "embedding": embeddings})
+        for name in rows.column_names:
+            table = table.append_column(name, rows[name])
+        pq.write_table(table, shard_file(folder, number))
     return folder
