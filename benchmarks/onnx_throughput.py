@@ -23,7 +23,7 @@ from transformers import BertConfig, CLIPConfig, CLIPModel
 from turns import Step, by_turns, quartiles
 
 from babelens import MuralConfig, MuralModel
-from babelens.inference.onnx.export import Tower, convert, free_dimensions, write_graph
+from babelens.inference.onnx.export import Tower, convert, write_graph
 from babelens.inference.onnx.model import open_graph
 
 PRECISIONS = ("fp32", "int8")
@@ -71,7 +71,7 @@ def main(
 def graphs(model: nn.Module, tower: str, folder: Path, tokens: int) -> dict[str, onnxruntime.InferenceSession]:
     """The tower at each precision."""
     traced, paths = made(tower, 2, tokens), {name: folder / f"{name}.onnx" for name in PRECISIONS}
-    write_graph(model, tower, traced, free_dimensions(tower, traced, fixed_length=False), paths["fp32"])
+    write_graph(model, tower, traced, paths["fp32"])
     convert(paths["fp32"], paths["int8"], "int8")
     return {name: open_graph(path, threads=1) for name, path in paths.items()}
 

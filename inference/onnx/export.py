@@ -11,9 +11,9 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,16 +24,11 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.export import Dim
 
-from ...modeling.modeling_dual_encoder import as_output
+from ...modeling.modeling_dual_encoder import as_output, normalize
 from ...modeling.modeling_smalr import SmalrModel
 from ...processing.processing_per_language import WordLevelProcessor
 from ...processing.text_inputs import counting_cut_texts
-from ...utils.errors import (
-    InputError,
-    MissingExtraError,
-    ModelKindError,
-    first_line,
-)
+from ...utils.errors import InputError, MissingExtraError, ModelKindError, first_line
 from ...utils.files import atomic_file, errors_naming, new_folder, remove_unfinished
 from ...utils.identity import folder_identity
 from ..embedder import Embedder
@@ -46,10 +41,8 @@ LARGEST_DIFFERENCE = 1e-4  # of a value of an embedding of unit length, between 
 # Batches on which graphs are compared: ranges of `SAMPLE_TEXTS`, and numbers of images.
 _TEXT_BATCHES = (slice(0, 1), slice(1, 3), slice(5, None))
 _IMAGE_BATCHES = (1, 2, 5)
-# Operations that get weights of 8 bits. onnxruntime has no fast convolution of 8 bits on processors, and none in
-# browsers.
-_QUANTIZED = ("MatMul", "Gemm", "Gather")
-_NOISY = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
+# Operations with weights of 8 bits. onnxruntime has no fast convolution of 8 bits on processors, and none in browsers.
+_QUANTIZED = ["MatMul", "Gemm", "Gather"]
 
 
 @dataclass(frozen=True)
@@ -63,11 +56,7 @@ class Exported:
 
 
 def export_onnx(
-    source: str | Path,
-    output: str | Path,
-    *,
-    precisions: Sequence[str] = ("fp32",),
-    **loading: Any,
+    source: str | Path, output: str | Path, *, precisions: Sequence[str] = ("fp32",), **loading: Any
 ) -> Exported:
     """Writes a dual encoder as ONNX graphs, and compares them with it.
 
@@ -91,18 +80,21 @@ def export_onnx(
         _write_processor(embedder, folder)
         graphs = folder / GRAPH_FOLDER
         graphs.mkdir()
-        settings = _write_graphs(embedder, graphs, list(dict.fromkeys(precisions)))
-        settings = replace(settings, model=identity)
-        _write_json(graphs / SETTINGS_FILE, asdict(settings))
+        settings = _write_graphs(embedder, graphs, list(dict.fromkeys(precisions)), identity)
+        write_json(graphs / SETTINGS_FILE, asdict(settings))
         sizes = {
-            name: {tower: _size(graphs / graph_file(tower, name)) for tower in settings.inputs}
+            name: {
+                tower: sum(file.stat().st_size for file in graphs.glob(f"{graph_file(tower, name)}*"))
+                for tower in settings.inputs
+            }
             for name in settings.precisions
         }
     return Exported(Path(output), settings, sizes)
 
 
-def _write_json(path: Path, settings: Mapping[str, Any], **options: Any) -> None:
-    path.write_text(json.dumps(settings, ensure_ascii=False, indent=2, **options) + "\n", encoding="utf-8")
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Writes an indented JSON file."""
+    path.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
 
 
 def load_exportable(source: str | Path, **loading: Any) -> Embedder:
@@ -110,8 +102,7 @@ def load_exportable(source: str | Path, **loading: Any) -> Embedder:
     embedder = Embedder.from_pretrained(source, device="cpu", dtype=torch.float32, **loading)
     if isinstance(embedder.model, SentenceEncoder):
         raise ModelKindError(
-            f"{source} is an embedder of sentence-transformers, which has no towers to export: load it with "
-            "SentenceTransformer, whose backend='onnx' exports models of texts"
+            f"{source} is an embedder of sentence-transformers: export it with SentenceTransformer(…, backend='onnx')"
         )
     if isinstance(embedder.model, SmalrModel) and not embedder.model.config.compressed:
         embedder.model = embedder.model.compress()  # or else the graph computes all embeddings of words in every call
@@ -135,35 +126,24 @@ class Tower(nn.Module):
     def forward(self, inputs: dict[str, Tensor]) -> Tensor:
         """Returns the features of texts or images, [N, d]."""
         features = as_output(getattr(self.model, f"get_{self.tower}_features")(**inputs)).pooler_output
-        width = getattr(self.model.config, "truncate_dim", None)
-        return features if width is None else features[:, :width]
-
-
-def free_dimensions(tower: str, inputs: Mapping[str, Tensor], *, fixed_length: bool) -> dict[str, list[str | None]]:
-    """The names of the dimensions of each input that may differ from batch to batch; `None` is fixed."""
-    free: dict[str, list[str | None]] = {}
-    for name, value in inputs.items():
-        second = None if tower == "image" or fixed_length else "length"
-        free[name] = [("batch", second)[d] if d < 2 else None for d in range(value.dim())]
-    return free
+        return features[:, : getattr(self.model.config, "truncate_dim", None)]
 
 
 def write_graph(
-    model: nn.Module, tower: str, inputs: dict[str, Tensor], free: dict[str, list[str | None]], path: Path
+    model: nn.Module, tower: str, inputs: dict[str, Tensor], path: Path, *, fixed_length: bool = False
 ) -> Shapes:
-    """Writes a tower, `text` or `image`, in float32 as an ONNX graph; returns the shapes of its inputs.
-
-    Args:
-        inputs: inputs to trace it with, at least two rows.
-        free: names of the free dimensions (`free_dimensions`).
-    """
+    """Writes a tower, `text` or `image`, in float32 as an ONNX graph; returns the shapes of its inputs, with names for
+    free dimensions: `batch` and, unless texts have a `fixed_length`, `length`. It is traced with `inputs` of at least
+    two rows."""
     try:
         import onnx  # noqa: F401
         import onnx_ir
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise MissingExtraError("exporting a model needs onnx and onnxscript: pip install onnx onnxscript") from error
-    dynamic = {name: {d: Dim.DYNAMIC for d, each in enumerate(names) if each} for name, names in free.items()}
+    second = [] if tower == "image" or fixed_length else ["length"]
+    free: dict[str, list[str]] = {name: ["batch", *second][: value.dim()] for name, value in inputs.items()}
+    dynamic = {name: dict.fromkeys(range(len(names)), Dim.DYNAMIC) for name, names in free.items()}
     with torch.no_grad(), _quietly():
         try:
             program = torch.export.export(Tower(model, tower), (inputs,), dynamic_shapes=(dynamic,))
@@ -175,21 +155,19 @@ def write_graph(
             # depends on the values in a tensor.
             if not type(error).__module__.startswith("torch."):
                 raise
-            kind = type(model).__name__
             raise ModelKindError(
-                f"the {tower} tower of this {kind} cannot become an ONNX graph: {first_line(error)}"
+                f"the {tower} tower of this {type(model).__name__} cannot become an ONNX graph: {first_line(error)}"
             ) from error
     shapes: Shapes = {}
     for value in graph.model.graph.inputs:
         names = free[value.name]
-        shapes[value.name] = [name or int(size) for name, size in zip(names, inputs[value.name].shape, strict=True)]
+        shapes[value.name] = [*names, *inputs[value.name].shape[len(names) :]]
         value.shape = onnx_ir.Shape(shapes[value.name])
     for output in graph.model.graph.outputs:
         output.shape = onnx_ir.Shape(["batch", output.shape[1]])
     for node in graph.model.graph.all_nodes():  # which hold the paths of the modules that computed them
-        node.metadata_props.clear()
-        for value in node.outputs:
-            value.metadata_props.clear()
+        for part in (node, *node.outputs):
+            part.metadata_props.clear()
     graph.model.graph.metadata_props.clear()
     graph.save(path)
     return shapes
@@ -199,118 +177,98 @@ def convert(source: Path, target: Path, precision: str) -> None:
     """Writes a float32 graph in another precision, `fp16` or `int8` (weights with scales for each channel, dynamic
     quantization of activations); it still takes and gives float32."""
     import onnx
-
-    with _quietly(), _tools():
-        if precision == "fp16":
-            from onnxruntime.transformers.float16 import convert_float_to_float16
-
-            graph = convert_float_to_float16(onnx.load(source), keep_io_types=True)
-            large = graph.ByteSize() >= onnx.checker.MAXIMUM_PROTOBUF
-            onnx.save(graph, target, save_as_external_data=large, location=f"{target.name}.data")
-            return
-        from onnxruntime.quantization import QuantType, quantize_dynamic
-
-        quantize_dynamic(
-            source,
-            target,
-            op_types_to_quantize=list(_QUANTIZED),
-            per_channel=True,
-            weight_type=QuantType.QInt8,
-            use_external_data_format=source.with_name(f"{source.name}.data").exists(),
-        )
-
-
-@contextmanager
-def _tools() -> Iterator[None]:
-    """Lets onnxruntime's tools find each other, which they do by `sys.path`; it is restored afterwards, because their
-    modules have names such as `benchmark`."""
-    paths = list(sys.path)
     import onnxruntime.transformers
 
-    sys.path.append(str(Path(onnxruntime.transformers.__file__).parent))
-    try:
-        yield
-    finally:
-        sys.path[:] = paths
+    paths = list(sys.path)
+    with _quietly():
+        try:
+            # onnxruntime's tools find each other by `sys.path`; their modules have names such as `benchmark`.
+            sys.path.append(str(Path(onnxruntime.transformers.__file__).parent))
+            if precision == "fp16":
+                from onnxruntime.transformers.float16 import convert_float_to_float16
+
+                graph = convert_float_to_float16(onnx.load(source), keep_io_types=True)
+                large = graph.ByteSize() >= onnx.checker.MAXIMUM_PROTOBUF
+                onnx.save(graph, target, save_as_external_data=large, location=f"{target.name}.data")
+            else:
+                from onnxruntime.quantization import QuantType, quantize_dynamic
+
+                large = source.with_name(f"{source.name}.data").exists()
+                types = {"op_types_to_quantize": _QUANTIZED, "weight_type": QuantType.QInt8}
+                quantize_dynamic(source, target, per_channel=True, use_external_data_format=large, **types)
+        finally:
+            sys.path[:] = paths
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
     """Hides what the exporters report about their own progress and deprecations."""
-    loggers = [logging.getLogger(name) for name in (*_NOISY, None)]
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir", None)]
     levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
 
 
-# ---- Graphs ----
-
-
-def _write_graphs(embedder: Embedder, graphs: Path, precisions: list[str]) -> GraphSettings:
+def _write_graphs(embedder: Embedder, graphs: Path, precisions: list[str], identity: str | None) -> GraphSettings:
     """Writes both towers at all precisions, and compares each graph with the model."""
-    make_batches = {"text": _text_batches, "image": _image_batches}
-    batches = {tower: make_batches[tower](embedder) for tower in TOWERS}
+    model, processor = embedder.model, embedder.processor
     inputs: dict[str, Shapes] = {}
     differences: dict[str, dict[str, float]] = {name: {} for name in precisions}
-    for tower, own in batches.items():
-        inputs[tower], found = _write_tower(embedder, tower, own, graphs, precisions)
-        for name in precisions:
-            differences[name][tower] = found[name]
-    config: Any = embedder.model.config
+    batches = {"text": _text_batches(embedder), "image": _image_batches(embedder)}
     with torch.no_grad():
-        width = Tower(embedder.model, "text")(batches["text"][0]).shape[-1]
+        width = Tower(model, "text")(batches["text"][0]).shape[-1]
     if width < (embedder.truncate_dim or 0):
         raise InputError(f"truncate_dim={embedder.truncate_dim}: the embeddings have {width} dimensions")
+    is_fixed = isinstance(processor, WordLevelProcessor) or _has_one_length(embedder)
+    for tower, own in batches.items():
+        with TemporaryDirectory(prefix=".fp32-", dir=graphs) as scratch:
+            first = Path(scratch, graph_file(tower, "fp32"))
+            # Traced with two rows or more: a batch of one would be taken for a constant.
+            inputs[tower] = write_graph(model, tower, own[1], first, fixed_length=is_fixed)
+            for name in dict.fromkeys(["fp32", *precisions]):  # the others are made of the first, which must be right
+                path = first if name == "fp32" else graphs / graph_file(tower, name)
+                if name != "fp32":
+                    convert(first, path, name)
+                difference = _largest_difference(model, tower, path, own)
+                if name == "fp32" and difference > LARGEST_DIFFERENCE:
+                    raise InputError(
+                        f"the graph of the {tower} tower computes other embeddings than the model: a value differs by "
+                        f"{difference:.1g}, more than {LARGEST_DIFFERENCE:g}; nothing was exported"
+                    )
+                if name in precisions:
+                    differences[name][tower] = difference
+            if "fp32" in precisions:
+                for file in first.parent.glob(f"{first.name}*"):  # large weights have a file of their own
+                    file.rename(graphs / file.name)
     length = inputs["text"]["input_ids"][1]
     return GraphSettings(
-        model_type=config.model_type,
+        model_type=model.config.model_type,
         width=width,
         inputs=inputs,
         precisions=differences,
-        languages=language_tags(embedder.processor) if "language_ids" in inputs["text"] else (),
+        languages=language_tags(processor) if "language_ids" in inputs["text"] else (),
         text_length=length if isinstance(length, int) else None,
+        model=identity,
     )
 
 
-def _write_tower(
-    embedder: Embedder, tower: str, batches: list[dict[str, Tensor]], graphs: Path, precisions: list[str]
-) -> tuple[Shapes, dict[str, float]]:
-    """Writes a tower at all precisions; returns the shapes of its inputs, and the largest difference of each graph."""
-    is_by_words = isinstance(embedder.processor, WordLevelProcessor)
-    fixed = tower == "text" and (is_by_words or _has_one_length(embedder))
-    traced = batches[1]  # of two rows or more: a batch of one would be taken for a constant
-    differences: dict[str, float] = {}
-    with TemporaryDirectory(prefix=".fp32-", dir=graphs) as scratch:
-        first = Path(scratch, graph_file(tower, "fp32"))
-        free = free_dimensions(tower, traced, fixed_length=fixed)
-        shapes = write_graph(embedder.model, tower, traced, free, first)
-        for name in dict.fromkeys(["fp32", *precisions]):  # the others are made of the first, which must be right
-            path = first if name == "fp32" else graphs / graph_file(tower, name)
-            if name != "fp32":
-                convert(first, path, name)
-            session = open_graph(path, torch.get_num_threads())
-            differences[name] = largest_difference(embedder.model, tower, session, batches, path.name)
-            if name == "fp32" and differences[name] > LARGEST_DIFFERENCE:
-                raise InputError(
-                    f"the graph of the {tower} tower computes other embeddings than the model: a value differs by "
-                    f"{differences[name]:.1g}, more than {LARGEST_DIFFERENCE:g}; nothing was exported"
-                )
-        if "fp32" in precisions:
-            _move(first, graphs)
-    return shapes, differences
-
-
-def _move(graph: Path, folder: Path) -> None:
-    """Moves a graph, with its file of weights if they are large."""
-    for file in graph.parent.glob(f"{graph.name}*"):
-        file.rename(folder / file.name)
+@torch.no_grad()
+def _largest_difference(model: nn.Module, tower: str, path: Path, batches: list[dict[str, Tensor]]) -> float:
+    """The largest absolute difference between the normalized embeddings of a graph and of its model."""
+    session, module, largest = open_graph(path, torch.get_num_threads()), Tower(model, tower), 0.0
+    for inputs in batches:
+        (found,) = session.run(None, {name: value.numpy() for name, value in inputs.items()})
+        difference = float((normalize(torch.from_numpy(found)) - normalize(module(inputs).float())).abs().max())
+        if not np.isfinite(difference):
+            raise InputError(f"{path.name} computes NaN or infinity: leave out its precision")
+        largest = max(largest, difference)
+    return largest
 
 
 def _text_batches(embedder: Embedder) -> list[dict[str, Tensor]]:
@@ -320,15 +278,10 @@ def _text_batches(embedder: Embedder) -> list[dict[str, Tensor]]:
         samples = [list(SAMPLE_TEXTS[rows]) for rows in _TEXT_BATCHES]
         with counting_cut_texts():
             return [dict(embedder.process_texts(each, sample_languages(processor, len(each)))) for each in samples]
-    tags = language_tags(processor) or ("en", "de")
     captions = [text for text in SAMPLE_TEXTS if text.isascii()]
-    batches = []
-    for rows in _TEXT_BATCHES:
-        texts = captions[rows] or captions[:2]
-        languages = [tags[index % len(tags)] for index in range(len(texts))]
-        made = processor(text=texts, language=languages, padding="max_length", return_tensors="pt")
-        batches.append(dict(made))
-    return batches
+    samples = [captions[rows] or captions[:2] for rows in _TEXT_BATCHES]
+    padded = {"padding": "max_length", "return_tensors": "pt"}
+    return [dict(processor(text=each, language=sample_languages(processor, len(each)), **padded)) for each in samples]
 
 
 def _has_one_length(embedder: Embedder) -> bool:
@@ -340,15 +293,11 @@ def _has_one_length(embedder: Embedder) -> bool:
 
 def _image_batches(embedder: Embedder) -> list[dict[str, Tensor]]:
     """Batches of drawn images, or of features for a model without a backbone."""
-    rng = np.random.default_rng(0)
+    random = np.random.default_rng(0)
     if getattr(embedder.model, "vision_model", embedder) is None:
         width = embedder.model.image_feature_size
-        return [{"image_features": torch.from_numpy(rng.random((n, width), np.float32))} for n in _IMAGE_BATCHES]
-    images = []
-    for _ in range(max(_IMAGE_BATCHES)):
-        height, width = rng.integers(40, 120, 2)
-        ramp = np.linspace(rng.uniform(0, 200, 3), rng.uniform(0, 200, 3), width)[None]
-        images.append(Image.fromarray((ramp + rng.uniform(0, 50, (height, width, 3))).astype(np.uint8)))
+        return [{"image_features": torch.from_numpy(random.random((n, width), np.float32))} for n in _IMAGE_BATCHES]
+    images = [drawn_image(random, *random.integers(40, 120, 2)) for _ in range(max(_IMAGE_BATCHES))]
     inputs = dict(embedder.processor(images=images, return_tensors="pt"))
     if list(inputs) != ["pixel_values"]:
         raise ModelKindError(
@@ -358,33 +307,35 @@ def _image_batches(embedder: Embedder) -> list[dict[str, Tensor]]:
     return [{"pixel_values": inputs["pixel_values"][:count]} for count in _IMAGE_BATCHES]
 
 
+def drawn_image(random: np.random.Generator, height: int, width: int) -> Image.Image:
+    """An image of noise on a ramp of colours."""
+    ramp = np.linspace(random.uniform(0, 200, 3), random.uniform(0, 200, 3), width)[None]
+    return Image.fromarray((ramp + random.uniform(0, 50, (height, width, 3))).astype(np.uint8))
+
+
 # ---- Files ----
 
 
 def _write_processor(embedder: Embedder, folder: Path) -> None:
-    """Writes configuration and processor, and what transformers.js reads of them."""
+    """Writes configuration and processor, and what transformers.js reads of them, without the code of babelens' own
+    classes: graphs run without it, and babelens has it."""
     embedder.model.config.save_pretrained(folder)
     embedder.processor.save_pretrained(folder)
     if hasattr(embedder.model, "auto_classes"):
-        _remove_code(folder)
+        for path in folder.glob("*.py"):
+            path.unlink()
+        for path in (folder / "config.json", folder / "processor_config.json"):
+            content = json.loads(path.read_text(encoding="utf-8"))
+            for part in (content, content.get("image_processor") or {}):
+                for key in ("auto_map", "custom_pipelines"):
+                    part.pop(key, None)
+            write_json(path, content)
     settings = dict(embedder.processor.image_processor.to_dict())
     if settings.pop("auto_map", None):
         # Our own one has CLIP's steps in the same order, and transformers.js has no other. Python's transformers reads
         # the settings in `processor_config.json` first.
         settings["image_processor_type"] = "CLIPImageProcessor"
-    _write_json(folder / "preprocessor_config.json", settings, sort_keys=True)
-
-
-def _remove_code(folder: Path) -> None:
-    """Removes the code of babelens' own classes: graphs run without it, and babelens has it."""
-    for path in folder.glob("*.py"):
-        path.unlink()
-    for name in ("config.json", "processor_config.json"):
-        settings = json.loads((folder / name).read_text(encoding="utf-8"))
-        for part in (settings, settings.get("image_processor") or {}):
-            for key in ("auto_map", "custom_pipelines"):
-                part.pop(key, None)
-        _write_json(folder / name, settings, sort_keys=True)
+    write_json(folder / "preprocessor_config.json", settings)
 
 
 @contextmanager
@@ -400,8 +351,7 @@ def _destination(output: Path, source: Path) -> Iterator[Path]:
     with errors_naming(output):
         remove_unfinished(output)
         with TemporaryDirectory(prefix=".unfinished-", dir=output) as scratch:
-            folder = Path(scratch)
-            yield folder
+            yield (folder := Path(scratch))
             graphs = output / GRAPH_FOLDER
             graphs.mkdir(exist_ok=True)
             names = tuple(graph_file(tower, precision) for tower in TOWERS for precision in PRECISIONS)
@@ -410,35 +360,5 @@ def _destination(output: Path, source: Path) -> Iterator[Path]:
                     path.unlink()
             for path in (folder / GRAPH_FOLDER).iterdir():
                 os.replace(path, graphs / path.name)
-            for path in folder.glob("preprocessor_config.json"):
-                with atomic_file(output / path.name) as unfinished:
-                    shutil.copy(path, unfinished)
-
-
-def _size(graph: Path) -> int:
-    return sum(file.stat().st_size for file in graph.parent.glob(f"{graph.name}*"))
-
-
-# ---- Comparison with the model, on batches of several sizes ----
-
-
-@torch.no_grad()
-def largest_difference(
-    model: nn.Module, tower: str, session: Any, batches: Iterable[Mapping[str, Tensor]], called: str
-) -> float:
-    """The largest absolute difference between the normalized embeddings of a graph, opened by onnxruntime, and of its
-    model; `called` is the graph's name in errors."""
-    largest = 0.0
-    module = Tower(model, tower)
-    for inputs in batches:
-        expected = _normalized(module(dict(inputs)).float().numpy())
-        (found,) = session.run(None, {name: value.numpy() for name, value in inputs.items()})
-        difference = float(np.abs(_normalized(found) - expected).max())
-        if not np.isfinite(difference):
-            raise InputError(f"{called} computes NaN or infinity, or embeddings of length 0: leave out its precision")
-        largest = max(largest, difference)
-    return largest
-
-
-def _normalized(features: np.ndarray) -> np.ndarray:
-    return features / np.linalg.norm(features, axis=-1, keepdims=True)
+            with atomic_file(output / "preprocessor_config.json") as unfinished:
+                shutil.copy(folder / "preprocessor_config.json", unfinished)

@@ -20,7 +20,6 @@ because the server cannot translate a query.
 import json
 import sys
 import unicodedata
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -43,7 +42,7 @@ from ...utils.language_matching import learned_language
 from ...utils.languages import normalize_language
 from ..embedder import Embedder
 from ..texts import SAMPLE_TEXTS
-from .export import convert, load_exportable, write_graph
+from .export import convert, drawn_image, load_exportable, write_graph, write_json
 from .model import PRECISIONS, open_graph
 
 # Widths of the embeddings of models that get the language of a query, each with a model that a folder can replace.
@@ -54,15 +53,9 @@ _IMAGES = ((40, 120), (97, 64), (224, 301))  # heights and widths of drawn image
 
 @dataclass(frozen=True)
 class ImmichFolder:
-    """An export.
-
-    Args:
-        replaces: the name of a model of Immich with embeddings of this width.
-        width: the width of the embeddings, with the zeros.
-        language: the language of queries without a learned language, or `und`.
-        cosines: the lowest cosine with the model's embedding, for texts and for images.
-        routed: the learned languages that the server can name.
-    """
+    """An export: its `folder`, the model of Immich that it `replaces`, the `width` of its embeddings with the zeros,
+    the `language` of queries without a learned language, the lowest `cosines` with the model's embeddings of texts and
+    of images, and the learned languages that the server can name (`routed`)."""
 
     folder: Path
     replaces: str
@@ -96,7 +89,7 @@ def export_immich(
             f"{source} is a {type(embedder.model).__name__}: the layout of Immich is for models that `babelens "
             "acquire` made; export other models with --format onnx"
         )
-    texts, images = CharacterTexts(embedder, language), _Images(embedder)
+    texts, images = CharacterTexts(embedder, language), _Images(embedder.processor.image_processor)
     own = len(embedder.model.maps.mean)
     own = min(own, getattr(embedder.model.config, "truncate_dim", None) or own)
     width = next((each for each in IMMICH_MODELS if each >= own), None)
@@ -106,33 +99,28 @@ def export_immich(
         )
     model = _Server(embedder.model, texts, images, width)
     with new_folder(output) as folder:
-        for name in ("textual", "visual"):
-            (folder / name).mkdir()
         settings = {"embed_dim": width, "text_cfg": {"context_length": texts.length}}
-        _write_json(folder / "config.json", settings | {"vision_cfg": {"image_size": images.size}})
-        texts.save(folder / "textual")
-        _write_json(folder / "visual" / "preprocess_cfg.json", images.settings())
+        write_json(folder / "config.json", settings | {"vision_cfg": {"image_size": images.size}})
         traced_text = {"text": torch.zeros(2, texts.length, dtype=torch.int32)}
         traced_image = {"image": torch.zeros(2, 3, images.size, images.size)}
-        for tower, traced, subfolder in (("text", traced_text, "textual"), ("image", traced_image, "visual")):
-            free = {name: ["batch", *[None] * (value.dim() - 1)] for name, value in traced.items()}
-            first = folder / subfolder / ("model.onnx" if precision == "fp32" else "fp32.onnx")
-            write_graph(model, tower, traced, free, first)
+        for tower, traced, name in (("text", traced_text, "textual"), ("image", traced_image, "visual")):
+            (folder / name).mkdir()
+            graph = folder / name / "model.onnx"
+            first = graph if precision == "fp32" else graph.with_name("fp32.onnx")
+            write_graph(model, tower, traced, first, fixed_length=True)
             if precision != "fp32":
-                convert(first, folder / subfolder / "model.onnx", precision)
+                convert(first, graph, precision)
                 for file in first.parent.glob("fp32.onnx*"):
                     file.unlink()
-        cosines = _compared(ImmichReader(folder), embedder, texts.samples, own)
+        texts.save(folder / "textual")
+        write_json(folder / "visual" / "preprocess_cfg.json", images.settings)
+        cosines = _lowest_cosines(folder, embedder, texts, own)
         if precision == "fp32" and min(cosines.values()) < LEAST_COSINE:
             raise InputError(
                 f"read as Immich reads it, the folder gives other embeddings than the model: cosines {cosines}; "
                 "nothing was exported"
             )
     return ImmichFolder(Path(output), IMMICH_MODELS[width], width, texts.stated, cosines, texts.routed)
-
-
-def _write_json(path: Path, settings: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
 class _Server(nn.Module):
@@ -142,14 +130,14 @@ class _Server(nn.Module):
         super().__init__()
         self.config = None  # its `truncate_dim` would cut off the zeros
         self.kept = getattr(model.config, "truncate_dim", None)
-        self.model, self.texts, self.width, self.margin, self.side = model, texts, width, images.margin, images.crop
+        self.model, self.texts, self.width = model, texts, width
+        self.inside = slice(images.margin, images.margin + images.crop)
 
     def get_text_features(self, text: Tensor) -> BaseModelOutputWithPooling:
         return self._padded(self.texts.features(self.model, text.long()))
 
     def get_image_features(self, image: Tensor) -> BaseModelOutputWithPooling:
-        inside = slice(self.margin, self.margin + self.side)
-        pixels = image[:, :, inside, inside]
+        pixels = image[:, :, self.inside, self.inside]
         found = self.model.get_image_features(pixel_values=pixels)  # type: ignore[operator]
         return self._padded(as_output(found).pooler_output)
 
@@ -162,37 +150,30 @@ class _Server(nn.Module):
 class _Images:
     """How the server prepares images: resized to a square, or the middle of them cut out."""
 
-    def __init__(self, embedder: Embedder) -> None:
-        given = embedder.processor.image_processor
+    def __init__(self, given: Any) -> None:
         size, crop = dict(getattr(given, "size", None) or {}), dict(getattr(given, "crop_size", None) or {})
         crops = bool(getattr(given, "do_center_crop", False))
         side: Any = size.get("shortest_edge")
-        self.mode = "shortest"
+        mode = "shortest"
         if side is None and size.get("height") == size.get("width"):
-            side, self.mode = size.get("height"), "squash"
+            side, mode = size.get("height"), "squash"
         cut = crop.get("height") if crops and crop.get("height") == crop.get("width") else None
         self.crop: Any = cut or side
-        is_square = side is not None and (self.mode == "squash" or crops) and (cut is not None or not crops)
+        is_square = side is not None and (mode == "squash" or crops) and (cut is not None or not crops)
         if not is_square or not getattr(given, "do_resize", True) or self.crop > side:
             raise ModelKindError(
                 f"Immich resizes images to a square or cuts the middle out, and this {type(given).__name__} does not"
             )
         self.size, self.margin = int(side), (int(side) - int(self.crop)) // 2
-        self._resample = Image.Resampling(int(given.resample)).name.lower()
-        scale = float(getattr(given, "rescale_factor", 1 / 255)) if given.do_rescale else 1.0
+        ratio = (float(getattr(given, "rescale_factor", 1 / 255)) if given.do_rescale else 1.0) * 255
         mean, std = (given.image_mean, given.image_std) if given.do_normalize else ([0.0] * 3, [1.0] * 3)
-        ratio = scale * 255  # the server divides by 255
-        self.mean, self.std = [float(each) / ratio for each in mean], [float(each) / ratio for each in std]
-
-    def settings(self) -> dict[str, Any]:
-        """Returns the content of `preprocess_cfg.json`."""
-        return {
+        self.settings = {  # the content of `preprocess_cfg.json`; the server divides by 255
             "size": [self.size, self.size],
             "mode": "RGB",
-            "mean": self.mean,
-            "std": self.std,
-            "interpolation": self._resample,
-            "resize_mode": self.mode,
+            "mean": [float(each) / ratio for each in mean],
+            "std": [float(each) / ratio for each in std],
+            "interpolation": Image.Resampling(int(given.resample)).name.lower(),
+            "resize_mode": mode,
             "fill_color": 0,
         }
 
@@ -200,75 +181,51 @@ class _Images:
 # ---- The folder as the server reads it ----
 
 
-def _cleaned(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _read_tokenizer(folder: Path, length: int) -> Tokenizer:
-    tokenizer: Tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    pad = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))["pad_token"]
-    tokenizer.enable_padding(length=length, pad_token=pad, pad_id=tokenizer.token_to_id(pad))
-    tokenizer.enable_truncation(max_length=length)
-    return tokenizer
-
-
 class ImmichReader:
-    """Embeds texts and images with a folder in Immich's layout, by the steps of its server.
-
-    Args:
-        folder: the folder.
-
-    Examples:
-        >>> ImmichReader(Path("immich/ViT-B-32__openai")).text("mbwa")  # [512]
-    """
+    """Embeds texts and images with a folder in Immich's layout, by the steps of its server."""
 
     def __init__(self, folder: Path) -> None:
         length = json.loads((folder / "config.json").read_text("utf-8"))["text_cfg"]["context_length"]
-        self._tokenizer = _read_tokenizer(folder / "textual", length)
         self._settings = json.loads((folder / "visual" / "preprocess_cfg.json").read_text("utf-8"))
-        self._graphs = {
-            name: open_graph(folder / name / "model.onnx", torch.get_num_threads()) for name in ("textual", "visual")
-        }
+        pad = json.loads((folder / "textual" / "tokenizer_config.json").read_text("utf-8"))["pad_token"]
+        self._tokenizer = Tokenizer.from_file(str(folder / "textual" / "tokenizer.json"))
+        self._tokenizer.enable_padding(length=length, pad_token=pad, pad_id=self._tokenizer.token_to_id(pad))
+        self._tokenizer.enable_truncation(max_length=length)
+        names, threads = ("textual", "visual"), torch.get_num_threads()
+        self._textual, self._visual = (open_graph(folder / name / "model.onnx", threads) for name in names)
 
     def text(self, text: str, code: str = "") -> np.ndarray:
         """Returns the embedding [width] of a text, with the Flores code that the server puts before it, if any."""
-        ids = np.array([self._tokenizer.encode(code + _cleaned(text)).ids], dtype=np.int32)
-        return np.asarray(self._graphs["textual"].run(None, {"text": ids})[0][0])
+        ids = np.array([self._tokenizer.encode(code + " ".join(text.split())).ids], dtype=np.int32)
+        return np.asarray(self._textual.run(None, {"text": ids})[0][0])
 
     def image(self, image: Image.Image) -> np.ndarray:
         """Returns the embedding [width] of an image."""
-        size, image = int(self._settings["size"][0]), image.convert("RGB")
+        size = int(self._settings["size"][0])
         how = Image.Resampling[self._settings["interpolation"].upper()]
         if self._settings["resize_mode"] == "squash":
             image = image.resize((size, size), how)
         else:
             shorter = min(image.size)
             width, height = (int(side / shorter * size) if side > shorter else size for side in image.size)
-            image = image.resize((width, height), how)
-            left, upper = (int(side / 2 - size / 2) for side in image.size)
-            image = image.crop((left, upper, left + size, upper + size))
+            left, upper = int(width / 2 - size / 2), int(height / 2 - size / 2)
+            image = image.resize((width, height), how).crop((left, upper, left + size, upper + size))
         pixels = np.asarray(image, dtype=np.float32) / 255
         pixels = (pixels - np.float32(self._settings["mean"])) / np.float32(self._settings["std"])
-        return np.asarray(self._graphs["visual"].run(None, {"image": pixels.transpose(2, 0, 1)[None]})[0][0])
+        return np.asarray(self._visual.run(None, {"image": pixels.transpose(2, 0, 1)[None]})[0][0])
 
 
-def _compared(
-    reader: ImmichReader, embedder: Embedder, samples: list[tuple[str, str, str]], width: int
-) -> dict[str, float]:
-    """Returns the lowest cosine with the model's embeddings, for texts (code, language, text) and for images."""
-    random = np.random.default_rng(0)
-    images = []
-    for height, length in _IMAGES:
-        ramp = np.linspace(random.uniform(0, 200, 3), random.uniform(0, 200, 3), length)[None]
-        rows = ramp + np.linspace(0, 50, height)[:, None, None]
-        images.append(Image.fromarray(rows.astype(np.uint8)))
-    codes, languages, texts = zip(*samples, strict=True)
+def _lowest_cosines(folder: Path, embedder: Embedder, texts: "CharacterTexts", width: int) -> dict[str, float]:
+    """Returns the lowest cosine of the folder's embeddings with the model's, for texts and for images."""
+    reader, random = ImmichReader(folder), np.random.default_rng(0)
+    images = [drawn_image(random, *size) for size in _IMAGES]
+    codes, languages, samples = zip(*texts.samples, strict=True)
     with counting_cut_texts():
-        wanted = embedder.encode_text(texts, language=languages), embedder.encode_image(images)
-    read = np.stack([reader.text(text, code) for code, text in zip(codes, texts, strict=True)])
-    found = read, np.stack([reader.image(image) for image in images])
-    pairs = {name: (own, made[:, :width]) for name, own, made in zip(("texts", "images"), wanted, found, strict=True)}
-    return {name: float((own * made).sum(1).min()) for name, (own, made) in pairs.items()}
+        of_texts = embedder.encode_text(samples, language=languages)
+    read = np.stack([reader.text(text, code) for code, text in zip(codes, samples, strict=True)])
+    shown = np.stack([reader.image(image) for image in images])
+    pairs = {"texts": (of_texts, read), "images": (embedder.encode_image(images), shown)}
+    return {name: float((own * found[:, :width]).sum(1).min()) for name, (own, found) in pairs.items()}
 
 
 # ---- Texts: one token for the language, then one for each character ----
@@ -287,17 +244,8 @@ _NOT_CHARACTERS = {"Cn", "Cs", "Co"}  # Unicode's categories of code points that
 
 
 class CharacterTexts:
-    """The tokenizer and the text graph of a ridge model.
-
-    Args:
-        stated: the language of texts whose code is not of a learned language; by default `und`.
-
-    Attributes:
-        length: the number of token ids of a text.
-        routed: the learned languages that the server can name.
-        stated: as above, or `und`.
-        samples: (code, language, text) to compare the export with the model.
-    """
+    """The tokenizer and the text graph of a ridge model; texts whose code is not of a learned language are in the
+    language `stated`, by default `und`."""
 
     length = 1 + MOST_CHARACTERS
 
@@ -308,8 +256,7 @@ class CharacterTexts:
                 "this model also reads texts with a text encoder, which Immich cannot: acquire the languages without "
                 "--text-encoder"
             )
-        # The export has no glossary.
-        embedder.model.config.gloss_weights = []
+        embedder.model.config.gloss_weights = []  # the export has no glossary
         self.processor.glossaries.clear()
         languages = self.processor.languages
         self.stated = UNDETERMINED if stated is None else learned_language(normalize_language(stated), languages)

@@ -10,7 +10,6 @@ preprocessor_config.json                        its image processor, as transfor
 import json
 import logging
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 from transformers import AutoProcessor, PreTrainedConfig, ProcessorMixin
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from ...utils.errors import InputError, MissingExtraError, ModelFolderError
+from ...utils.errors import InputError, MissingExtraError, ModelFolderError, first_line
 from ...utils.files import optional_file
 from ...utils.identity import folder_identity
 from ...utils.pretrained import explained, load_config, load_processor, located
@@ -67,38 +66,19 @@ class GraphSettings:
                 raise ModelFolderError(f"{source} was exported by a later version of babelens: export it again")
             known = {field.name: given[field.name] for field in fields(cls) if field.name in given}
             return cls(**known | {"languages": tuple(given["languages"])})
-        except FileNotFoundError as error:
-            raise not_exported(source) from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelFolderError(f"{path} is damaged ({error}): export the model again") from error
 
     def check_weights(self, folder: Path) -> None:
         """Checks that the graphs were made of the weights in the folder that has `onnx/`, if there are any."""
         identity = folder_identity(folder, with_processor=False)
         if identity is not None and self.model is None:
-            logger.warning(
-                "the graphs in %s do not state which weights they were made of: export the model again", folder
-            )
+            logger.warning("the graphs in %s do not state their weights: export the model again", folder)
         elif identity is not None and identity != self.model:
             raise InputError(
                 f"the ONNX graphs in {folder} have other weights or another configuration than the model there: "
                 f"babelens export {folder} --output {folder} writes them again"
             )
-
-    def chosen_precision(self, precision: str | None, source: str) -> str:
-        """A precision that the folder has: the given one, or else its most exact."""
-        have = [name for name in PRECISIONS if name in self.precisions]
-        if precision is not None and precision not in have:
-            raise InputError(f"{source} has graphs in {', '.join(have)}, and none in {precision!r}")
-        return have[0] if precision is None else precision
-
-
-def not_exported(source: str) -> ModelFolderError:
-    """The error for a folder without graphs."""
-    return ModelFolderError(
-        f"{source} has no ONNX graphs ({GRAPH_FOLDER}/{SETTINGS_FILE}): babelens export {source} --output FOLDER "
-        "writes them"
-    )
 
 
 def graph_file(tower: str, precision: str) -> str:
@@ -113,18 +93,13 @@ def open_graph(path: Path, threads: int | None = None) -> Any:
         import onnxruntime
     except ImportError as error:
         raise MissingExtraError("running ONNX graphs needs onnxruntime: pip install onnxruntime") from error
-    if not path.is_file():
-        raise ModelFolderError(f"{path} is missing: export the model again")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or int(os.environ.get("OMP_NUM_THREADS") or 0)
     options.log_severity_level = 3  # only errors
     try:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's errors share no other class
-        first = str(error).strip().splitlines()[0]
-        raise ModelFolderError(
-            f"{path} is not an ONNX graph, or is damaged: export the model again ({first})"
-        ) from error
+        raise ModelFolderError(f"{path} is damaged: export the model again ({first_line(error)})") from error
 
 
 # ---- The graphs as a model ----
@@ -137,21 +112,20 @@ class OnnxDualEncoder(nn.Module):
     device, dtype = torch.device("cpu"), torch.float32
 
     def __init__(
-        self,
-        config: PreTrainedConfig,
-        settings: GraphSettings,
-        sessions: dict[str, Any],
-        weight_files: Sequence[Path] = (),
+        self, config: PreTrainedConfig, settings: GraphSettings, sessions: dict[str, Any], weight_files: list[Path]
     ) -> None:
         super().__init__()
         self.config, self.settings, self.weight_files = config, settings, weight_files
         self._sessions = sessions
 
     def get_text_features(self, input_ids: Tensor, **others: Tensor) -> BaseModelOutputWithPooling:
-        """The features of texts, as `pooler_output`, [N, d]; takes the inputs of the graph."""
+        """The features of texts, as `pooler_output`, [N, d]; takes the inputs of the graph, shorter ones too."""
         inputs = {"input_ids": input_ids, **others}
         if length := self.settings.text_length:
-            inputs = {name: _lengthened(value, length) for name, value in inputs.items()}
+            for name, value in inputs.items():
+                if value.dim() > 1:  # language ids are [N]
+                    missing = length - value.shape[1]
+                    inputs[name] = nn.functional.pad(value, (0, 0) * (value.dim() - 2) + (0, missing))
         return self._run("text", inputs)
 
     def get_image_features(self, pixel_values: Tensor) -> BaseModelOutputWithPooling:
@@ -172,41 +146,33 @@ class OnnxFeatureEncoder(OnnxDualEncoder):
         return self._run("image", {"image_features": image_features})
 
 
-def _lengthened(values: Tensor, length: int) -> Tensor:
-    """Pads [N, T, …] with zeros to the length that a graph has; language ids [N] stay."""
-    if values.dim() < 2 or values.shape[1] == length:
-        return values
-    padded = values.new_zeros(values.shape[0], length, *values.shape[2:])
-    padded[:, : values.shape[1]] = values
-    return padded
-
-
 def load_onnx(
     folder_or_repo: str | Path, *, precision: str | None = None, **loading: Any
 ) -> tuple[OnnxDualEncoder, ProcessorMixin]:
     """Loads graphs that `export_onnx` wrote, by default the most exact, and the processor, from a folder or the Hub;
     `loading` is what `from_pretrained` of processors takes."""
     source, loading = str(folder_or_repo), located(folder_or_repo, **loading)
-    path = _file(source, SETTINGS_FILE, loading)
-    if path is None:
-        raise not_exported(source)
+
+    def file(name: str) -> Path | None:
+        with explained(source, loading):
+            return optional_file(source, f"{GRAPH_FOLDER}/{name}", loading)
+
+    if (path := file(SETTINGS_FILE)) is None:
+        raise ModelFolderError(f"{source} has no ONNX graphs: babelens export {source} --output FOLDER writes them")
     settings = GraphSettings.from_file(path, source)
     settings.check_weights(path.parent.parent)
-    precision = settings.chosen_precision(precision, source)
+    have = [name for name in PRECISIONS if name in settings.precisions]
+    if precision is not None and precision not in have:
+        raise InputError(f"{source} has graphs in {', '.join(have)}, and none in {precision!r}")
     sessions, files = {}, list[Path]()
     for tower in settings.inputs:
-        name = graph_file(tower, precision)
-        if (graph := _file(source, name, loading)) is None:
+        name = graph_file(tower, precision or have[0])
+        if (graph := file(name)) is None:
             raise ModelFolderError(f"{source}: {GRAPH_FOLDER}/{name} is missing: export the model again")
-        weights = _file(source, f"{name}.data", loading)  # weights of more than 2 GB have their own file
+        weights = file(f"{name}.data")  # weights of more than 2 GB have their own file
         files += [graph, *([weights] if weights else [])]
         sessions[tower] = open_graph(graph, torch.get_num_threads())
     config = load_config(source, **loading)
     processor = load_processor(AutoProcessor, source, **loading)
     kind = OnnxFeatureEncoder if "image_features" in settings.inputs["image"] else OnnxDualEncoder
     return kind(config, settings, sessions, files), processor
-
-
-def _file(source: str, name: str, loading: dict[str, Any]) -> Path | None:
-    with explained(source, loading):
-        return optional_file(source, f"{GRAPH_FOLDER}/{name}", loading)
