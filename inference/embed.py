@@ -160,10 +160,10 @@ def _of_lines(file: Path, what: What) -> Iterator[Record]:
         elif line.strip():
             values, image = parse_object(line, f"{place}: "), None
             if what == "images":
-                name = values.get("file_name")
-                if not isinstance(name, str) or not name.strip():
+                named = values.get("file_name")
+                if not isinstance(named, str) or not named.strip():
                     raise CorpusError(f"{place}: no file_name")
-                image = {"bytes": None, "path": str(path_inside(file.parent, name, place))}
+                name, image = named, {"bytes": None, "path": str(path_inside(file.parent, named, place))}
             yield Record(_id_of(values, place, name), place, image, values)
 
 
@@ -569,9 +569,8 @@ def _facts_of(file: Path) -> tuple[Counts, str]:
     """The counts in an output shard, and the state of its input."""
     try:
         stored = json.loads((pq.read_metadata(file).metadata or {})[_COUNTS])
-        counts = {
-            name: Counter(value) if isinstance(value, dict) else value for name, value in stored["counts"].items()
-        }
+        counts = stored["counts"]
+        counts |= {name: Counter(counts[name]) for name in ("skipped", "missing")}
         return Counts(**counts), stored["state"]
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise CorpusError(f"{file} is damaged: delete it, and run again: {error}") from error
