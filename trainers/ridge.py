@@ -1,15 +1,14 @@
 """Solves for the maps of a `RidgeModel`: learns languages in closed form, from translations into the native model's
 language.
 
-The regression is in `ridge_solving.py`, its inputs are in `ridge_inputs.py`, and the results for each language in
-`ridge_results.py`. Names of things can be added to the sentences of a language, as additional texts with a lower
-weight. In addition to its map, a language learns a glossary (`glossary_learning.py`), unless it makes retrieval of
-held-out translations worse.
+The regression is in `ridge_solving.py`, its inputs in `ridge_inputs.py`, and the results for each language in
+`ridge_results.py`. In addition to its map, a language learns a glossary (`glossary_learning.py`), unless it makes
+retrieval of held-out translations worse.
 """
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -38,7 +37,7 @@ from .glossary_learning import (
     known_words,
     word_lists,
 )
-from .ridge_inputs import NativeTeacher, Teacher, encoder_features, language_codes, native_targets, natives_of
+from .ridge_inputs import NativeTeacher, Teacher, encoder_features, language_codes, native_targets
 from .ridge_results import CAPTIONS, GLOSS_WEIGHTS, SENTENCES, WORDS, LanguageResult, gloss_weight_of, result_of
 from .ridge_solving import Further, Solution, chunks, discriminating, in_random_order, solve
 
@@ -85,10 +84,8 @@ def learn(
     solved for on the CPU. After an error or an interrupt, model and processor are unchanged.
 
     Args:
-        model: the model.
-        processor: its processor.
         translations: language -> texts and their native translations; they may be empty for a language with captions
-            or a dictionary.
+            or a dictionary. Otherwise, at least ten must differ.
         names: language -> names of things to learn in addition to the sentences.
         dictionaries: language -> words and a native translation of each, in addition to the words that the model
             already has for a language. Its glossary gets them; without sentences and captions, its map, too.
@@ -101,9 +98,6 @@ def learn(
 
     Returns:
         The retrieval results of each language.
-
-    Raises:
-        CorpusError: if a language has fewer than ten different sentences.
     """
     teacher = teacher or NativeTeacher(model, processor, batch_size)
     reading = {"batch_size": batch_size, "precision": precision, "cache_dir": cache_dir}
@@ -125,24 +119,20 @@ def learn_unstated(
 ) -> dict[str, LanguageResult]:
     """Solves for the map for texts in any language that the text encoder reads, only from native texts: the encoder
     puts translations near each other, so the map gives them similar embeddings (arXiv 2601.10096). Languages with
-    names or a dictionary learn glossaries from these.
+    names or a dictionary learn glossaries from these. The arguments are those of `learn`.
 
     Args:
         model: a model with a text encoder and without languages.
         processor: its processor, which uses this map for texts in any language afterwards.
         texts: texts in the native language; if there are more than 100,000, a sample is used.
-        names, dictionaries, batch_size, precision, cache_dir: as for `learn`.
 
     Returns:
         For the tag `und`, how well native texts retrieve their own embeddings.
-
-    Raises:
-        CorpusError: if there are fewer than ten different texts.
     """
     if len(texts) > _UNSTATED:
         logger.info("learning from %d of %d texts", _UNSTATED, len(texts))
         texts = [texts[row] for row in np.sort(in_random_order(len(texts))[:_UNSTATED])]
-    _check_counts({UNDETERMINED: (list(texts), list(texts))})
+    _check_counts(UNDETERMINED, texts, texts)
     reading = {"batch_size": batch_size, "precision": precision, "cache_dir": cache_dir}
     teacher = NativeTeacher(model, processor, batch_size)
     with _restored_on_error(model, processor):
@@ -150,13 +140,12 @@ def learn_unstated(
         return learner.learn_unstated(list(texts))
 
 
-def _check_counts(translations: Mapping[str, Pairs]) -> None:
-    for language, (texts, natives) in translations.items():
-        if min(len(set(texts)), len(set(natives))) < FEWEST:
-            raise CorpusError(
-                f"{language}: {len(texts)} sentences have {len(set(texts))} different texts and {len(set(natives))} "
-                f"different translations; at least {FEWEST} of each are needed"
-            )
+def _check_counts(language: str, texts: Sequence[str], natives: Sequence[str]) -> None:
+    if min(len(set(texts)), len(set(natives))) < FEWEST:
+        raise CorpusError(
+            f"{language}: {len(texts)} sentences have {len(set(texts))} different texts and {len(set(natives))} "
+            f"different translations; at least {FEWEST} of each are needed"
+        )
 
 
 @contextmanager
@@ -183,9 +172,7 @@ def _restored_on_error(model: RidgeModel, processor: RidgeProcessor) -> Iterator
     finally:
         maps.to(device)
     if cut.texts:
-        logger.info(
-            "%d texts are longer than the %s that the base model reads, and were truncated", len(cut.texts), cut.limit
-        )
+        logger.info("%d texts are longer than the base model reads (%s) and were truncated", len(cut.texts), cut.limit)
 
 
 class _Further(NamedTuple):
@@ -198,14 +185,17 @@ class _Further(NamedTuple):
 
 
 @dataclass
-class _Evidence:
-    """What the map of a language is solved from: texts and what each should find."""
+class _Lesson:
+    """What the map of a language is solved from: texts, and what each should find."""
 
+    language: str
     texts: list[str]
-    natives: list[str]  # "" for captions
+    natives: list[str]  # empty for captions
     rows: Tensor  # the target of each text
     targets: Tensor  # [n, d], embeddings of native texts, or of images
     deviations: Tensor  # [n, rank], of the targets from their mean
+    pooled: Tensor | None  # [texts, W], features of the text encoder
+    further: Sequence[_Further]
 
 
 class _Learned(NamedTuple):
@@ -239,15 +229,14 @@ class _Learner:
             before = processor.glossaries.get(tag, Glossary({})).entries
             known = {word: native for word, native in before.items() if native}
             self.known[tag] = {**known, **self._known_words(tag, natives)}
-        for tag in of_words:
-            if len(self.known[tag]) < FEWEST:
-                raise CorpusError(f"{tag}: the dictionary has {len(self.known[tag])} usable words; at least {FEWEST}")
+            if tag in of_words and (count := len(self.known[tag])) < FEWEST:
+                raise CorpusError(f"{tag}: the dictionary has {count} usable words; at least {FEWEST}")
         lists = {tag: word_lists(dict(islice(self.known[tag].items(), _WORDS)), _LISTS) for tag in of_words}
         translations = {**translations, **lists}
         texts = {tag: pairs if pairs[0] else (captions[tag][0], []) for tag, pairs in translations.items()}
-        _check_counts({tag: (own, natives or own) for tag, (own, natives) in texts.items()})
-        logger.info("embedding the %s texts with the base model", processor.native_language)
-        if natives := list(natives_of(translations)):
+        for tag, (own, natives) in texts.items():
+            _check_counts(tag, own, natives or own)
+        if natives := [native for _, each in translations.values() for native in each]:
             self._embed_natives(natives, sets_space=is_first)
         elif is_first:  # the mean is that of native texts if there are any, which lie apart from images
             named = (text for each in self.names.values() for _, texts in each.groups for text in texts)
@@ -255,24 +244,29 @@ class _Learner:
             images = torch.cat([images for _, images in captions.values()])
             self._set_space(self._embedded(said) if said else images, images)
         if model.text_model is not None:
-            logger.info("reading the translations with the text encoder")
             processor.language_codes |= language_codes(processor.encoder_tokenizer, translations)
-        features = encoder_features(model, processor, texts, **self.reading)
+        features = encoder_features(model, processor, {tag: own for tag, (own, _) in texts.items()}, **self.reading)
         names = self._names()
-        evidence = {tag: self._evidence(*texts[tag], captions.get(tag)) for tag in texts}
+        lessons: dict[str, _Lesson] = {}
+        for tag, (own, natives) in texts.items():
+            if natives:
+                found = torch.tensor([self.position[each] for each in natives]), self.targets, self.deviations
+            else:
+                images, rows = captions[tag][1].unique(dim=0, return_inverse=True)
+                found = rows, images, self._centered(images)
+            lessons[tag] = _Lesson(tag, own, natives, *found, features.get(tag), names[tag])
         logger.info("learning %s", enumeration(list(translations)))
 
         def learn_one(language: str) -> _Learned:
-            given = evidence[language], features.get(language), names[language]
+            lesson = lessons[language]
             if language in lists:
-                return self._learn_words(language, *given)
-            also = captions.get(language) if evidence[language].natives else None
-            return self._learn_one(language, *given, also)
+                return self._learn_words(lesson)
+            return self._learn_one(lesson, captions.get(language) if lesson.natives else None)
 
         learned = dict(zip(translations, _at_once(learn_one, list(translations)), strict=True))
         shared = None
         if is_first:
-            shared = self._solve_shared(evidence, features) or next(iter(learned.values())).values
+            shared = self._solve_shared(list(lessons.values())) or next(iter(learned.values())).values
         self._add(learned, shared)
         results = {tag: each.result for tag, each in learned.items()}
         left_out = [tag for tag, found in results.items() if self.dictionaries.get(tag) and not found.gloss_weight]
@@ -282,114 +276,90 @@ class _Learner:
             )
         return results
 
-    def _evidence(self, texts: list[str], natives: list[str], captions: Captions | None) -> _Evidence:
-        if captions is None or natives:
-            rows = torch.tensor([self.position[each] for each in natives])
-            return _Evidence(texts, natives, rows, self.targets, self.deviations)
-        images, rows = captions[1].unique(dim=0, return_inverse=True)
-        return _Evidence(texts, [], rows, images, self._centered(images))
-
-    def _learn_one(
-        self,
-        language: str,
-        evidence: _Evidence,
-        pooled: Tensor | None,
-        further: Sequence[_Further],
-        captions: Captions | None,
-    ) -> _Learned:
+    def _learn_one(self, lesson: _Lesson, captions: Captions | None) -> _Learned:
         """Learns the map of a language, and its glossary unless it makes retrieval of translations worse."""
-        model, more, texts, rows = self.model, self.names.get(language), evidence.texts, evidence.rows
-        natives, targets, wanted = evidence.natives, evidence.targets, evidence.deviations[evidence.rows]
-        characters = _characters(self.processor, texts, language)
-        solved, values = _solve(model, characters, pooled, wanted, further)
-        if not natives:
-            solved, values = _solve(model, characters, pooled, wanted @ discriminating(solved, wanted), further)
-        elif captions is not None:
-            solved, values = self._with_captions(language, captions, characters, pooled, wanted, further)
+        language, texts, rows = lesson.language, lesson.texts, lesson.rows
+        natives, wanted = lesson.natives, lesson.deviations[lesson.rows]
+        given = _characters(self.processor, texts, language), lesson.pooled
+        if captions is not None:
+            solved, values = self._with_captions(lesson, captions, *given, wanted)
+        else:
+            solved, values = _solve(self.model, *given, wanted, lesson.further)
+            if not natives:
+                weights = discriminating(solved, wanted)
+                solved, values = _solve(self.model, *given, wanted @ weights, lesson.further)
         tested, found, chosen, glossary = solved.tested, normalize(solved.predicted), 0.0, {}
         if self._reads_glosses:
-            own, theirs = _spelled(self.processor, language, (texts, natives or [""] * len(texts)))
-            groups = [_spelled(self.processor, language, pairs) for pairs in (more.groups if more else ())]
-            known = self.known[language]
+            own, theirs = self._spelled(language, (texts, natives or [""] * len(texts)))
+            groups, known = self._named_groups(language), self.known[language]
             tested, glosses = held_out_glosses(own, theirs, groups, known)
-            found = found[torch.searchsorted(solved.tested, tested)]
-            directions = self._directions(glosses)
-            right, among = rows[tested], rows[solved.tested]
-            weights = _WEIGHTS_WITH_WORDS if self.dictionaries.get(language) else GLOSS_WEIGHTS
-            chosen, found = gloss_weight_of(model, found, directions, targets, right, among, weights)
+            chosen, found = gloss_weight_of(
+                self.model,
+                found[torch.searchsorted(solved.tested, tested)],
+                self._directions(glosses),
+                lesson.targets,
+                rows[tested],
+                rows[solved.tested],
+                _WEIGHTS_WITH_WORDS if self.dictionaries.get(language) else GLOSS_WEIGHTS,
+            )
             glossary = glossary_from(own, theirs, groups, known) if chosen else {}
         untaught = None
         if self.teacher.reads_any:
             sample = in_random_order(len(texts))[:_UNTAUGHT].tolist()
             untaught = rows[sample], self._embedded([texts[row] for row in sample])
-        result = replace(
-            result_of(model, solved, found, targets, rows, tested, untaught),
-            names=None if more is None else more.language,
-            words=len(glossary),
-            gloss_weight=chosen,
-            learned_from=SENTENCES if natives else CAPTIONS,
-        )
-        return _Learned(result, glossary, values)
+        result = result_of(self.model, solved, found, lesson.targets, rows, tested, untaught)
+        result = replace(result, gloss_weight=chosen, learned_from=SENTENCES if natives else CAPTIONS)
+        return self._learned(language, result, glossary, values)
 
     def _with_captions(
-        self,
-        language: str,
-        captions: Captions,
-        characters: Characters,
-        pooled: Tensor | None,
-        wanted: Tensor,
-        further: Sequence[_Further],
+        self, lesson: _Lesson, captions: Captions, characters: Characters, pooled: Tensor | None, wanted: Tensor
     ) -> tuple[Solution, Values]:
         """Solves for sentences and captions together, with the weight of captions that predicts sentences best."""
         chosen = np.sort(in_random_order(len(captions[0]))[:_CAPTIONS])
-        own, images = _characters(self.processor, [captions[0][row] for row in chosen], language), captions[1][chosen]
-        seen = self._centered(images)
+        own = _characters(self.processor, [captions[0][row] for row in chosen], lesson.language)
+        seen = self._centered(captions[1][chosen])
         seen = seen @ discriminating(_solve(self.model, own, None, seen)[0], seen)
         seen *= wanted.norm(dim=1).mean() / seen.norm(dim=1).mean()
         solutions = [
-            _solve(self.model, characters, pooled, wanted, [*further, _Further(own, seen, weight)])
+            _solve(self.model, characters, pooled, wanted, [*lesson.further, _Further(own, seen, weight)])
             for weight in _CAPTION_WEIGHTS
         ]
         return min(solutions, key=lambda each: (each[0].predicted - wanted[each[0].tested]).square().mean())
 
-    def _learn_words(
-        self, language: str, evidence: _Evidence, pooled: Tensor | None, further: Sequence[_Further]
-    ) -> _Learned:
+    def _learn_words(self, lesson: _Lesson) -> _Learned:
         """Learns a language from a dictionary alone: a map from its words and from lists of them, and a glossary. Both
         are tested on lists that contain unseen words, a fifth of all."""
-        model, known, more = self.model, self.known[language], self.names.get(language)
-        wanted, words = self._centered(evidence.targets[evidence.rows]), list(known)[:_WORDS]
+        model, language, pooled, known = self.model, lesson.language, lesson.pooled, self.known[lesson.language]
+        wanted, words = self._centered(lesson.targets[lesson.rows]), list(known)[:_WORDS]
         deviations = self._centered(self._embedded([known[word] for word in words]))
 
         def solved_from(lists: slice, entries: Sequence[int]) -> tuple[Solution, Values]:
             own = _characters(self.processor, [words[row] for row in entries], language)
             also = _Further(own, deviations[entries], _WORD_WEIGHT)
-            characters = _characters(self.processor, evidence.texts[lists], language)
+            characters = _characters(self.processor, lesson.texts[lists], language)
             encoded = None if pooled is None else pooled[lists]
-            return _solve(model, characters, encoded, wanted[lists], [*further, also])
+            return _solve(model, characters, encoded, wanted[lists], [*lesson.further, also])
 
         tested = torch.arange(min(TESTED_LISTS, len(wanted)))
-        lists, kept = evidence.texts[: len(tested)], [row for row in range(len(words)) if not is_held_out(row)]
+        lists, kept = lesson.texts[: len(tested)], [row for row in range(len(words)) if not is_held_out(row)]
         solved, values = solved_from(slice(len(tested), None), kept)
-        found = normalize(_predicted(model, _characters(self.processor, lists, language), pooled, solved, values))
-        glossary = Glossary({words[row]: known[words[row]] for row in kept})
-        glosses = self._directions([glossary.gloss(text) for text in lists])
-        right, weight = evidence.rows[tested], 0.0
+        characters = _characters(self.processor, lists, language)
+        found = torch.sparse.mm(_ngrams(model, characters, slice(None), values["importance"]), solved.ngrams)
+        if pooled is not None and solved.encoder is not None:
+            found = found + centered(pooled[: len(found)], values["encoder_mean"]) @ solved.encoder
+        found, weight = normalize(found), 0.0
         if self._reads_glosses:
+            glossary = Glossary({words[row]: known[words[row]] for row in kept})
             weight = _WEIGHT_OF_WORDS if len(known) <= _WORDS else _WEIGHT_OF_MORE_WORDS
-            found = normalize(found + weight * glosses)
-        result = result_of(model, replace(solved, tested=tested), found, evidence.targets, right, tested)
-        groups = [_spelled(self.processor, language, pairs) for pairs in (more.groups if more else ())]
-        learned = glossary_from([], [], groups, known) if weight else {}
-        result = replace(
-            result,
-            pairs=len(known),
-            names=None if more is None else more.language,
-            words=len(learned),
-            gloss_weight=weight,
-            learned_from=WORDS,
-        )
-        return _Learned(result, learned, solved_from(slice(None), range(len(words)))[1])
+            found = normalize(found + weight * self._directions([glossary.gloss(text) for text in lists]))
+        result = result_of(model, replace(solved, tested=tested), found, lesson.targets, lesson.rows[tested], tested)
+        result = replace(result, pairs=len(known), gloss_weight=weight, learned_from=WORDS)
+        learned = glossary_from([], [], self._named_groups(language), known) if weight else {}
+        return self._learned(language, result, learned, solved_from(slice(None), range(len(words)))[1])
+
+    def _learned(self, language: str, result: LanguageResult, glossary: dict[str, str], values: Values) -> _Learned:
+        names = self.names[language].language if language in self.names else None
+        return _Learned(replace(result, names=names, words=len(glossary)), glossary, values)
 
     @property
     def _reads_glosses(self) -> bool:
@@ -413,25 +383,20 @@ class _Learner:
         model, processor = self.model, self.processor
         self._embed_natives(texts, sets_space=True)
         processor.language_codes |= language_codes(processor.encoder_tokenizer)
-        pooled = encoder_features(model, processor, {UNDETERMINED: (texts, texts)}, **self.reading)[UNDETERMINED]
+        pooled = encoder_features(model, processor, {UNDETERMINED: texts}, **self.reading)[UNDETERMINED]
         rows = torch.tensor([self.position[each] for each in texts])
         solved, values = _solve(model, None, pooled, self.deviations[rows])
         model.maps.set_map(0, values)
         processor.any_language = True
         for tag in tqdm(sorted({*self.names, *self.dictionaries}), "Glossaries", disable=None):
-            groups = self.names[tag].groups if tag in self.names else ()
-            spelled = [_spelled(processor, tag, pairs) for pairs in groups]
-            if glossary := glossary_from([], [], spelled, self._known_words(tag, texts)):
+            if glossary := glossary_from([], [], self._named_groups(tag), self._known_words(tag, texts)):
                 processor.glossaries[tag] = Glossary(glossary)
         if processor.glossaries:
-            weight = _WEIGHT_FROM_DICTIONARIES if self.dictionaries else _WEIGHT_FROM_NAMES
-            model.config.gloss_weights = [weight]
+            model.config.gloss_weights = [_WEIGHT_FROM_DICTIONARIES if self.dictionaries else _WEIGHT_FROM_NAMES]
         found = normalize(solved.predicted)
         return {UNDETERMINED: result_of(model, solved, found, self.targets, rows, solved.tested)}
 
-    def _embed_natives(self, texts: Any, *, sets_space: bool) -> None:
-        """Embeds native texts. For a model without maps, also sets the mean of the embeddings, their distance from it,
-        and the directions of the largest variance."""
+    def _embed_natives(self, texts: Iterable[str], *, sets_space: bool) -> None:
         self.targets, self.position = native_targets(self.teacher, texts, self.reading["cache_dir"])
         if sets_space:
             self._set_space(self.targets, self.targets)
@@ -456,50 +421,54 @@ class _Learner:
     def _names(self) -> defaultdict[str, list[_Further]]:
         """language -> groups of names with their targets."""
         found: defaultdict[str, list[_Further]] = defaultdict(list)
-        groups = {(tag, n): group for tag, each in self.names.items() for n, group in enumerate(each.groups)}
+        groups = [(tag, each.weight, *group) for tag, each in self.names.items() for group in each.groups]
         if groups:
-            targets, position = native_targets(self.teacher, natives_of(groups), self.reading["cache_dir"])
+            translated = (native for *_, natives in groups for native in natives)
+            targets, position = native_targets(self.teacher, translated, self.reading["cache_dir"])
             deviations = self._deviations(targets)
-            for (tag, _), (texts, natives) in groups.items():
+            for tag, weight, texts, natives in groups:
                 wanted = deviations[[position[each] for each in natives]]
-                weight = self.names[tag].weight
                 found[tag].append(_Further(_characters(self.processor, texts, tag), wanted - wanted.mean(0), weight))
         return found
 
+    def _spelled(self, language: str, pairs: Pairs) -> Pairs:
+        """Returns texts as glossaries read them, and their native translations with one code point per letter."""
+        native = self.processor.with_same_letters(pairs[1], self.processor.native_language)
+        return self.processor.folded(pairs[0], language), native
+
+    def _named_groups(self, language: str) -> list[Pairs]:
+        groups = self.names[language].groups if language in self.names else ()
+        return [self._spelled(language, pairs) for pairs in groups]
+
     def _known_words(self, language: str, natives: Sequence[str]) -> Mapping[str, str]:
         given = self.dictionaries.get(language)
-        spelled = {language: _spelled(self.processor, language, given)} if given else {}
+        spelled = {language: self._spelled(language, given)} if given else {}
         return known_words(language, spelled, natives, self.processor.tokenizer)
 
-    def _solve_shared(self, evidence: Mapping[str, _Evidence], features: Mapping[str, Tensor]) -> Values | None:
+    def _solve_shared(self, lessons: Sequence[_Lesson]) -> Values | None:
         """Solves for the map for texts without a stated language, from some sentences of all languages; None if there
         is a single language, whose map is used for them."""
-        if len(evidence) == 1:
-            ((language, only),) = evidence.items()
-            if self.processor.folded(only.texts, language) == self.processor.folded(only.texts, UNDETERMINED):
-                return None
-        each = max(_SHARED // len(evidence), 1)
-        texts: list[str] = []
-        wanted = []
-        pooled = []
-        for language, given in evidence.items():
-            chosen = in_random_order(len(given.texts))[:each]
-            texts += [given.texts[index] for index in chosen]
-            wanted.append(given.deviations[given.rows[torch.from_numpy(chosen)]])
-            if language in features:
-                pooled.append(features[language][torch.from_numpy(chosen)])
+        texts, folded = lessons[0].texts, self.processor.folded
+        if len(lessons) == 1 and folded(texts, lessons[0].language) == folded(texts, UNDETERMINED):
+            return None
+        texts, wanted, pooled = [], [], []
+        for lesson in lessons:
+            chosen = torch.from_numpy(in_random_order(len(lesson.texts))[: max(_SHARED // len(lessons), 1)])
+            texts += [lesson.texts[index] for index in chosen.tolist()]
+            wanted.append(lesson.deviations[lesson.rows[chosen]])
+            if lesson.pooled is not None:
+                pooled.append(lesson.pooled[chosen])
         characters = _characters(self.processor, texts, UNDETERMINED)
-        beside = torch.cat(pooled) if pooled else None
-        return _solve(self.model, characters, beside, torch.cat(wanted))[1]
+        return _solve(self.model, characters, torch.cat(pooled) if pooled else None, torch.cat(wanted))[1]
 
     def _add(self, learned: Mapping[str, _Learned], shared: Values | None) -> None:
         """Adds the learned languages to the model and the processor."""
-        model, config, start = self.model, self.model.config, len(self.model.config.languages)
-        model.maps.add(len(learned))
+        maps, config, start = self.model.maps, self.model.config, len(self.model.config.languages)
+        maps.add(len(learned))
         if shared is not None:
-            model.maps.set_map(0, shared)
-        for index, (language, each) in enumerate(learned.items()):
-            model.maps.set_map(1 + start + index, each.values)
+            maps.set_map(0, shared)
+        for index, (language, each) in enumerate(learned.items(), 1 + start):
+            maps.set_map(index, each.values)
             if each.glossary:
                 self.processor.glossaries[language] = Glossary(each.glossary)
         config.languages = [*config.languages, *learned]
@@ -518,20 +487,12 @@ def _at_once(do: Callable[[str], _Learned], languages: Sequence[str]) -> Iterato
     pool = ThreadPoolExecutor(workers)
     try:
         yield from tqdm(pool.map(do, languages), "Languages", len(languages), disable=None)
-        pool.shutdown()
     except Exception:
         pool.shutdown(cancel_futures=True)
         raise
     finally:  # after an interrupt, do not wait for languages in progress, which can take minutes
         pool.shutdown(wait=False, cancel_futures=True)
         torch.set_num_threads(threads)
-
-
-def _spelled(processor: RidgeProcessor, language: str, pairs: Pairs) -> Pairs:
-    """Returns texts of a language as glossaries read them, and their native translations with one code point per
-    letter."""
-    texts, natives = pairs
-    return processor.folded(texts, language), processor.with_same_letters(natives, processor.native_language)
 
 
 def _characters(processor: RidgeProcessor, texts: list[str], language: str) -> Characters:
@@ -551,22 +512,16 @@ def _solve(
     targets: Tensor,
     further: Sequence[_Further] = (),
 ) -> tuple[Solution, Values]:
-    """Solves for one map of a model.
-
-    Args:
-        model: the model.
-        characters: returns the code points of texts at some positions; None leaves out the n-grams.
-        pooled ([n, W]): the features of the text encoder.
-        targets ([n, rank]): the targets of the regression.
-        further: texts to learn in addition.
-    """
+    """Solves for one map of a model, from the code points of texts (None leaves out the n-grams), the features of the
+    text encoder [n, W] and more texts, to the targets [n, rank]."""
     count, width = len(targets), model.maps.importance.shape[1]
-    seen = torch.zeros(width)
+    importance = torch.zeros(width)
     if characters is not None:
+        seen = torch.zeros(width)
         for rows in chunks(count):
             places, kept = model.maps.rows_of(characters(rows))
             seen += _sparse(places, kept.float(), width).indices()[1].bincount(minlength=width)
-    importance = torch.zeros(width) if characters is None else ((1 + count) / (1 + seen)).log() + 1
+        importance = ((1 + count) / (1 + seen)).log() + 1
 
     def ngrams(rows: slice | Tensor) -> Tensor:
         if characters is None:
@@ -593,16 +548,6 @@ def _ngrams(model: RidgeModel, characters: Characters, rows: slice | Tensor, imp
     """Returns the weighted n-grams of texts, sparse [n, width]."""
     places, weights = model.maps.weighted_ngrams(characters(rows), importance[None])
     return _sparse(places, weights, len(importance))
-
-
-def _predicted(
-    model: RidgeModel, characters: Characters, pooled: Tensor | None, solved: Solution, values: Values
-) -> Tensor:
-    """Returns predictions [n, rank] for the first of all texts, as many as `characters` has."""
-    found = torch.sparse.mm(_ngrams(model, characters, slice(None), values["importance"]), solved.ngrams)
-    if pooled is None or solved.encoder is None:
-        return found
-    return found + centered(pooled[: len(found)], values["encoder_mean"]) @ solved.encoder
 
 
 def _sparse(places: Tensor, weights: Tensor, width: int) -> Tensor:

@@ -1,16 +1,16 @@
 """The inputs of a regression from texts to embeddings: the embeddings of native texts, and the features of a text
 encoder. Both are computed once and kept on disk."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
 import torch
+from datasets.utils.logging import tqdm
 from torch import Tensor
 
-from ..data.emoji.benchmark import Pairs
+from ..modeling.encoding import autocasting, evaluation_mode
 from ..modeling.modeling_mla import MlaPreTrainedModel
 from ..modeling.modeling_ridge import RidgeModel
 from ..processing.processing_mla_student import MlaStudentProcessor
@@ -18,7 +18,6 @@ from ..processing.processing_ridge import RidgeProcessor
 from ..utils.identity import model_identity
 from ..utils.language_matching import language_and_script
 from ..utils.languages import normalize_language
-from .encoder_features import EncoderFeatures
 from .frozen_features import frozen_tensor
 
 
@@ -36,12 +35,7 @@ class Teacher(Protocol):
 
 
 class NativeTeacher:
-    """The native model as a teacher.
-
-    Args:
-        model, processor: the model that contains the native model, and its processor.
-        batch_size: the number of texts to read at a time.
-    """
+    """The native model as a teacher."""
 
     reads_any = True
 
@@ -61,55 +55,62 @@ class NativeTeacher:
         return model_identity(self._embedder.model, self._embedder.processor, "ridge targets", self._language)
 
 
-def natives_of(translations: Mapping[Any, Pairs]) -> Iterator[str]:
-    """Yields the native texts of all languages."""
-    return (native for _, natives in translations.values() for native in natives)
-
-
 def native_targets(teacher: Teacher, texts: Iterable[str], cache_dir: str | None) -> tuple[Tensor, dict[str, int]]:
     """Returns the teacher's embeddings of all different texts [n, d], and the position of each text. The embeddings of
     a native model are kept on disk."""
     texts = list(dict.fromkeys(texts))
-
-    def compute() -> Tensor:
-        return torch.from_numpy(teacher.encode(texts))
-
-    if isinstance(teacher, NativeTeacher):
-        items = (text.encode() for text in texts)
-        targets = frozen_tensor(compute, identity=teacher.identity, items=items, cache_dir=cache_dir)
-    else:
-        targets = compute()
-    return targets, {text: index for index, text in enumerate(texts)}
+    position = {text: index for index, text in enumerate(texts)}
+    if not isinstance(teacher, NativeTeacher):
+        return torch.from_numpy(teacher.encode(texts)), position
+    items, identity = (text.encode() for text in texts), teacher.identity
+    return frozen_tensor(lambda: teacher.encode(texts), identity=identity, items=items, cache_dir=cache_dir), position
 
 
 def encoder_features(
-    model: RidgeModel, processor: RidgeProcessor, translations: Mapping[str, Pairs], **reading: Any
+    model: RidgeModel,
+    processor: RidgeProcessor,
+    texts: Mapping[str, list[str]],
+    *,
+    batch_size: int,
+    precision: str,
+    cache_dir: str | None,
 ) -> dict[str, Tensor]:
-    """Returns the features of the text encoder by language, [n, W]; empty without a text encoder."""
-    if model.text_model is None:
+    """Returns the features of the text encoder by language, [n, W]; empty without a text encoder. Each language has
+    its own file in the cache, so it is not encoded again together with others."""
+    encoder, tokenizer, length = model.text_model, processor.encoder_tokenizer, processor.max_text_length
+    if encoder is None:
         return {}
-    reader = EncoderFeatures(
-        model.text_model,
-        processor.encoder_tokenizer,
-        model.encoder_features,
-        model.config.text_pooling,
-        processor.text_prompt,
-        processor.max_text_length,
-        **reading,
-    )
-    spelled = {tag: processor.with_same_letters(texts, tag) for tag, (texts, _) in translations.items()}
-    tokens = {tag: found for tag in spelled if (found := processor.language_token(tag))}
-    features = reader.of({tag: texts for tag, texts in spelled.items() if tag not in tokens})
-    for tag, (own, stated) in tokens.items():
-        other = replace(reader, pooled=partial(_in_language, model, own, stated))
-        other.identity = f"{reader.identity}, with {stated} for {own}"
-        features |= other.of({tag: spelled[tag]})
+    identity = model_identity(encoder, tokenizer, "pooled texts", model.config.text_pooling, precision, str(length))
+    device = next(encoder.parameters()).device
+
+    def read(texts: list[str], token: tuple[int, int] | None) -> Tensor:
+        order, parts = sorted(range(len(texts)), key=lambda row: len(texts[row])), []
+        with evaluation_mode(encoder), autocasting(device, precision):
+            for start in range(0, len(order), batch_size):
+                chosen = [texts[row] for row in order[start : start + batch_size]]
+                cut: dict[str, Any] = {"truncation": True, "max_length": length}
+                inputs = tokenizer(chosen, padding=True, return_tensors="pt", **cut).to(device)
+                ids = inputs["input_ids"]
+                if token is not None:  # states the language of the texts, which is not the tokenizer's default
+                    ids = torch.where(ids == token[0], token[1], ids)
+                pooled = model.encoder_features(ids, inputs["attention_mask"])
+                assert pooled is not None
+                parts.append(pooled.float().cpu())
+                bar.update(len(chosen))
+        return torch.cat(parts)[torch.tensor(order).argsort()]
+
+    features, count = {}, sum(map(len, texts.values()))
+    with tqdm(total=count, desc="Reading texts", unit=" texts", leave=False, disable=None) as bar:
+        for tag, own in texts.items():
+            whole = [processor.text_prompt + text for text in processor.with_same_letters(own, tag)]
+            token = processor.language_token(tag)
+            features[tag] = frozen_tensor(
+                partial(read, whole, token),
+                identity=f"{identity}, with {token[1]} for {token[0]}" if token else identity,
+                items=(text.encode() for text in whole),
+                cache_dir=cache_dir,
+            )
     return features
-
-
-def _in_language(model: RidgeModel, own: int, stated: int, ids: Tensor, mask: Tensor) -> Tensor | None:
-    """The features of texts in another language than the tokenizer's default."""
-    return model.encoder_features(torch.where(ids == own, stated, ids), mask)
 
 
 def language_codes(tokenizer: Any, languages: Iterable[str] | None = None) -> dict[str, str]:

@@ -75,7 +75,7 @@ class LanguageResult:
         return None
 
 
-def ranks(queries: Tensor, candidates: Tensor, right: Tensor) -> np.ndarray:
+def _ranks(queries: Tensor, candidates: Tensor, right: Tensor) -> np.ndarray:
     """Counts the wrong candidates with at least the score of the right candidate."""
     found = []
     for rows in torch.arange(len(queries)).split(CHUNK):
@@ -86,9 +86,8 @@ def ranks(queries: Tensor, candidates: Tensor, right: Tensor) -> np.ndarray:
 
 def _ranks_of(model: RidgeModel, directions: Tensor, targets: Tensor, right: Tensor, among: Tensor) -> np.ndarray:
     """Returns the ranks of the right targets [t] for predicted directions [t, rank], among the targets `among`."""
-    places = among.unique()
     embeddings = normalize(model.maps.mean + model.maps.radius * directions @ model.maps.directions)
-    return ranks(embeddings, targets[places], torch.searchsorted(places, right))
+    return _ranks(embeddings, targets[among], torch.searchsorted(among, right))
 
 
 def result_of(
@@ -111,16 +110,15 @@ def result_of(
         tested ([t]): the positions of the sentences.
         untaught: the targets of other texts, and the native model's embeddings of these texts.
     """
-    places = rows[solved.tested].unique()
-    found_at = _ranks_of(model, predicted, targets, rows[tested], places)
+    among = rows[solved.tested].unique()
+    found_at = _ranks_of(model, predicted, targets, rows[tested], among)
     hits = (found_at < 10).astype(float)
     resampled = np.random.default_rng(0).choice(hits, (_RESAMPLES, len(hits))).mean(1)
     low, high = np.percentile(resampled, [2.5, 97.5])
     zero_shot = None
     if untaught is not None:
         right, guesses = untaught
-        base_found_at = ranks(guesses, targets[places], torch.searchsorted(places, right))
-        zero_shot = 100 * float((base_found_at < 10).mean())
+        zero_shot = 100 * float((_ranks(guesses, targets[among], torch.searchsorted(among, right)) < 10).mean())
     return LanguageResult(
         pairs=len(rows),
         tested=len(hits),
@@ -128,7 +126,7 @@ def result_of(
         r10=100 * float(hits.mean()),
         r10_low=100 * float(low),
         r10_high=100 * float(high),
-        chance=100 * min(10 / len(places), 1.0),
+        chance=100 * min(10 / len(among), 1.0),
         zero_shot=zero_shot,
         strength=solved.strength,
         encoder_weight=solved.encoder_weight,
@@ -144,32 +142,24 @@ def gloss_weight_of(
     among: Tensor,
     weights: Sequence[float] = GLOSS_WEIGHTS,
 ) -> tuple[float, Tensor]:
-    """Chooses the weight of a glossary.
+    """Chooses the weight of a glossary among `weights` and twice the first that is good, by the mean reciprocal rank
+    of the translations. Returns it, or 0 if retrieval is better without the glossary, and the predictions with it.
 
     Args:
-        model: the model.
-        predicted, glosses ([t, rank]): the directions of sentences that were held out of map and glossary: the map's
-            predictions, and the directions of the glosses.
+        predicted, glosses ([t, rank]): the map's predictions for sentences that were held out of map and glossary, and
+            the directions of their glosses.
         targets ([n, d]): native embeddings.
-        right ([t]): the target of each sentence.
-        among: the candidate targets.
-        weights: the weights to try, and twice the first that is good.
-
-    Returns:
-        The weight, or 0 if retrieval is as good without the glossary, and the predicted directions with this weight.
+        right ([t]), among: the target of each sentence, and the candidates.
     """
+    among = among.unique()
 
-    def score(found: Tensor) -> float:
-        """The mean reciprocal rank of the translations."""
+    def scored(found: Tensor) -> float:
         return float((1 / (1 + _ranks_of(model, found, targets, right, among))).mean())
 
-    def with_glosses(weight: float) -> Tensor:
-        return normalize(predicted + weight * glosses)
-
-    least = score(predicted)
+    least = scored(predicted)
     for weight in weights if glosses.any() else ():
-        found = with_glosses(weight)
-        if (once := score(found)) >= least:
-            more = with_glosses(2 * weight)
-            return (2 * weight, more) if score(more) >= once else (weight, found)
+        found = normalize(predicted + weight * glosses)
+        if (once := scored(found)) >= least:
+            more = normalize(predicted + 2 * weight * glosses)
+            return (2 * weight, more) if scored(more) >= once else (weight, found)
     return 0.0, predicted

@@ -9,6 +9,7 @@ never in memory at once.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,8 +27,7 @@ _SHRINKAGE = 0.4  # of the covariance of errors towards a multiple of the identi
 Features = Callable[[slice | Tensor], Tensor]  # positions -> features of the texts, [n, W]; sparse for n-grams
 
 
-@dataclass(frozen=True)
-class Further:
+class Further(NamedTuple):
     """Additional texts, which take part only by their n-grams and are neither tested nor used for the choice. All
     values are multiplied by the square root of the weight of each text relative to the other texts."""
 
@@ -42,8 +42,7 @@ class Solution:
     Args:
         ngrams ([rows, rank]), encoder ([W, rank]): the map of the n-grams, and of the encoder's features if there are
             any.
-        strength: the strength of the regression.
-        encoder_weight: the weight of the encoder relative to the n-grams; 0 without an encoder.
+        encoder_weight: relative to the n-grams; 0 without an encoder.
         tested ([t]): the positions of the texts that were predicted by a map solved without them.
         predicted ([t, rank]): these predictions.
     """
@@ -57,27 +56,16 @@ class Solution:
 
 
 def solve(ngrams: Features, encoded: Features | None, targets: Tensor, further: Further | None = None) -> Solution:
-    """Solves for a map.
-
-    Args:
-        ngrams: the weighted n-grams of texts.
-        encoded: the features of the text encoder, if there is one.
-        targets ([n, rank]): the targets of the regression.
-        further: additional texts.
-    """
+    """Solves for the map from the weighted n-grams of texts, and the features of the text encoder if there is one, to
+    the targets [n, rank]."""
     solver = solve_by_similarities if len(targets) <= DUAL else solve_by_held_out
     return solver(ngrams, encoded, targets, further)
 
 
 def discriminating(solution: Solution, targets: Tensor) -> Tensor:
-    """Returns the weights [rank, rank] with which predictions find their own target among others: the inverse
-    covariance of the errors for held-out texts, as in linear discriminant analysis. Without them, directions in which
-    images vary decide which one is found, although texts say little about them.
-
-    Args:
-        solution: the map.
-        targets ([n, rank]): the targets of the regression.
-    """
+    """Returns the weights [rank, rank] with which predictions find their own target [n, rank] among others: the
+    inverse covariance of the errors for held-out texts, as in linear discriminant analysis. Without them, directions
+    in which images vary decide which one is found, although texts say little about them."""
     errors = solution.predicted - targets[solution.tested]
     covariance = errors.T @ errors / len(errors)
     scale = covariance.diagonal().mean().clamp(min=1e-12)
@@ -131,8 +119,6 @@ def _solve_further(
         words ([m + n, rows]): the n-grams of all, sparse.
         beside ([n, n]): the similarities of the other texts without n-grams.
         further ([m, rank]), wanted ([n, rank]): the targets.
-        strength: the strength of the regression. It keeps single precision accurate to six digits, in half the time of
-            double precision.
     """
     similar = _similar(words)
     if beside is not None:
@@ -146,8 +132,7 @@ def _solve_further(
 
 def _similar(words: Tensor) -> Tensor:
     """Returns the products of sparse n-grams [n, rows] with each other [n, n]. Only the lower half is computed,
-    because no solver reads the upper half, and some columns at a time, which fit in the processor's cache. Both
-    together take two fifths of the time."""
+    because no solver reads the upper half, and some columns at a time, which fit in the processor's cache."""
     words = words.coalesce()
     (texts, places), weights = words.indices(), words.values()
     count, rows = words.shape
@@ -201,18 +186,16 @@ def solve_by_held_out(
 
 
 class _NormalEquations:
-    """Sums of products over any number of texts."""
+    """The map [F, rank] of the added features [n, F] and targets [n, rank], from sums over any number of texts."""
 
     def __init__(self, width: int, rank: int) -> None:
         self.gram, self.cross = torch.zeros(width, width), torch.zeros(width, rank)
 
     def add(self, features: Tensor, targets: Tensor) -> None:
-        """Adds texts: their features [n, F] and targets [n, rank]."""
         self.gram.addmm_(features.T, features)
         self.cross.addmm_(features.T, targets)
 
     def solved(self, strength: float) -> Tensor:
-        """Returns the map [F, rank] of the added texts."""
         ridge = self.gram.clone()
         ridge.diagonal().add_(strength)
         return torch.cholesky_solve(self.cross, torch.linalg.cholesky(ridge))
