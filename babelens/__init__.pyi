@@ -45,16 +45,14 @@ from .trainers.arguments import (
     ContrastiveTrainingArguments as ContrastiveTrainingArguments,
     LiweTrainingArguments as LiweTrainingArguments,
     MlaTrainingArguments as MlaTrainingArguments,
+    Rc3TaskTrainingArguments as Rc3TaskTrainingArguments,
+    Rc3TrainingArguments as Rc3TrainingArguments,
     SmalrTrainingArguments as SmalrTrainingArguments,
 )
 from .trainers.checkpoints import newest_checkpoint as newest_checkpoint
 from .trainers.mla import MlaTrainer as MlaTrainer
 from .trainers.mural import EtclTrainer as EtclTrainer, MuralTrainer as MuralTrainer
 from .trainers.rc3 import Rc3Trainer as Rc3Trainer
-from .trainers.rc3_arguments import (
-    Rc3TaskTrainingArguments as Rc3TaskTrainingArguments,
-    Rc3TrainingArguments as Rc3TrainingArguments,
-)
 from .trainers.rc3_tasks import Rc3TaskTrainer as Rc3TaskTrainer
 from .trainers.smalr import LiweTrainer as LiweTrainer, SmalrTrainer as SmalrTrainer
 from .utils.errors import BabelensError as BabelensError

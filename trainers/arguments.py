@@ -13,6 +13,20 @@ from ..utils.errors import InputError
 from .optimizers import ADAMAX, LAMB, check_task_settings
 from .precision import PrecisionTrainingArguments, option
 
+Visual = Literal["regions", "patches", "both"]
+
+
+def _at_least_one(**sizes: int | None) -> None:
+    for name, size in sizes.items():
+        if size is not None and size < 1:
+            raise ValueError(f"{name}={size} must be a positive number")
+
+
+def _one_of(args: Any, **known: tuple[str | None, ...]) -> None:
+    for name, values in known.items():
+        if getattr(args, name) not in values:
+            raise ValueError(f"{name}={getattr(args, name)!r} must be one of {', '.join(map(repr, values))}")
+
 
 @dataclass
 class ContrastiveTrainingArguments(PrecisionTrainingArguments):
@@ -23,26 +37,20 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
 
     optim: OptimizerNames | str = option(
         OptimizerNames.ADAMW_TORCH_FUSED,
-        "The optimizer: any optimizer of transformers (same default), 'lamb' (You et al. 2020), which MURAL, "
-        "ALIGN and ETCL use, or 'adamax' (Kingma & Ba 2015), which LIWE uses.",
+        "Any optimizer of transformers (same default), 'lamb' (You et al. 2020), which MURAL, ALIGN and ETCL use, or "
+        "'adamax' (Kingma & Ba 2015), which LIWE uses.",
     )
     embed_chunk_size: int | None = option(
         None,
-        "Gradient caching: number of examples to embed at a time. Memory then depends on the chunk size "
-        "instead of the batch size, and the gradient is exactly the gradient of the whole batch (Gao et al. 2021).",
+        "Gradient caching: number of examples to embed at a time. Memory then depends on the chunk size instead of "
+        "the batch size, and the gradient is exactly the gradient of the whole batch (Gao et al. 2021).",
     )
-    gather_negatives: bool = option(
-        True,
-        "Whether to use the examples of the other processes as negatives, with gradient, like one large batch.",
-    )
-    loss_tile_size: int | None = option(
-        None,
-        "Number of rows and columns in each tile of the contrastive loss's logits; default: 1024.",
-    )
+    gather_negatives: bool = option(True, "Use the examples of the other processes as negatives, with gradient.")
+    loss_tile_size: int | None = option(None, "Rows and columns in a tile of the loss's logits; default: 1024.")
     equal_texts_are_positives: bool = option(
         True,
-        "Whether pairs in a batch with exactly the same text are positives of each other. Otherwise "
-        "they are negatives of each other, unless both have the same image.",
+        "Whether pairs in a batch with exactly the same text are positives of each other. Otherwise they are "
+        "negatives of each other, unless both have the same image.",
     )
     shuffle_buffer_size: int = option(
         1000,
@@ -77,33 +85,23 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
     )
     cache_frozen_features: bool = option(
         True,
-        "Whether to compute the features of frozen towers once for all epochs and keep them on disk. A step "
-        "then runs only the other layers. Streams are embedded in every step.",
+        "Compute the features of frozen towers once for all epochs and keep them on disk. A step then runs only the "
+        "other layers. Streams are embedded in every step.",
     )
-    languages: list[str] | None = option(
-        None,
-        "Languages of image-text pairs to train on; default: all languages of the corpus.",
-    )
-    eval_languages: list[str] | None = option(
-        None,
-        "Languages to evaluate during training; default: all languages of the evaluation corpus.",
-    )
+    languages: list[str] | None = option(None, "Languages of image-text pairs to train on; default: all.")
+    eval_languages: list[str] | None = option(None, "Languages to evaluate during training; default: all.")
     image_augmentation: dict[str, Any] | None = option(
         None,
         "Keyword arguments of ImageAugmentation; default: horizontal flips with probability 1/2, as in the papers.",
     )
     text_augmentation: dict[str, Any] | None = option(
-        None,
-        "Keyword arguments of TextAugmentation, such as {'subword_dropout': 0.4, 'share': 0.5}; default: no "
-        "augmentation.",
+        None, "Keyword arguments of TextAugmentation, such as {'subword_dropout': 0.4}; default: no augmentation."
     )
 
     def __post_init__(self) -> None:
-        sizes = {f"task_batch_sizes[{task!r}]": size for task, size in (self.task_batch_sizes or {}).items()}
-        sizes |= {name: getattr(self, name) for name in ("embed_chunk_size", "loss_tile_size", "shuffle_buffer_size")}
-        for name, size in sizes.items():
-            if size is not None and size < 1:
-                raise ValueError(f"{name}={size} must be a positive number")
+        _at_least_one(**{f"task_batch_sizes[{name!r}]": size for name, size in (self.task_batch_sizes or {}).items()})
+        sizes = ("embed_chunk_size", "loss_tile_size", "shuffle_buffer_size")
+        _at_least_one(**{name: getattr(self, name) for name in sizes})
         check_task_settings(self)
         # transformers turns `optim` into a member of its enumeration, which has neither LAMB nor Adamax.
         own = self.optim if self.optim in (LAMB, ADAMAX) else None
@@ -133,15 +131,15 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
     shuffle_buffer_size: int = field(default=1000, init=False)
     text_augmentation: dict[str, Any] | None = field(default=None, init=False)
 
-    optim: OptimizerNames | str = field(default=OptimizerNames.ADAMW_TORCH_FUSED)
-    learning_rate: float = field(default=1e-4)
-    adam_beta2: float = field(default=0.98)
-    adam_epsilon: float = field(default=1e-6)
-    weight_decay: float = field(default=0.2)
-    lr_scheduler_type: str = field(default="cosine")
-    warmup_steps: float = field(default=0.1)
-    per_device_train_batch_size: int = field(default=128)
-    max_grad_norm: float = field(default=1.0)
+    optim: OptimizerNames | str = OptimizerNames.ADAMW_TORCH_FUSED
+    learning_rate: float = 1e-4
+    adam_beta2: float = 0.98
+    adam_epsilon: float = 1e-6
+    weight_decay: float = 0.2
+    lr_scheduler_type: str = "cosine"
+    warmup_steps: float = 0.1
+    per_device_train_batch_size: int = 128
+    max_grad_norm: float = 1.0
     trainable: Literal["acquirers", "native", "all"] = option(
         "acquirers",
         "Which weights to train: 'acquirers', the acquirers of `languages` and the non-native embedding; "
@@ -149,18 +147,14 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
     )
     train_temperature: bool = option(
         False,
-        "Whether to train the temperature with the native model. By default, it is fixed at the value of language "
-        "exposure, 1/100, as in the paper's fine-tuning. A new native model has to learn its own temperature.",
+        "Train the temperature with the native model. By default, it is fixed at the value of language exposure, "
+        "1/100, as in the paper's fine-tuning. A new native model has to learn its own temperature.",
     )
     text_text_objective: Literal["mse", "nce"] | None = option(
-        None,
-        "Objective of native language transfer; default: the objective in the model's configuration. A value is "
-        "written to the configuration.",
+        None, "Objective of native language transfer, instead of the one in the model's configuration."
     )
     image_text_objective: Literal["mse", "nce", "sigmoid"] | None = option(
-        None,
-        "Objective of language exposure; default: the objective in the model's configuration. A value is written "
-        "to the configuration.",
+        None, "Objective of language exposure, instead of the one in the model's configuration."
     )
     mix_languages: bool = option(
         False,
@@ -169,8 +163,8 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
     )
     cache_frozen_features: bool = option(
         True,
-        "Whether to compute the features of images and native texts once and keep them on disk while the "
-        "native model is frozen. Images are not augmented then.",
+        "Compute the features of images and native texts once and keep them on disk while the native model is "
+        "frozen. Images are not augmented then.",
     )
     image_augmentation: dict[str, Any] | None = option(
         None,
@@ -179,13 +173,11 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
     )
 
     def __post_init__(self) -> None:
-        for name, known in {
-            "trainable": ("acquirers", "native", "all"),
+        objectives = {
             "text_text_objective": (None, "mse", "nce"),
             "image_text_objective": (None, "mse", "nce", "sigmoid"),
-        }.items():
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name}={getattr(self, name)!r} must be one of {', '.join(map(repr, known))}")
+        }
+        _one_of(self, trainable=("acquirers", "native", "all"), **objectives)
         if self.train_temperature and self.trainable == "acquirers":
             raise InputError(
                 "train_temperature: with trainable='acquirers', the temperature belongs to the frozen native model"
@@ -210,11 +202,8 @@ class WordDualEncoderTrainingArguments(ContrastiveTrainingArguments):
     towers: dict[str, dict[str, Any]] | None = field(default=None, init=False)
 
     # A batch may lack a language, whose projection and branch then get no gradient.
-    ddp_find_unused_parameters: bool | None = field(default=True)
-    sentences_per_image: int = option(
-        2,
-        "Number of captions per image and language in a batch.",
-    )
+    ddp_find_unused_parameters: bool | None = True
+    sentences_per_image: int = option(2, "Number of captions per image and language in a batch.")
     languages_per_batch: int | None = option(
         None,
         "Number of languages in a batch, sampled for each batch; default: all. As every pair of languages in a "
@@ -222,14 +211,12 @@ class WordDualEncoderTrainingArguments(ContrastiveTrainingArguments):
     )
     cache_frozen_features: bool = option(
         True,
-        "Whether to compute the backbone's features of images once and keep them on disk. The backbone is then "
-        "frozen, and images are not augmented; otherwise the backbone is trained.",
+        "Compute the backbone's features of images once and keep them on disk. The backbone is then frozen, and "
+        "images are not augmented; otherwise the backbone is trained.",
     )
 
     def __post_init__(self) -> None:
-        for name in ("sentences_per_image", "languages_per_batch"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        _at_least_one(sentences_per_image=self.sentences_per_image, languages_per_batch=self.languages_per_batch)
         super().__post_init__()
 
 
@@ -242,12 +229,12 @@ class SmalrTrainingArguments(WordDualEncoderTrainingArguments):
     1e-4.
     """
 
-    optim: OptimizerNames | str = field(default=OptimizerNames.ADAMW_TORCH_FUSED)
-    learning_rate: float = field(default=1e-3)
-    lr_scheduler_type: str = field(default="constant")
-    max_grad_norm: float = field(default=0.0)
-    num_train_epochs: float = field(default=20)
-    per_device_train_batch_size: int = field(default=450)
+    optim: OptimizerNames | str = OptimizerNames.ADAMW_TORCH_FUSED
+    learning_rate: float = 1e-3
+    lr_scheduler_type: str = "constant"
+    max_grad_norm: float = 0.0
+    num_train_epochs: float = 20
+    per_device_train_batch_size: int = 450
 
 
 @dataclass
@@ -256,12 +243,87 @@ class LiweTrainingArguments(WordDualEncoderTrainingArguments):
     rate: the code reduces the rate in steps that differ between experiments, and the paper does not state a
     schedule."""
 
-    optim: OptimizerNames | str = field(default=ADAMAX)
-    learning_rate: float = field(default=1e-3)
-    lr_scheduler_type: str = field(default="constant")
-    num_train_epochs: float = field(default=30)
-    per_device_train_batch_size: int = field(default=128)
-    max_grad_norm: float = field(default=2.0)
+    optim: OptimizerNames | str = ADAMAX
+    learning_rate: float = 1e-3
+    lr_scheduler_type: str = "constant"
+    num_train_epochs: float = 30
+    per_device_train_batch_size: int = 128
+    max_grad_norm: float = 2.0
+
+
+@dataclass
+class Rc3TrainingArguments(PrecisionTrainingArguments):
+    """Training arguments of RC3's pre-training; the learning rate is the paper's (section 3.2), for Adam without
+    weight decay. The paper states neither schedule nor clipping, so they are transformers' defaults: a linear decay to
+    0, and gradients clipped to norm 1."""
+
+    learning_rate: float = 5e-5
+    data_set_batch_sizes: dict[str, int] | None = option(
+        None,
+        "Number of examples of each data set per batch and process, such as {'parallel': 128}; default: "
+        "per_device_train_batch_size.",
+    )
+    parallel_captions: bool = option(
+        False,
+        "Also train on the captions of the strictly aligned data as parallel texts, as the paper does; default: only "
+        "on the parallel data, which may already contain them.",
+    )
+    strict_visual: Visual | None = option(
+        None,
+        "Whether the images of strictly aligned data are given as regions, patches or both; default if the model "
+        "reads both: regions, as in the paper.",
+    )
+    weak_visual: Visual | None = option(
+        None, "The same for weakly aligned data; default if the model reads both: patches, as in the paper."
+    )
+    image_augmentation: dict[str, Any] | None = option(
+        None, "Keyword arguments of ImageAugmentation, for patches; default: no augmentation."
+    )
+    augmented_regions: int = option(
+        0,
+        "Number of augmented copies of each image for which regions are precomputed, with image_augmentation; "
+        "training samples from them and the original.",
+    )
+    eval_batches: int | None = option(None, "Number of batches in an evaluation, always the same; default: all.")
+
+    def __post_init__(self) -> None:
+        sizes = (self.data_set_batch_sizes or {}).items()
+        _at_least_one(eval_batches=self.eval_batches, **{f"data_set_batch_sizes[{name!r}]": n for name, n in sizes})
+        if self.augmented_regions < 0 or (self.augmented_regions and self.image_augmentation is None):
+            raise ValueError(f"augmented_regions={self.augmented_regions} needs image_augmentation")
+        kinds = (None, "regions", "patches", "both")
+        _one_of(self, strict_visual=kinds, weak_visual=kinds)
+        super().__post_init__()
+        self.remove_unused_columns = False
+        self.label_names: list[str] = []
+        # The parts of objectives with weight 0 get no gradient. The running averages are the same in all processes
+        # without a broadcast.
+        self.ddp_find_unused_parameters = True
+        self.ddp_broadcast_buffers = False
+
+
+@dataclass
+class Rc3TaskTrainingArguments(PrecisionTrainingArguments):
+    """Training arguments of RC3's tasks. The paper's values for each task (table 6) are in `recipes/rc3`."""
+
+    max_text_length: int | None = option(
+        None, "Maximum number of tokens of a text, which the processor keeps; default: the processor's maximum."
+    )
+    image_augmentation: dict[str, Any] | None = option(
+        None, "Keyword arguments of ImageAugmentation; default: no augmentation."
+    )
+    generation: dict[str, Any] | None = option(
+        None, "Settings of the model's generation_config, such as {'num_beams': 5}; for translation only."
+    )
+
+    def __post_init__(self) -> None:
+        if self.max_text_length is not None and self.max_text_length < 3:
+            raise ValueError(f"max_text_length={self.max_text_length} must be at least 3: [BOS], a word, the language")
+        super().__post_init__()
+        self.remove_unused_columns = False
+        self.label_names: list[str] = []
+        # Only translation gives the decoder a gradient.
+        self.ddp_find_unused_parameters = True
 
 
 # ---- Batches ----
@@ -273,14 +335,8 @@ def data_seed(args: TrainingArguments) -> int:
 
 
 def batch_sizes_of(args: TrainingArguments, size: int, names: Iterable[str], own: Mapping[str, int]) -> dict[str, int]:
-    """Returns the number of examples of each task or data set per batch and process.
-
-    Args:
-        args: the training arguments.
-        size: the number for tasks that are not in `own`. If it is smaller than the batch size in `args`, because
-            larger batches did not fit in memory (`auto_find_batch_size`), the numbers in `own` shrink proportionally.
-        names: the tasks or data sets.
-        own: task or data set -> its number of examples.
-    """
+    """Returns the number of examples of each task or data set per batch and process: its number in `own`, or `size`.
+    If `size` is smaller than the batch size in `args`, because larger batches did not fit in memory
+    (`auto_find_batch_size`), the numbers in `own` shrink proportionally."""
     share = size / args.train_batch_size
     return {name: max(int(own[name] * share), 1) if name in own else size for name in names}

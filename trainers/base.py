@@ -17,18 +17,15 @@ from ..data.batching.streams import StreamLoader, StreamMixture
 from ..utils.errors import InputError
 from ..utils.hub_mixin import card_writers
 from .arguments import data_seed
-from .checkpoints import (
-    CheckpointMarks,
-    newest_checkpoint,
-    prepare_saving,
-    trainer_state,
-)
+from .checkpoints import CheckpointMarks, newest_checkpoint, prepare_saving, trainer_state
 from .precision import PrecisionTrainingArguments
 
 # (model, processor, evaluation data) -> dict metric -> value, without the prefix `eval_`.
 Evaluator = Callable[[Any, Any, Any], Mapping[str, float]]
 
 _ADVICE = "A lower learning rate, a longer warm-up or max_grad_norm may help."
+# Arguments of `Trainer` that would have no effect.
+_UNUSED = ("data_collator", "compute_loss_func", "compute_metrics", "model_init", "preprocess_logits_for_metrics")
 
 
 class BabelensTrainer(Trainer):
@@ -40,24 +37,14 @@ class BabelensTrainer(Trainer):
 
     Args:
         args: the training arguments of the method; the trainer copies them.
-        processing_class: the processor of the model.
         train_dataset: the training data, in the form that `prepare` takes.
         eval_dataset: a data set, or a dict name -> data set.
         evaluator: replaces the trainer's evaluation: a function (model, processor, evaluation data) -> dict metric ->
             value, or a list of these functions.
-        kwargs: other arguments of `Trainer`.
     """
 
     # The class of `args`; recipes read it.
     arguments_class: ClassVar[type[PrecisionTrainingArguments]]
-    # Arguments of `Trainer` that would have no effect.
-    unused_arguments: ClassVar[tuple[str, ...]] = (
-        "data_collator",
-        "compute_loss_func",
-        "compute_metrics",
-        "model_init",
-        "preprocess_logits_for_metrics",
-    )
 
     # Set by transformers; declared here because mypy does not check transformers.
     model: Any
@@ -80,20 +67,14 @@ class BabelensTrainer(Trainer):
             raise InputError(f"args: {name} needs {self.arguments_class.__name__}, not {type(args).__name__}")
         if processing_class is None:
             raise InputError(f"processing_class: {name} needs the processor of the model")
-        unused = [each for each in self.unused_arguments if kwargs.get(each) is not None]
-        if unused:
+        if unused := [each for each in _UNUSED if kwargs.get(each) is not None]:
             raise InputError(f"{', '.join(unused)}: {name} does not use this; evaluator= replaces the evaluation")
         self._evaluators = [evaluator] if callable(evaluator) else list(evaluator or ())
         self._mixture: TaskMixture | StreamMixture | None = None
         self._stream: StreamLoader | None = None
         self._resumed: str | None = None
-        super().__init__(
-            model,
-            copy.copy(args),  # streams need `ignore_data_skip`
-            processing_class=processing_class,
-            eval_dataset=eval_dataset,
-            **kwargs,
-        )
+        args = copy.copy(args)  # streams need `ignore_data_skip`
+        super().__init__(model, args, processing_class=processing_class, eval_dataset=eval_dataset, **kwargs)
         self.train_dataset = train_dataset
         self._marks = CheckpointMarks()
         for callback in (FiniteGradients(), self._marks, StreamProgress(self)):
@@ -132,7 +113,6 @@ class BabelensTrainer(Trainer):
         return size
 
     def get_train_dataloader(self) -> DataLoader | StreamLoader:
-        """The batches of all tasks."""
         mixture = self.mixture
         if not isinstance(mixture, StreamMixture):
             size, seed = self.task_batch_size, data_seed(self.args)
@@ -165,24 +145,19 @@ class BabelensTrainer(Trainer):
         if self.args.should_save and self.args.save_strategy != SaveStrategy.NO:
             prepare_saving(self.args.output_dir)
         self._marks.start(self.args, self._resumed)
-        # transformers would delete any folder named checkpoint-*.
-        self._marks.limit, self.args.save_total_limit = self.args.save_total_limit, None
+        self.args.save_total_limit = None  # transformers would delete any folder named checkpoint-*
         try:
             with self._marks.saving():
                 output = super().train(resume_from_checkpoint=self._resumed, **kwargs)
         finally:
             self.args.save_total_limit = self._marks.limit
-            self._release_model()
+            # A trainer with another precision or `torch_compile` would find the model prepared by accelerate.
+            self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
+            vars(self.model).pop("_is_accelerate_prepared", None)
         if not (self.args.load_best_model_at_end and self.state.best_model_checkpoint):  # whose weights were saved
             self.set_optimizer_mode(training=False)
         check_weights(self.model, self.state.global_step)
         return output
-
-    def _release_model(self) -> None:
-        """Undoes what `Accelerator.prepare` did to the model. A trainer with another precision or `torch_compile`
-        would find the model prepared and train it with these settings."""
-        self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
-        vars(self.model).pop("_is_accelerate_prepared", None)
 
     def set_initial_training_values(self, args: Any, dataloader: Any, *others: Any) -> Any:
         """As in transformers, but no epoch is left after the last step; transformers would train one more step."""
@@ -191,7 +166,7 @@ class BabelensTrainer(Trainer):
         return (0 if is_done else epochs, *values)
 
     def check_loss(self, loss: Tensor, name: str) -> None:
-        """Raises a `InputError` that names the loss [] if it is NaN or infinite."""
+        """Raises an `InputError` that names the loss [] if it is NaN or infinite."""
         if not loss.isfinite():
             raise InputError(
                 f"the loss of {name} is {loss.item()} in step {self.state.global_step + 1}; training stopped before "
@@ -199,8 +174,7 @@ class BabelensTrainer(Trainer):
             )
 
     def set_optimizer_mode(self, *, training: bool) -> None:
-        """Switches a schedule-free optimizer between the weights for training and the weights for evaluation and
-        saving."""
+        """Switches a schedule-free optimizer between its weights for training and those for evaluation and saving."""
         change = getattr(self.optimizer, "train" if training else "eval", None)
         if callable(change):
             change()
@@ -224,7 +198,7 @@ class BabelensTrainer(Trainer):
         raise NotImplementedError
 
     def is_named(self, data: Any) -> bool:
-        """Returns whether the evaluation data is a dict name -> data set instead of a single data set."""
+        """Whether the evaluation data is a dict name -> data set instead of a single data set."""
         return isinstance(data, dict)
 
     def evaluation_data(self, data: Any) -> Any:
@@ -235,10 +209,7 @@ class BabelensTrainer(Trainer):
         """Checks `eval_dataset` before a training run that evaluates it."""
 
     def evaluate(
-        self,
-        eval_dataset: Any | None = None,
-        ignore_keys: list[str] | None = None,
-        metric_key_prefix: str = "eval",
+        self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
         """Evaluates the model, logs the metrics, and returns them as `<prefix>_<metric>`, or
         `<prefix>_<name>_<metric>` for named data sets."""
@@ -279,8 +250,7 @@ class FiniteGradients(TrainerCallback):
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         if args.fp16:
             return
-        gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
+        norm = torch.nn.utils.get_total_norm([each.grad for each in model.parameters() if each.grad is not None])
         if not norm.isfinite():
             raise InputError(
                 f"the gradient's norm is {norm.item()} in step {state.global_step + 1}; training stopped before it "
@@ -289,7 +259,7 @@ class FiniteGradients(TrainerCallback):
 
 
 def check_weights(model: nn.Module, step: int) -> None:
-    """Raises a `InputError`, before the model is saved, if a weight is NaN or infinite."""
+    """Raises an `InputError` if a weight is NaN or infinite; called before a model is saved."""
     for name, value in model.state_dict().items():
         if value.is_floating_point() and not value.isfinite().all():
             raise InputError(f"after step {step}, {name} is not finite; nothing was saved. {_ADVICE}")
@@ -299,7 +269,6 @@ def check_weights(model: nn.Module, step: int) -> None:
 
 
 def loader_options(args: TrainingArguments) -> dict[str, Any]:
-    """The options of `torch.utils.data.DataLoader` that the training arguments set."""
     return {
         "pin_memory": args.dataloader_pin_memory and torch.accelerator.is_available(),
         "persistent_workers": args.dataloader_persistent_workers,
@@ -311,7 +280,6 @@ def loader_options(args: TrainingArguments) -> dict[str, Any]:
 def mixture_loader(
     sampler: TaskBatchSampler, collate: Callable[[list[Any]], Any], args: TrainingArguments
 ) -> DataLoader:
-    """Returns a data loader over the batches of a sampler, with the workers that the training arguments set."""
     # Persistent workers are seeded once. Without a separate generator, a resumed run would draw their seed again from
     # the generator that dropout uses.
     generator = torch.Generator().manual_seed(sampler.seed) if args.dataloader_persistent_workers else None

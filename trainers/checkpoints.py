@@ -40,12 +40,12 @@ class CheckpointMarks(TrainerCallback):
     def start(self, args: TrainingArguments, resumed: str | None = None) -> None:
         """Starts a run, or continues the run that wrote the checkpoint `resumed`. Another optimizer is an error,
         because it would silently reuse incompatible moments."""
+        self.limit = args.save_total_limit
         self.optimizer = str(getattr(args.optim, "value", args.optim)).removesuffix("_fused")
         earlier = _mark(resumed) if resumed else {}
         if (optimizer := earlier.get("optimizer", self.optimizer)) != self.optimizer:
             raise InputError(
-                f"optim: {resumed} was trained with {optimizer}, and {self.optimizer} cannot continue with its state; "
-                f"set optim={optimizer}"
+                f"optim: {resumed} was trained with {optimizer}, and {self.optimizer} cannot continue with its state"
             )
         self.run = str(earlier.get("run") or uuid.uuid4().hex)
 
@@ -53,15 +53,14 @@ class CheckpointMarks(TrainerCallback):
         """Creates the folder of a checkpoint before its first file is written. It replaces an incomplete checkpoint or
         a checkpoint of the same run; anything else with that name is renamed to `kept-checkpoint-N`."""
         self.folder = folder = Path(folder)
-        if folder.exists():
-            if _mark(folder).get("run") == self.run or (folder / INCOMPLETE).is_file():
-                shutil.rmtree(folder)
-            else:
-                kept = folder.with_name(f"kept-{folder.name}")
-                while kept.exists():
-                    kept = kept.with_name(f"kept-{kept.name}")
-                folder.rename(kept)
-                logger.warning("%s was not saved by this run and was renamed to %s", folder, kept.name)
+        if folder.exists() and (_mark(folder).get("run") == self.run or (folder / INCOMPLETE).is_file()):
+            shutil.rmtree(folder)
+        elif folder.exists():
+            kept = folder.with_name(f"kept-{folder.name}")
+            while kept.exists():
+                kept = kept.with_name(f"kept-{kept.name}")
+            folder.rename(kept)
+            logger.warning("%s was not saved by this run and was renamed to %s", folder, kept.name)
         folder.mkdir(parents=True)
         self._write(folder)
 
@@ -75,8 +74,7 @@ class CheckpointMarks(TrainerCallback):
             return
         files = [file for file in folder.rglob("*") if file.is_file() and file.name != INCOMPLETE]
         apply_umask(*files)
-        sizes = {str(file.relative_to(folder)): file.stat().st_size for file in sorted(files)}
-        self._write(folder, files=sizes)
+        self._write(folder, files={str(file.relative_to(folder)): file.stat().st_size for file in sorted(files)})
         os.replace(folder / INCOMPLETE, folder / COMPLETE)
 
     @contextmanager
@@ -108,8 +106,8 @@ class CheckpointMarks(TrainerCallback):
     def _rotate(self, state: TrainerState, newest: Path | None = None) -> None:
         best = Path(state.best_model_checkpoint) if state.best_model_checkpoint else None
         kept = {path.resolve() for path in (newest, best) if path}
-        parent = (newest or best or Path()).parent
-        own = [path for path in _checkpoints(parent) if is_complete(path) and _mark(path).get("run") == self.run]
+        found = filter(is_complete, _checkpoints((newest or best or Path()).parent))
+        own = [path for path in found if _mark(path).get("run") == self.run]
         excess = len(own) - max(self.limit, len(kept)) if self.limit and self.limit > 0 else 0
         for path in [path for path in own if path.resolve() not in kept][: max(excess, 0)]:
             shutil.rmtree(path)
@@ -117,10 +115,9 @@ class CheckpointMarks(TrainerCallback):
 
 def is_complete(folder: str | Path) -> bool:
     """Returns whether a checkpoint is marked as complete and its files have the recorded sizes."""
-    folder = Path(folder)
     try:
-        files = json.loads((folder / COMPLETE).read_text(encoding="utf-8"))["files"]
-        return all((folder / name).stat().st_size == size for name, size in files.items())
+        files = json.loads(Path(folder, COMPLETE).read_text(encoding="utf-8"))["files"]
+        return all(Path(folder, name).stat().st_size == size for name, size in files.items())
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return False
 

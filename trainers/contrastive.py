@@ -19,7 +19,6 @@ from datasets import Dataset, IterableDataset
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from transformers import Trainer
-from transformers.trainer_utils import TrainOutput
 
 from ..configuration.configuration_two_tower import IMAGE_TEXT, TwoTowerConfig
 from ..data.batching.collators import Collator, ContrastiveCollator, TaskCollator
@@ -32,11 +31,11 @@ from ..processing.text_augmentation import SubwordDropout, TextAugmentation
 from ..utils.errors import InputError
 from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments, batch_sizes_of, data_seed
 from .base import BabelensTrainer
+from .frozen_features import frozen_towers
 from .gradient_caching import backward_in_chunks
 from .optimizers import BoundTemperature, Lamb, TaskOptimizer, parameter_groups
 from .processes import gather_labels, gather_rows, row_counts
 from .retrieval_evaluator import RetrievalEvaluator, evaluated_languages
-from .tower_features import frozen_towers
 from .tower_training import checked_training, set_trained_towers
 
 logger = logging.getLogger(__name__)
@@ -46,9 +45,7 @@ class ContrastiveTrainer(BabelensTrainer):
     """transformers' `Trainer` for dual encoders.
 
     Args:
-        model: a dual encoder of this package.
         args: `ContrastiveTrainingArguments`, or the subclass of the method.
-        processing_class: the processor of the model.
         train_dataset: a caption corpus (the data of the first task), or a dict task -> corpus, `TaskData` or view (see
             `babelens.data`). A streamed corpus needs `max_steps` in `args`. A data set of images and texts, for
             example from the Hub, is converted to a corpus; if its texts have no language, `args.languages` names their
@@ -77,8 +74,6 @@ class ContrastiveTrainer(BabelensTrainer):
         self._corpora: dict[int, tuple[Any, Any]] = {}
         self._logged_losses: dict[str, Tensor] = {}
         self._logged_steps = 0
-        # Whether `model.train()` has been called since training began; frozen parts are then in evaluation mode.
-        self._is_in_training_mode = False
 
     # ---- Data ----
 
@@ -124,9 +119,7 @@ class ContrastiveTrainer(BabelensTrainer):
     def _check_tasks(self, tasks: Iterable[str]) -> None:
         for task in tasks:
             if task not in self.task_weights:
-                raise InputError(
-                    f"{type(self).__name__} has no task {task!r}; its tasks are {list(self.task_weights)}"
-                )
+                raise InputError(f"{type(self).__name__} has no task {task!r}, only {list(self.task_weights)}")
 
     @property
     def task_batch_size(self) -> int | Mapping[str, int]:
@@ -137,23 +130,19 @@ class ContrastiveTrainer(BabelensTrainer):
         return batch_sizes_of(self.args, size, self._views, own) if own else size
 
     def make_view(self, task: str, data: TaskData) -> SizedView | StreamView:
-        """The examples of a task of `task_weights`; a subclass may override it."""
+        """The examples of a task of `task_weights`."""
         if task == IMAGE_TEXT:
             return image_text_pairs(data.corpus, data.languages or self.args.languages)
         return translation_pairs(data.corpus, data.pairs, co_captions=True)
 
     def make_collator(self, task: str) -> Collator:
-        """Returns the function from the examples of a task and their seeds to the model's inputs and `positives`; a
-        subclass may override it."""
+        """The function from the examples of a task and their seeds to the model's inputs and `positives`."""
         processor, segment = self.processing_class, None
         augmentation = TextAugmentation(**(self.args.text_augmentation or {}))
         augmented = self.task_weights if augmentation.tasks is None else augmentation.tasks
         if augmentation.subword_dropout and task in augmented:
             if getattr(processor, "text_prompt", ""):
-                raise InputError(
-                    "text_augmentation.subword_dropout reads texts without the processor's prompt "
-                    f"{processor.text_prompt!r}; leave it out"
-                )
+                raise InputError(f"text_augmentation.subword_dropout leaves out the prompt {processor.text_prompt!r}")
             segment = SubwordDropout(processor.tokenizer, augmentation, processor.text_kwargs["max_length"])
         equal_texts = self.args.equal_texts_are_positives
         return ContrastiveCollator(processor, self.transform_of(task), segment=segment, equal_texts=equal_texts)
@@ -175,10 +164,6 @@ class ContrastiveTrainer(BabelensTrainer):
 
     # ---- Training ----
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
-        self._is_in_training_mode = False
-        return super().train(resume_from_checkpoint, **kwargs)
-
     def get_train_dataloader(self) -> Any:
         loader, sizes = super().get_train_dataloader(), self.task_batch_size
         # Other methods may compare with frozen embeddings.
@@ -195,10 +180,7 @@ class ContrastiveTrainer(BabelensTrainer):
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
         """Computes the gradients of all tasks and returns the weighted sum of their losses []."""
-        # Switching to training mode visits all modules, which takes longer than a step with small heads.
-        if not (self._is_in_training_mode and model.training):
-            model.train()
-            self._is_in_training_mode = True
+        model.train()
         self.set_optimizer_mode(training=True)
         if not self._logged_losses:
             self._logged_steps = self.state.global_step
@@ -229,22 +211,15 @@ class ContrastiveTrainer(BabelensTrainer):
         def backward(loss: Tensor) -> None:
             self.accelerator.backward(weight * loss)
 
-        chunks = math.ceil(size / (self.args.embed_chunk_size or size))
+        chunks, autocast = math.ceil(size / (self.args.embed_chunk_size or size)), self.compute_loss_context_manager
         if chunks == 1:
-            with self.compute_loss_context_manager():
+            with autocast():
                 output = model(**batch, return_logits=False)
             loss = objective(output)
             backward(loss)
             return loss.detach()
-        return backward_in_chunks(
-            model,
-            batch,
-            objective,
-            chunks=chunks,
-            backward=backward,
-            autocast=self.compute_loss_context_manager,
-            without_sync=partial(self.accelerator.no_sync, model=model),
-        )
+        without_sync = partial(self.accelerator.no_sync, model=model)
+        return backward_in_chunks(model, batch, objective, chunks, backward, autocast, without_sync)
 
     def _objective(self, output: DualEncoderOutput, positives: Tensor, counts: list[int]) -> Tensor:
         """The method's loss [] on the embeddings of all processes, which have `counts` rows each."""
@@ -275,27 +250,22 @@ class ContrastiveTrainer(BabelensTrainer):
     # ---- Optimizers ----
 
     def create_optimizer(self, model: nn.Module | None = None) -> Optimizer:
-        if self.optimizer is None:
-            rate, rates = self.args.learning_rate, self.args.task_learning_rates
-            model = self.model if model is None else model
-            tasks = self.tasks  # prepares the model
-            if rates:
-                optimizers = {task: self._make_optimizer(model, rates.get(task, rate)) for task in tasks}
-                self.optimizer = TaskOptimizer(optimizers, self.args.max_grad_norm or math.inf)
-            else:
-                self.optimizer = self._make_optimizer(model, rate)
-        return self.optimizer
+        if self.optimizer is not None:
+            return self.optimizer
+        args, model, tasks = self.args, self.model if model is None else model, self.tasks  # prepares the model
+        make, options = self.optimizer_cls_and_kwargs or self.get_optimizer_cls_and_kwargs(args, model)
+        decay = {"weight_decay": args.weight_decay, "decayed": self.get_decay_parameter_names(model)}
 
-    def _make_optimizer(self, model: nn.Module, learning_rate: float) -> Optimizer:
-        groups = parameter_groups(
-            model,
-            learning_rate,
-            self.args.learning_rate_mapping,
-            weight_decay=self.args.weight_decay,
-            decayed=self.get_decay_parameter_names(model),
-        )
-        made, options = self.optimizer_cls_and_kwargs or self.get_optimizer_cls_and_kwargs(self.args, model)
-        return made(groups, **{**options, "lr": learning_rate})
+        def made(rate: float) -> Optimizer:
+            groups = parameter_groups(model, rate, args.learning_rate_mapping, **decay)
+            return make(groups, **{**options, "lr": rate})
+
+        if rates := args.task_learning_rates:
+            optimizers = {task: made(rates.get(task, args.learning_rate)) for task in tasks}
+            self.optimizer = TaskOptimizer(optimizers, args.max_grad_norm or math.inf)
+        else:
+            self.optimizer = made(args.learning_rate)
+        return self.optimizer
 
     @staticmethod
     def get_optimizer_cls_and_kwargs(args: Any, model: Any = None) -> tuple[Any, Any]:
@@ -306,8 +276,7 @@ class ContrastiveTrainer(BabelensTrainer):
         return own, {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
-        """The parameters with weight decay: matrices and filters, but not biases, scales of normalization layers or
-        the temperature."""
+        """Matrices and filters have weight decay, but not biases, normalization or the temperature."""
         return [name for name, parameter in model.named_parameters() if parameter.dim() > 1]
 
     @property

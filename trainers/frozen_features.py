@@ -1,14 +1,15 @@
-"""A cache on disk for the features of a frozen model.
+"""Features of frozen encoders, computed once for all epochs and kept on disk: a training step then runs only the other
+layers.
 
 The key of a cached file is a digest of everything that the features depend on: the model, its processor, the version
 of transformers, and every input.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,15 +17,27 @@ import transformers
 from datasets import config
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 
+from ..data.batching.mixture import FEATURES_OF, FeatureView, SizedView
+from ..data.batching.views import CorpusView, Images
+from ..modeling.modeling_dual_encoder import in_dtype_of
 from ..utils.errors import InputError
 from ..utils.files import atomic_file, ensure_parents, one_at_a_time
-from ..utils.identity import contents_digest
+from ..utils.identity import contents_digest, model_identity
+from .arguments import ContrastiveTrainingArguments
+
+if TYPE_CHECKING:
+    from ..inference.embedder import Embedder
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_CACHE = Path(config.HF_DATASETS_CACHE) / "babelens" / "features"
+IMAGE, TEXT = "image", "text"
+
+
+# ---- The cache ----
 
 
 def frozen_features(compute: Callable[[], np.ndarray], **key: Any) -> np.ndarray:
@@ -49,25 +62,22 @@ def frozen_tensor(
         compute: computes the features of all items, [N, ...], in any floating-point type.
         identity: a digest of the model and its processor, such as `model_identity` returns.
         items: the inputs as bytes, in order.
-        cache_dir: the cache folder; by default a folder in the Hugging Face datasets cache.
+        cache_dir: by default a folder in the Hugging Face datasets cache.
     """
     folder = Path(cache_dir or DEFAULT_CACHE)
     file = folder / f"{contents_digest({}, f'{identity} {transformers.__version__}', items)}.safetensors"
-    kept = _kept(file)
-    if kept is not None:
+    if (kept := _kept(file)) is not None:
         return kept
     with ensure_parents(folder), one_at_a_time(file):
-        kept = _kept(file)  # another process may have computed them while this one waited
-        if kept is None:
-            TemporaryDirectory(dir=folder).cleanup()  # raises before hours of computing if nothing can be written here
-            logger.debug("computing features that are not in %s", folder)
-            features = torch.as_tensor(compute())
-            if not features.isfinite().all():
-                raise InputError(f"{len(features)} features of a frozen model: some are NaN or infinite")
-            with atomic_file(file) as unfinished:
-                save_file({"features": features.contiguous()}, unfinished)
-            kept = load_file(file)["features"]
-    return kept
+        if (kept := _kept(file)) is not None:  # another process has computed them while this one waited
+            return kept
+        TemporaryDirectory(dir=folder).cleanup()  # raises before hours of computing if nothing can be written here
+        features = torch.as_tensor(compute())
+        if not features.isfinite().all():
+            raise InputError(f"{len(features)} features of a frozen model: some are NaN or infinite")
+        with atomic_file(file) as unfinished:
+            save_file({"features": features.contiguous()}, unfinished)
+        return load_file(file)["features"]
 
 
 def _kept(file: Path) -> Tensor | None:
@@ -82,3 +92,115 @@ def _kept(file: Path) -> Tensor | None:
         pass
     logger.warning("%s is damaged: its features are computed again", file)
     return None
+
+
+# ---- Texts and images ----
+
+
+class FrozenEncoder:
+    """The features of texts and images by a frozen model.
+
+    Args:
+        embedder: makes the embedder of the model, when features have to be computed.
+        text, image: digests of the towers whose features are computed once, and of how their inputs are read.
+        language: the language of all texts.
+    """
+
+    def __init__(
+        self,
+        embedder: Callable[[], "Embedder"],
+        args: ContrastiveTrainingArguments,
+        cache_dir: str | None = None,
+        *,
+        text: str | None = None,
+        image: str | None = None,
+        language: str = "und",
+    ) -> None:
+        self.embedder, self.args, self.cache_dir = embedder, args, cache_dir
+        self.text, self.image, self.language = text, image, language
+
+    def with_features(self, view: Any) -> SizedView:
+        """Returns the examples of a view with features instead of the inputs of frozen towers; streams and other kinds
+        of views are returned unchanged."""
+        if not isinstance(view, CorpusView) or (self.text is None and self.image is None):
+            return view
+        with self.args.main_process_first(desc="features of frozen towers"):
+            bare = view.without_images() if self.image else view
+            featured = self.with_texts(bare, bare)
+            if self.image and view.has_images:
+                featured = FeatureView(featured, "image_features", self.image_features(view.images), view.rows)
+            return featured
+
+    def with_texts(
+        self, view: SizedView, source: CorpusView, columns: Collection[str] = tuple(FEATURES_OF)
+    ) -> SizedView:
+        """Returns the examples of a view with features of the texts in `columns` of `source`, a view of the same
+        examples."""
+        if self.text is None:
+            return view
+        texts = {name: column for name, column in source.texts().items() if name in columns}
+        distinct = list(dict.fromkeys(text for column in texts.values() for text in column))
+        features = self._kept(
+            self.text,
+            lambda: self.embedder().encode_text(distinct, language=self.language, normalize=False),
+            (text.encode() for text in distinct),
+        )
+        index = {text: k for k, text in enumerate(distinct)}
+        for name, column in texts.items():
+            view = FeatureView(view, FEATURES_OF[name], features, np.array([index[text] for text in column]))
+        return view
+
+    def image_features(self, images: Images) -> np.ndarray:
+        """Returns the features of images, [n, F]."""
+        assert self.image is not None
+        items = (images.encoded(row) for row in range(len(images)))
+        return self._kept(self.image, lambda: self.embedder().encode_image(images, normalize=False), items)
+
+    def _kept(self, tower: str, compute: Callable[[], np.ndarray], items: Iterable[bytes]) -> np.ndarray:
+        identity = f"{tower} {self.args.chosen_precision}"
+        return frozen_features(self.args.autocast()(compute), identity=identity, items=items, cache_dir=self.cache_dir)
+
+
+def frozen_towers(
+    model: Any, processor: Any, args: ContrastiveTrainingArguments, cache_dir: str | None = None
+) -> FrozenEncoder:
+    """Returns the frozen towers of a model with two towers; other models have none here."""
+    names = getattr(model, "frozen_towers", ()) if args.cache_frozen_features else ()
+    for name, option in ((IMAGE, "image_augmentation"), (TEXT, "text_augmentation")):
+        if name in names and getattr(args, option) is not None:
+            raise InputError(
+                f"{option} has no effect: the {name} tower is frozen, so its features are computed once; leave it "
+                "out, or set cache_frozen_features=False"
+            )
+
+    def embedder() -> "Embedder":
+        from ..inference.embedder import Embedder  # imports what loads encoders of every kind
+
+        # The memory layout with the fastest convolutions.
+        model.to(device=args.device, memory_format=torch.channels_last)
+        return Embedder(TowerFeatures(model), processor, batch_size=args.per_device_eval_batch_size)
+
+    text = image = None
+    if TEXT in names:
+        text = model_identity(model.text_model, processor, model.config.text_pooling)
+    if IMAGE in names:
+        image = model_identity(model.vision_model, processor.image_processor, model.config.image_pooling)
+    return FrozenEncoder(embedder, args, cache_dir, text=text, image=image)
+
+
+class TowerFeatures(nn.Module):
+    """The towers of a model as a dual encoder: its embeddings are the pooled features, [N, W] and [N, F]."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model, self.config = model, model.config
+        self.device, self.dtype = model.device, model.dtype
+
+    def get_text_features(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> BaseModelOutputWithPooling:
+        output = self.model.text_model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
+        return BaseModelOutputWithPooling(pooler_output=self.model.pooled_texts(output, input_ids, attention_mask))
+
+    def get_image_features(self, pixel_values: Tensor, **kwargs: Any) -> BaseModelOutputWithPooling:
+        pixel_values = in_dtype_of(self.model.vision_model, pixel_values)
+        output = self.model.vision_model(pixel_values=pixel_values, return_dict=True, **kwargs)
+        return BaseModelOutputWithPooling(pooler_output=self.model.pooled_images(output))

@@ -9,7 +9,7 @@ padding. The gradient is exactly that of the whole batch, unless a tower with ba
 normalizes each chunk by itself, as it would on several devices, and updates its running statistics once per chunk.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields
 from typing import Any
@@ -32,8 +32,7 @@ class RandomState:
 
     @contextmanager
     def replayed(self) -> Iterator[None]:
-        """A context in which the generators start from this state; afterwards, they continue from their previous
-        state."""
+        """A context in which the generators start from this state; afterwards, they continue where they were."""
         kind = self.devices[0].type if self.devices else "cuda"
         with torch.random.fork_rng(self.devices, device_type=kind):
             torch.set_rng_state(self.cpu)
@@ -43,46 +42,36 @@ class RandomState:
 
 
 @contextmanager
-def still_running_statistics(model: nn.Module) -> Iterator[None]:
+def _switched(modules: Iterable[nn.Module], name: str, value: bool) -> Iterator[None]:
+    """A context in which a boolean attribute of these modules has another value."""
+    modules = list(modules)
+    for module in modules:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for module in modules:
+            setattr(module, name, not value)
+
+
+def still_running_statistics(model: nn.Module) -> AbstractContextManager[None]:
     """A context in which normalization layers in training mode use the statistics of the batch, but update neither
     their running statistics nor their count of batches."""
-    updated = [
-        module
-        for module in model.modules()
-        if isinstance(module, _NormBase) and module.training and module.track_running_stats
-    ]
-    for module in updated:
-        module.track_running_stats = False
-    try:
-        yield
-    finally:
-        for module in updated:
-            module.track_running_stats = True
+    layers = (module for module in model.modules() if isinstance(module, _NormBase) and module.training)
+    return _switched((layer for layer in layers if layer.track_running_stats), "track_running_stats", False)
 
 
-@contextmanager
-def gradients_by_row(model: nn.Module) -> Iterator[None]:
+def gradients_by_row(model: nn.Module) -> AbstractContextManager[None]:
     """A context in which word embeddings that already have a gradient get sparse gradients, which are added to it in
     place: every chunk would otherwise allocate a gradient with the size of the whole vocabulary."""
-    tables = [
-        module
-        for module in model.modules()
-        if isinstance(module, nn.Embedding) and module.weight.grad is not None and not module.sparse
-    ]
-    for table in tables:
-        table.sparse = True
-    try:
-        yield
-    finally:
-        for table in tables:
-            table.sparse = False
+    tables = (module for module in model.modules() if isinstance(module, nn.Embedding) and not module.sparse)
+    return _switched((table for table in tables if table.weight.grad is not None), "sparse", True)
 
 
 def backward_in_chunks(
     model: nn.Module,
     inputs: dict[str, Tensor],
     objective: Callable[[DualEncoderOutput], Tensor],
-    *,
     chunks: int,
     backward: Callable[[Tensor], None],
     autocast: Callable[[], AbstractContextManager] = nullcontext,

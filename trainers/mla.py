@@ -29,7 +29,7 @@ from ..utils.language_matching import learned_language
 from ..utils.languages import normalize_languages
 from .arguments import MlaTrainingArguments
 from .contrastive import ContrastiveTrainer
-from .tower_features import FrozenEncoder
+from .frozen_features import FrozenEncoder
 
 
 class NativeSide:
@@ -81,8 +81,7 @@ class MlaTrainer(ContrastiveTrainer):
         if getattr(model, "peft_config", None):
             if args is not None and args.trainable != "acquirers":
                 raise InputError(
-                    f"trainable={args.trainable!r}: the model under the adapters stays frozen; MlaModel.from_native "
-                    "makes a model whose native model can be trained"
+                    f"trainable={args.trainable!r}: the model under adapters stays frozen (use an MlaModel)"
                 )
             self.adapters, model = model, to_mla_model(model, share_weights=True)
             # The processor gets the languages of the adapters, whichever languages it was made for.
@@ -115,12 +114,8 @@ class MlaTrainer(ContrastiveTrainer):
         model.set_trainable(args.trainable, self.languages, temperature=args.train_temperature)
         if not self.languages and args.trainable == "acquirers":
             raise InputError("there is nothing to train: the model has not acquired a language (add_language)")
-        self._native = Embedder(
-            model.native_model,
-            self.processing_class.native,
-            batch_size=args.per_device_eval_batch_size,
-            device=args.device,
-        )
+        reading = {"batch_size": args.per_device_eval_batch_size, "device": args.device}
+        self._native = Embedder(model.native_model, self.processing_class.native, **reading)
         self._strategy = getattr(model.config, "strategy", None)
         return super().prepare(model, train_dataset)
 
@@ -132,10 +127,7 @@ class MlaTrainer(ContrastiveTrainer):
 
     def make_view(self, task: str, data: TaskData) -> SizedView:
         if isinstance(data.corpus, IterableDataset):
-            raise InputError(
-                f"{task}: MLA needs a Dataset, not a stream, because it selects data by language and "
-                "computes frozen features beforehand"
-            )
+            raise InputError(f"{task}: MLA needs a Dataset, not a stream, because it selects data by language")
         native = self.processing_class.native_language
         present = languages_of(data.corpus)
         if task == IMAGE_TEXT:
@@ -147,12 +139,11 @@ class MlaTrainer(ContrastiveTrainer):
                 raise InputError(f"a language is acquired from its translations into {native!r}, not from {pairs}")
             make = triplets if task == TRIPLET else translation_pairs
             views = {tag: make(data.corpus, [(tag, native)]) for tag, _ in pairs}
+        trained = ", ".join(self._captioned)
         if not views:
-            raise InputError(f"{task}: the data has no texts in {', '.join(self._captioned)}, only in {list(present)}")
-        for tag in views:
-            if tag not in self._captioned:
-                trained = f"trainable={self.args.trainable!r} trains {', '.join(self._captioned)}"
-                raise InputError(f"{task}: the data is selected in {tag!r}, but {trained}")
+            raise InputError(f"{task}: the data has no texts in {trained}, only in {list(present)}")
+        if untrained := [tag for tag in views if tag not in self._captioned]:
+            raise InputError(f"{task}: the data is in {untrained}, but {self.args.trainable!r} trains {trained}")
         if task == TEXT_TEXT and self._strategy == "distillation":
             views = _with_both_sides(views, native)
         if self._caches_features:
@@ -174,20 +165,15 @@ class MlaTrainer(ContrastiveTrainer):
 
     @property
     def _caches_features(self) -> bool:
-        """Returns whether the features of images and native texts are computed once."""
         return self.args.trainable == "acquirers" and self.args.cache_frozen_features
 
     def make_collator(self, task: str) -> Collator:
-        return ContrastiveCollator(
-            self.processing_class,
-            self.transform_of(task),
-            self._native.processor,
-            equal_texts=self.args.equal_texts_are_positives,
-        )
+        reader, equal_texts = self._native.processor, self.args.equal_texts_are_positives
+        return ContrastiveCollator(self.processing_class, self.transform_of(task), reader, equal_texts=equal_texts)
 
     def _with_features(self, task: str, views: dict[str, Any]) -> dict[str, Any]:
         """Replaces images and native texts by their features."""
-        teacher = self._teacher
+        teacher = self._teacher()
         images = None if task == TEXT_TEXT else teacher.image_features(next(iter(views.values())).images)
         featured: dict[str, SizedView] = dict(views)
         for tag, view in views.items():
@@ -197,7 +183,6 @@ class MlaTrainer(ContrastiveTrainer):
                 featured[tag] = teacher.with_texts(featured[tag], view, ("text_b",))
         return featured
 
-    @property
     def _teacher(self) -> FrozenEncoder:
         """The frozen native model."""
         model, processor = self._native.model, self._native.processor

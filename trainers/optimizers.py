@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,10 +29,10 @@ def parameter_groups(
     """Returns the parameter groups of an optimizer, by learning rate and weight decay.
 
     Args:
-        learning_rate: the learning rate of all parameters without another rate. Their two groups, with and without
-            weight decay, come first.
-        learning_rate_mapping: regular expression -> learning rate. The expressions are searched for in parameter
-            names; the first match decides.
+        learning_rate: of all parameters without another rate. Their two groups, with and without weight decay, come
+            first.
+        learning_rate_mapping: regular expression, which is searched for in parameter names, -> learning rate; the
+            first match decides.
         decayed: the names of the parameters with weight decay.
     """
     patterns = {re.compile(pattern): rate for pattern, rate in (learning_rate_mapping or {}).items()}
@@ -68,21 +68,14 @@ class Lamb(Optimizer):
         eps: float = 1e-6,
         weight_decay: float = 0.0,
     ) -> None:
-        if lr < 0 or eps < 0 or weight_decay < 0 or not all(0 <= beta < 1 for beta in betas):
-            raise ValueError(f"LAMB cannot use lr={lr}, betas={betas}, eps={eps}, weight_decay={weight_decay}")
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def step(self, closure: None = None) -> None:
         for group in self.param_groups:
-            weights = [weight for weight in group["params"] if weight.grad is not None]
             # A weight may have had no gradient in earlier steps. Its moments then need another bias correction.
             by_age: dict[int, list[Tensor]] = {}
-            for weight in weights:
+            for weight in (weight for weight in group["params"] if weight.grad is not None):
                 state = self.state[weight]
                 if not state:
                     state.update(step=0, exp_avg=torch.zeros_like(weight), exp_avg_sq=torch.zeros_like(weight))
@@ -90,7 +83,6 @@ class Lamb(Optimizer):
                 by_age.setdefault(state["step"], []).append(weight)
             for age, members in by_age.items():
                 self._update(group, age, members)
-        return loss
 
     def _update(self, group: dict[str, Any], age: int, weights: list[Tensor]) -> None:
         beta1, beta2 = group["betas"]
@@ -138,7 +130,7 @@ class TaskOptimizer(Optimizer):
         self._share_groups()
 
     def _share_groups(self) -> None:
-        """Shares the groups of the optimizers, so a scheduler sets the learning rate of each task."""
+        # A scheduler then sets the learning rate of each task.
         self.param_groups = [group for optimizer in self.optimizers.values() for group in optimizer.param_groups]
 
     def _weights(self) -> Iterator[Tensor]:
@@ -165,7 +157,7 @@ class TaskOptimizer(Optimizer):
             if not norms[-1].isfinite():
                 raise InputError(
                     f"the gradient's norm is {norms[-1].item()} in task {task!r}; training stopped before it reached "
-                    "the weights. A lower learning rate, a longer warm-up or max_grad_norm may help."
+                    "the weights"
                 )
             if gradients:
                 torch._foreach_mul_(gradients, (self.max_norm / (norms[-1] + 1e-6)).clamp(max=1.0))
@@ -208,22 +200,16 @@ def check_task_settings(args: Any) -> None:
     """Checks that task settings do not contradict each other, and have an effect."""
     optimizer = str(getattr(args.optim, "value", args.optim))
     if optimizer in (OptimizerNames.LOMO, OptimizerNames.ADALOMO):
-        raise InputError(
-            f"optim={optimizer!r} updates the weights in each backward pass, and a step here has several: choose "
-            "another one, such as adafactor"
-        )
+        raise InputError(f"optim={optimizer!r} updates the weights in each backward pass, of which a step has several")
     if not args.task_learning_rates:
         return
     if optimizer.startswith("schedule_free"):
-        raise InputError(
-            f"task_learning_rates: {optimizer!r} keeps two versions of the weights, which the optimizers of several "
-            "tasks cannot share; leave one of them out"
-        )
+        raise InputError(f"task_learning_rates: the optimizers of several tasks cannot share weights in {optimizer!r}")
     if args.learning_rate_mapping:
         raise InputError("task_learning_rates and learning_rate_mapping set the same rates: leave out one of them")
     weights = {task: weight for task, weight in (args.task_weights or {}).items() if weight != 1}
     if weights and optimizer != OptimizerNames.SGD:  # whose steps grow with the gradient
         raise InputError(
-            f"task_weights {weights} has no effect: with task_learning_rates, every task has its own optimizer, "
-            f"and the steps of {optimizer!r} do not depend on the scale of the loss; lower its rate instead"
+            f"task_weights {weights} has no effect with task_learning_rates, because the steps of {optimizer!r} do "
+            "not depend on the scale of the loss; lower the rate instead"
         )

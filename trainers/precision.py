@@ -19,6 +19,7 @@ from ..utils.errors import InputError
 
 # torch's names of the CPU instructions for products in bfloat16: Intel, Intel and AMD, and two for Arm.
 _INSTRUCTIONS = ("amx_bf16", "avx512_bf16", "bf16", "sve_bf16")
+_NAMES = {"no": "float32", "bf16": "bfloat16", "fp16": "float16"}  # accelerate's -> torch's
 
 
 def fastest_precision(device_type: str) -> str:
@@ -65,7 +66,7 @@ class PrecisionTrainingArguments(TrainingArguments):
                 raise InputError(f"precision={self.precision!r} contradicts bf16 or fp16: leave one out")
             self.bf16, given.fp16 = self.precision == "bfloat16", self.precision == "float16"
         self.bf16 = bool(self.bf16)
-        if on_cpu and (given.fp16 or self.precision == "float16"):
+        if on_cpu and given.fp16:
             raise InputError("a CPU cannot train in float16: choose float32 or bfloat16")
         if on_cpu and self.bf16:
             given.use_cpu = True  # otherwise, transformers expects an accelerator for bf16
@@ -75,12 +76,12 @@ class PrecisionTrainingArguments(TrainingArguments):
             self.metric_for_best_model: str | None = self.metric_for_best_model or self.best_metric
         super().__post_init__()
         if self.precision != "auto":  # overrides `accelerate launch`
-            self.mixed_precision = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}[self.precision]
+            self.mixed_precision = next(name for name, precision in _NAMES.items() if precision == self.precision)
 
     @property
     def chosen_precision(self) -> str:
         """`float32`, `bfloat16` or `float16`."""
-        return {"bf16": "bfloat16", "fp16": "float16"}.get(self.mixed_precision, "float32")
+        return _NAMES.get(self.mixed_precision, "float32")
 
     def autocast(self) -> torch.autocast:
         """Returns a context manager and decorator that computes in the chosen precision on the device of training."""

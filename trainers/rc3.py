@@ -39,11 +39,10 @@ from ..data.batching.views import CorpusView, Images, StreamView, translation_pa
 from ..modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from ..utils.errors import InputError
-from .arguments import batch_sizes_of, data_seed
+from .arguments import Rc3TrainingArguments, batch_sizes_of, data_seed
 from .base import BabelensTrainer, mixture_loader
 from .frozen_features import frozen_features
 from .processes import gather_rows, row_counts
-from .rc3_arguments import Rc3TrainingArguments
 
 
 class Rc3Trainer(BabelensTrainer):
@@ -52,8 +51,8 @@ class Rc3Trainer(BabelensTrainer):
     Args:
         train_dataset: a dict `strict`, `weak`, `parallel` -> corpus, `TaskData` or view (`triplets`, `weak_pairs`,
             `translation_pairs`). A data set may be missing if all of its objectives have the weight 0.
-        eval_dataset: a dict like `train_dataset`, with any of the data sets; or a corpus, which is used as `strict`;
-            or a dict name -> one of these.
+        eval_dataset: a dict with any of these data sets; a corpus, which is used as `strict`; or a dict name -> one of
+            these.
         regions: the regions of images: a mapping image_id -> [R, region_size], such as `RegionFeatures`, or a
             `RegionExtractor`, which computes the regions of all images once.
         cache_dir: the folder for computed regions; by default a folder in the Hugging Face datasets cache.
@@ -101,14 +100,9 @@ class Rc3Trainer(BabelensTrainer):
         """Checks that all data sets of the trained objectives are given."""
         self._check_known(data)
         if missing := [name for name in self._needed if name not in data]:
-            raise InputError(
-                f"the objectives are also trained on {', '.join(missing)}: give this data, or set their weights to 0"
-            )
+            raise InputError(f"no data for {', '.join(missing)}: give them, or set the weights of objectives to 0")
         if self.args.parallel_captions and (STRICT not in data or PARALLEL not in self._needed):
-            raise InputError(
-                "parallel_captions adds the captions of the strict data to the parallel data: give both, and leave "
-                "xtcl_weight above 0"
-            )
+            raise InputError("parallel_captions needs strict and parallel data, and xtcl_weight above 0")
 
     def _view(self, name: str, data: Mapping[str, Any], *, training: bool) -> GroupedView:
         """The examples of a data set by pair of languages, with regions if its images are given as regions."""
@@ -119,14 +113,9 @@ class Rc3Trainer(BabelensTrainer):
             return one_pair_at_a_time(*zip(views, views, strict=True))
         visual = self._visual(name)
         if visual != REGIONS and not texts.has_images:
-            raise InputError(
-                f"{name}: its images are given as {visual}, but the data has none: give images, or "
-                f"{name}_visual='regions'"
-            )
-        as_regions = visual in (REGIONS, BOTH)
-        return one_pair_at_a_time(
-            (texts, self._with_regions(name, texts, visual, training=training) if as_regions else texts)
-        )
+            raise InputError(f"{name}: the data has no images, and {name}_visual is {visual!r}")
+        given = texts if visual == PATCHES else self._with_regions(name, texts, visual, training=training)
+        return one_pair_at_a_time((texts, given))
 
     @staticmethod
     def _texts(name: str, data: Any) -> CorpusView:
@@ -135,8 +124,7 @@ class Rc3Trainer(BabelensTrainer):
             getattr(data, "corpus", None), IterableDataset
         ):
             raise InputError(
-                f"{name}: RC3 samples each batch from one pair of languages and cannot use a stream: set "
-                f"streaming=False (in a recipe, train.{name}.options.streaming: false)"
+                f"{name}: RC3 samples each batch from one pair of languages and cannot use a stream (streaming=False)"
             )
         if isinstance(data, Dataset):
             data = TaskData(data)
@@ -156,7 +144,6 @@ class Rc3Trainer(BabelensTrainer):
         return visual
 
     def _check_augmentation(self) -> None:
-        """Raises an error for augmentation without effect: of pixels without patches, of regions without regions."""
         visual = {self._visual(name) for name in self._needed if name != PARALLEL}
         if visual == {PATCHES} and self.args.augmented_regions:
             raise InputError("augmented_regions has no effect: all images are given as patches")
@@ -171,8 +158,7 @@ class Rc3Trainer(BabelensTrainer):
         if isinstance(self.regions, Mapping):
             if augmented:
                 raise InputError(
-                    "augmented_regions: regions from files cannot be computed for augmented images; give a "
-                    "RegionExtractor as regions="
+                    "augmented_regions needs a RegionExtractor: files have no regions of augmented images"
                 )
             return RegionView(examples, self.regions)
         with self.args.main_process_first(desc="regions"):
@@ -186,12 +172,8 @@ class Rc3Trainer(BabelensTrainer):
         if augmented and self._augmentation is not None:
             compute = partial(extractor.versions, images, self._augmentation, augmented)
             identity = f"{identity} {self._augmentation} {augmented}"
-        return frozen_features(
-            compute,
-            identity=identity,
-            items=(images.encoded(row) for row in range(len(images))),
-            cache_dir=self.cache_dir,
-        )
+        items = (images.encoded(row) for row in range(len(images)))
+        return frozen_features(compute, identity=identity, items=items, cache_dir=self.cache_dir)
 
     @cached_property
     def _augmentation(self) -> ImageAugmentation | None:
@@ -216,11 +198,7 @@ class Rc3Trainer(BabelensTrainer):
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        output = model(
-            **inputs,
-            ends_step=self.accelerator.sync_gradients,
-            gather=_of_all_processes,
-        )
+        output = model(**inputs, ends_step=self.accelerator.sync_gradients, gather=_of_all_processes)
         if not output.loss.isfinite():
             for name in reversed(output):  # the parts before their sum
                 self.check_loss(output[name], name)

@@ -29,7 +29,7 @@ from ..data.batching.rc3 import (
     most_similar,
     with_row_index,
 )
-from ..data.batching.views import image_text_pairs, triplets
+from ..data.batching.views import CorpusView, image_text_pairs, triplets
 from ..data.corpus.corpus import languages_of
 from ..evaluation.tasks import Ranks, Results, label_accuracy, matching_recall, sacrebleu_metrics, translation_quality
 from ..inference.backbones import RegionExtractor
@@ -42,23 +42,17 @@ from ..modeling.modeling_rc3_tasks import (
 )
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from ..utils.errors import InputError
+from .arguments import Rc3TaskTrainingArguments
 from .base import BabelensTrainer, over_languages
-from .rc3_arguments import Rc3TaskTrainingArguments
 
 
 @dataclass(frozen=True)
 class Rc3Task(ABC):
-    """A task for fine-tuning RC3.
+    """A task for fine-tuning RC3."""
 
-    Args:
-        name: the name in recipes and reports.
-        model: the class of the task's models.
-        metrics: the names of the metrics that `evaluate` returns, the main metric first.
-    """
-
-    name: str
+    name: str  # in recipes and reports
     model: type[Any]
-    metrics: tuple[str, ...]
+    metrics: tuple[str, ...]  # that `evaluate` returns, the main metric first
 
     @abstractmethod
     def examples(self, data: TaskData) -> SizedView: ...
@@ -67,9 +61,8 @@ class Rc3Task(ABC):
     def collator(self, inputs: TaskInputs, examples: Any) -> Collator:
         """Returns the function from examples and their seeds to the inputs and labels of the model."""
 
-    def check_measures(self) -> None:
+    def check_measures(self) -> None:  # noqa: B027 -- most tasks need no other package
         """Checks that the packages that `evaluate` needs are installed, before a long training run."""
-        return
 
     @abstractmethod
     def evaluate(
@@ -81,8 +74,6 @@ class Rc3Task(ABC):
 
 @dataclass(frozen=True)
 class LabelTask(Rc3Task):
-    """Classifies a text with one or two images."""
-
     as_scores: bool = False
     metrics: tuple[str, ...] = ("accuracy",)
 
@@ -101,8 +92,6 @@ class LabelTask(Rc3Task):
 
 @dataclass(frozen=True)
 class RetrievalTask(Rc3Task):
-    """Retrieves the images of captions, and the captions of images."""
-
     metrics: tuple[str, ...] = ("r1", "t2i_r1", "i2t_r1")
 
     def examples(self, data: TaskData) -> FeatureView:
@@ -124,11 +113,9 @@ class RetrievalTask(Rc3Task):
 
 @dataclass(frozen=True)
 class TranslationTask(Rc3Task):
-    """Translates the caption of an image."""
-
     metrics: tuple[str, ...] = ("bleu", "chrf")
 
-    def examples(self, data: TaskData) -> SizedView:
+    def examples(self, data: TaskData) -> CorpusView:
         return triplets(data.corpus, data.pairs)
 
     def collator(self, inputs: TaskInputs, examples: Any) -> Collator:
@@ -140,7 +127,7 @@ class TranslationTask(Rc3Task):
     def evaluate(
         self, model: Any, processor: Any, data: TaskData, *, ranks: Ranks | None = None, **reading: Any
     ) -> Results:
-        return translation_quality(model, processor, triplets(data.corpus, data.pairs), **reading)
+        return translation_quality(model, processor, self.examples(data), **reading)
 
 
 RC3_TASKS = {
@@ -188,9 +175,7 @@ class Rc3TaskTrainer(BabelensTrainer):
         if self.args.generation is None:
             return
         if not isinstance(model, Rc3ForConditionalGeneration):
-            raise InputError(
-                f"generation is an option of translation, but {type(model).__name__} does not generate texts"
-            )
+            raise InputError(f"generation: {type(model).__name__} does not generate texts")
         model.generation_config.update(**self.args.generation)
 
     # ---- Training ----

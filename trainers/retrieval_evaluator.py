@@ -1,15 +1,13 @@
 """The evaluation of dual encoders during training: retrieval recall and a loss."""
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 import torch
 from datasets import Dataset
-from torch import Tensor
 
 from ..data.corpus.corpus import languages_of
 from ..modeling.losses.contrastive import symmetric_contrastive_loss
@@ -62,32 +60,25 @@ class RetrievalEvaluator:
             for name, value in recalls[language].items():
                 if name.startswith("mean_recall"):
                     by_metric.setdefault(name, {})[language] = value
-        compare = _loss_of(model)
-        losses = [
-            self._loss(compare, texts, images, [first for first, *_ in rows])
-            for texts, images, rows in embeddings.values()
-        ]
-        metrics = {"loss": fmean(losses)}
+        learned = getattr(model, "temperature", None)
+        temperature = MIN_TEMPERATURE if learned is None else max(learned.item(), MIN_TEMPERATURE)
+        metrics = {"loss": fmean(self._loss(temperature, *each) for each in embeddings.values())}
         for name, of in by_metric.items():
             metrics |= over_languages(name, of)
         return metrics
 
     @torch.no_grad()
-    def _loss(self, compare: Callable[..., Tensor], texts: np.ndarray, images: np.ndarray, rows: list[int]) -> float:
+    def _loss(self, temperature: float, texts: np.ndarray, images: np.ndarray, rows: list[list[int]]) -> float:
         """The mean loss of captions [T, d], whose images are `rows` [T] of images [N, d]."""
-        captions, pictures, labels = torch.from_numpy(texts), torch.from_numpy(images), torch.tensor(rows)
+        captions, pictures = torch.from_numpy(texts), torch.from_numpy(images)
+        labels = torch.tensor([first for first, *_ in rows])
         batches = math.ceil(len(captions) / self.batch_size)
         losses = []
         for start in range(batches):
             own = labels[start::batches]  # successive captions of one image go to different batches
-            losses.append(compare(pictures[own], captions[start::batches], positives=own))
+            batch = pictures[own], captions[start::batches]
+            losses.append(symmetric_contrastive_loss(*batch, temperature=temperature, positives=own))
         return torch.stack(losses).mean().item()
-
-
-def _loss_of(model: Any) -> Callable[..., Tensor]:
-    learned = getattr(model, "temperature", None)
-    temperature = MIN_TEMPERATURE if learned is None else max(learned.item(), MIN_TEMPERATURE)
-    return partial(symmetric_contrastive_loss, temperature=temperature)
 
 
 def evaluated_languages(processor: Any, data: Any, languages: Sequence[str] | None = None) -> list[str]:
@@ -97,8 +88,7 @@ def evaluated_languages(processor: Any, data: Any, languages: Sequence[str] | No
     learned = getattr(processor, "languages", None)
     if learned is None:  # the model reads any language
         return wanted
-    native = getattr(processor, "native_language", None)
-    known = [*([native] if native else []), *learned]
+    known = [tag for tag in (getattr(processor, "native_language", None), *learned) if tag]
     for tag in wanted:
         try:
             learned_language(tag, known)

@@ -43,35 +43,27 @@ class WordDualEncoderTrainer(ContrastiveTrainer):
         if self._backbone is None or view.images is None:
             return view
         self.refuse_augmentation(task)
+        images = view.images
         with self.args.main_process_first(desc="frozen features"):
-            features = self._features(view.images)
+            features = frozen_features(
+                lambda: self._compute_features(images),
+                identity=model_identity(self._backbone, self.processing_class.image_processor),
+                items=(images.encoded(row) for row in range(len(images))),
+                cache_dir=self.cache_dir,
+            )
         return FeatureView(view.without_images(), "image_features", features, view.rows)
 
     def make_collator(self, task: str) -> Collator:
-        return SentenceCollator(
-            self.processing_class,
-            self.training_transform(),
-            self.args.sentences_per_image,
-            self.args.languages_per_batch,
-            self.args.world_size,
-        )
+        args, transform = self.args, self.training_transform()
+        batch = args.sentences_per_image, args.languages_per_batch, args.world_size
+        return SentenceCollator(self.processing_class, transform, *batch)
 
     def objective_options(self) -> dict[str, Any]:
         return {"step": TrainingStep(self.state.global_step, self.state.max_steps)}
 
-    # ---- Frozen features ----
-
-    def _features(self, images: Images) -> np.ndarray:
-        """The backbone's features of all images of a corpus, [rows, width]."""
-        return frozen_features(
-            lambda: self._compute_features(images),
-            identity=model_identity(self._backbone, self.processing_class.image_processor),
-            items=(images.encoded(row) for row in range(len(images))),
-            cache_dir=self.cache_dir,
-        )
-
     @torch.no_grad()
     def _compute_features(self, images: Images) -> np.ndarray:
+        """The backbone's features of all images of a corpus, [rows, width]."""
         backbone = self._backbone.to(self.args.device).eval()
         size, features = self.args.per_device_eval_batch_size, []
         for start in tqdm(range(0, len(images), size), desc="features of images"):

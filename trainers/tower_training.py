@@ -29,9 +29,7 @@ class TowerTraining:
         if self.train not in (None, *get_args(Trained)):
             raise InputError(f"train={self.train!r} must be one of {', '.join(get_args(Trained))}")
         if (self.train == "upper") != (self.layers is not None) or (self.layers or 1) < 1:
-            raise InputError(
-                "train: 'upper' needs layers, the number of layers to train; 'all' and 'none' do not take it"
-            )
+            raise InputError("train: 'upper' needs layers, the number of layers to train; nothing else takes it")
 
 
 def checked_training(towers: Mapping[str, Any] | None) -> dict[str, TowerTraining]:
@@ -39,9 +37,7 @@ def checked_training(towers: Mapping[str, Any] | None) -> dict[str, TowerTrainin
     checked = {}
     for tower, given in (towers or {}).items():
         if tower not in TOWERS:
-            raise InputError(
-                f"towers: unknown tower {tower!r}{did_you_mean(tower, TOWERS)}; there are: {', '.join(TOWERS)}"
-            )
+            raise InputError(f"towers: unknown tower {tower!r}{did_you_mean(tower, TOWERS)}")
         try:
             checked[tower] = TowerTraining(**given)
         except (TypeError, ValueError) as error:

@@ -29,8 +29,8 @@ from ..evaluation.ranking import QueryRanks
 from ..evaluation.results import measurements
 from ..evaluation.tasks import Ranks, Results
 from ..model_cards.facts import DataSource as CardSource, Result, TaskCardFacts, emoji_sources
+from ..trainers.arguments import Rc3TaskTrainingArguments
 from ..trainers.base import BabelensTrainer
-from ..trainers.rc3_arguments import Rc3TaskTrainingArguments
 from ..trainers.rc3_tasks import RC3_TASKS, Rc3Task, Rc3TaskTrainer, TranslationTask
 from ..utils.errors import ModelKindError, RecipeError
 from ..utils.language_matching import language_id

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from babelens.cli.main import app
 from babelens.model_cards.endpoint_handler import EndpointHandler
 from babelens.trainers.contrastive import ContrastiveTrainer
-from babelens.trainers.tower_features import TowerFeatures
+from babelens.trainers.frozen_features import TowerFeatures
 from babelens.training.data import RecipeData
 from babelens.training.run import RecipeRun
 from babelens.training.schema import load_recipe

@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from babelens import EtclModel, EtclProcessor, MuralModel, MuralProcessor
-from babelens.trainers.tower_features import TowerFeatures
+from babelens.trainers.frozen_features import TowerFeatures
 from babelens.utils.errors import ModelKindError
 from tests.contracts import drawn_images
 from tests.support.tiny_backbones import saved_backbone

@@ -30,7 +30,7 @@ from babelens.data.batching.rc3 import (
 )
 from babelens.evaluation.tasks import label_accuracy, translation_quality
 from babelens.inference.backbones import RegionExtractor
-from babelens.trainers.rc3_arguments import Rc3TaskTrainingArguments
+from babelens.trainers.arguments import Rc3TaskTrainingArguments
 from babelens.trainers.rc3_tasks import Rc3TaskTrainer, task_of
 from babelens.utils.errors import CorpusError, InputError
 from tests.contracts import assert_equal

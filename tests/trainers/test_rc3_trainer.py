@@ -129,7 +129,7 @@ def test_training_draws_from_the_regions_of_augmented_images(tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"data": {"strict": None}}, "also trained on weak, parallel"),
+        ({"data": {"strict": None}}, "no data for weak, parallel"),
         ({"model": {"visual": "regions"}, "image_augmentation": {}}, "image_augmentation has no effect"),
         ({"data_set_batch_sizes": {"weak": 0}}, r"data_set_batch_sizes\['weak'\]=0 must be"),
         (
