@@ -13,13 +13,16 @@ from .benchmarks import (
     find_benchmark as find_benchmark,
 )
 from .corpus.corpus import images_by_language_pair as images_by_language_pair, languages_of as languages_of
-from .corpus.loading import load_captions as load_captions, load_translations as load_translations
+from .corpus.loading import (
+    load_captions as load_captions,
+    load_translations as load_translations,
+    save_captions as save_captions,
+)
 from .corpus.normalize import (
     SkippedImage as SkippedImage,
     as_caption_corpus as as_caption_corpus,
     as_translation_corpus as as_translation_corpus,
 )
-from .corpus.parquet_files import save_captions as save_captions
 from .emoji.benchmark import load_emoji as load_emoji
 from .emoji.tasks import (
     emoji_entailment as emoji_entailment,

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.corpus.folders import is_system_name, readable_images, skipped_line
+from ..data.corpus.images import is_system_name, readable_images, skipped_line
 from ..data.corpus.tables import tsv_records
 from ..data.corpus.text_files import parse_file
 from ..inference.embedder import Embedder

@@ -29,9 +29,8 @@ from transformers import BatchFeature
 
 from ..data.corpus.captions import enumeration
 from ..data.corpus.corpus import image_id_of
-from ..data.corpus.folders import skipped_line, walk_images
-from ..data.corpus.images import path_inside, read_image
-from ..data.corpus.parquet_files import parquet_file
+from ..data.corpus.images import path_inside, read_image, skipped_line, walk_images
+from ..data.corpus.loading import parquet_file
 from ..data.corpus.tar_shards import IMAGES, files_named, opened, tar_samples
 from ..data.corpus.text_files import numbered_lines, parse_object, read_json_lines
 from ..modeling.encoding import autocasting, progress_bar

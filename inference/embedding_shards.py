@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..data.corpus.parquet_files import parquet_file
+from ..data.corpus.loading import parquet_file
 from ..utils.errors import CorpusError
 
 INFO = "embeddings.json"

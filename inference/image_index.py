@@ -19,7 +19,7 @@ from typing import Self
 import numpy as np
 from huggingface_hub import constants
 
-from ..data.corpus.folders import skipped_line, unreadable, walk_images
+from ..data.corpus.images import skipped_line, unreadable, walk_images
 from ..processing.images import readable_formats
 from ..utils.errors import CorpusError
 from ..utils.files import atomic_file

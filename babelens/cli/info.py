@@ -63,8 +63,8 @@ def info(
     if not of_data and (source in list_presets() or _is_model(source)):
         _show_model(parameter_facts(source, trust_remote_code=trust_remote_code), as_json)
         return
+    from ..data.corpus.loading import save_captions
     from ..data.corpus.normalize import SkippedImage
-    from ..data.corpus.parquet_files import save_captions
 
     skipped: list[SkippedImage] = []
     corpus = read_source(source, options, skipped=skipped)

@@ -3,7 +3,7 @@ counts the rows of a source that are read or left out."""
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,16 +48,18 @@ class RowCount:
         """Logs the counts in one line, as a warning if rows were left out without the caller asking for it."""
         if not +self.left_out:
             return
-        parts = []
+        reasons = []
         for reason, count in (+self.left_out).most_common():
             named = self._named.get(reason, [])
             more = f", and {count - len(named):,} more" if count > len(named) else ""
-            parts.append(f"{count:,} {reason}" + (f" ({', '.join(named)}{more})" if named else ""))
-        logger.log(
-            logging.WARNING if self._named else logging.INFO,
-            "%s: read %s of %s rows; left out %s",
-            *(self.source, f"{self.read:,}", f"{self.total:,}", "; ".join(parts)),
-        )
+            reasons.append(f"{count:,} {reason}" + (f" ({', '.join(named)}{more})" if named else ""))
+        counts = f"read {self.read:,} of {self.total:,} rows; left out {'; '.join(reasons)}"
+        logger.log(logging.WARNING if self._named else logging.INFO, "%s: %s", self.source, counts)
+
+
+def enumeration(names: list[str], shown: int = 10) -> str:
+    """Returns the first names, and the number of the others."""
+    return "; ".join(names[:shown]) + (f"; and {len(names) - shown} more" if len(names) > shown else "")
 
 
 @dataclass(frozen=True)
@@ -81,23 +83,20 @@ class CaptionRules:
 def normalize_captions(value: Any, rules: CaptionRules) -> list[Caption]:
     """Returns the captions of one row; an empty list if too few of them are in `rules.languages`. The value is a list
     of {language, text}; {language: text, texts or None}; or, if `rules.language` is given, one text or several."""
-    captions = [{"language": language, "text": _checked(text)} for language, text in _spelled(value, rules)]
+    captions = [{"language": language, "text": _checked(text)} for language, text in _tagged(value, rules)]
     if len(captions) < rules.at_least:
         absent = [language for language, text in value.items() if not text] if isinstance(value, dict) else []
         empty = f" (nothing in {', '.join(absent)})" if absent else ""
         raise IncompleteRowError(f"{len(captions)} texts{empty}, but a row needs at least {rules.at_least}")
     if rules.languages is not None:
-        captions = list(_asked_for(captions, rules.languages))
+        given = {caption["language"] for caption in captions}
+        under = [(caption, counts_as(caption["language"], rules.languages)) for caption in captions]
+        captions = [
+            caption | {"language": tag}
+            for caption, tag in under
+            if tag is not None and (tag == caption["language"] or tag not in given)
+        ]
     return captions if len(captions) >= rules.at_least else []
-
-
-def _asked_for(captions: list[Caption], languages: tuple[str, ...]) -> Iterator[Caption]:
-    """Yields the captions in the requested languages, under the requested tags."""
-    given = {caption["language"] for caption in captions}
-    for caption in captions:
-        tag = counts_as(caption["language"], languages)
-        if tag is not None and (tag == caption["language"] or tag not in given):
-            yield caption | {"language": tag}
 
 
 def normalize_row(value: Any, rules: CaptionRules, place: str, count: RowCount | None = None) -> list[Caption]:
@@ -119,36 +118,16 @@ def normalize_row(value: Any, rules: CaptionRules, place: str, count: RowCount |
     return captions
 
 
-def normalize_rows(
-    values: Iterable[Any], rules: CaptionRules, place: Place, count: RowCount | None = None
-) -> Iterator[list[Caption]]:
-    """Applies `normalize_row` to every row. Without a `count`, rows that are left out are logged at the end."""
-    counted = count or RowCount("captions")
-    for row, value in enumerate(values):
-        yield normalize_row(value, rules, place(row), counted)
-    if count is None:
-        counted.report()
-
-
-def enumeration(names: list[str], shown: int = 10) -> str:
-    """Returns the first names, and the number of the others."""
-    return "; ".join(names[:shown]) + (f"; and {len(names) - shown} more" if len(names) > shown else "")
-
-
-def _spelled(value: Any, rules: CaptionRules) -> Iterator[tuple[str, Any]]:
+def _tagged(value: Any, rules: CaptionRules) -> Iterator[tuple[str, Any]]:
     """Yields (canonical language, text) for every caption in a cell of any accepted form."""
     if isinstance(value, dict):
-        spellings: dict[str, str] = {}
-        for tag, texts in value.items():
-            if texts is None:  # Arrow gives every row the keys of all rows
-                continue
-            language = normalize_language(tag)
-            if language in spellings:
-                raise CorpusError(f"language {language!r} is given twice, as {spellings[language]!r} and {tag!r}")
-            spellings[language] = tag
-            yield from ((language, text) for text in _listed(texts))
+        # Arrow gives every row the keys of all rows.
+        tags = [(normalize_language(tag), texts) for tag, texts in value.items() if texts is not None]
+        if repeated := [language for language, count in Counter(tag for tag, _ in tags).items() if count > 1]:
+            raise CorpusError(f"language {repeated[0]!r} is given twice, in {', '.join(map(repr, value))}")
+        yield from ((language, text) for language, texts in tags for text in listed(texts))
         return
-    for caption in _listed(value):
+    for caption in listed(value):
         is_tagged = isinstance(caption, dict) and caption.keys() == {"language", "text"}
         tag, text = (caption["language"], caption["text"]) if is_tagged else (None, caption)
         if tag is None and rules.language is None:
@@ -157,7 +136,7 @@ def _spelled(value: Any, rules: CaptionRules) -> Iterator[tuple[str, Any]]:
         yield rules.language or "" if tag is None else normalize_language(tag), text
 
 
-def _listed(value: Any) -> list[Any]:
+def listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
@@ -170,13 +149,11 @@ def _checked(text: Any) -> str:
         raise CorpusError(f"a text of {len(text)} characters ({_shortened(text)}), where {MAX_CHARACTERS} are allowed")
     try:
         text.encode()
-    except UnicodeEncodeError as error:
-        half = f"{text[error.start]!r}, half of a surrogate pair, which is not a character"
-        raise CorpusError(f"{_shortened(text)} has {half}") from None
+    except UnicodeEncodeError:
+        raise CorpusError(f"{_shortened(text)} has half of a surrogate pair, which is not a character") from None
     return text
 
 
 def _shortened(value: Any) -> str:
-    """Returns a value as errors show it."""
     shown = repr(value)
     return shown if len(shown) <= 60 else shown[:59] + "…"

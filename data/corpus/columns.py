@@ -1,5 +1,4 @@
-"""Finds the columns of a table that hold images, captions and translations: one rule for files, parquet, the Hub and
-memory.
+"""Finds the columns of images, captions and translations: one rule for files, parquet, the Hub and memory.
 
     image, caption        names that the caller gives (`ColumnNames`), which always win
     text_pl, caption_pl   texts in Polish
@@ -29,13 +28,12 @@ from datasets import Dataset, Image, IterableDataset, List, Value
 from ...utils.errors import CorpusError, LanguageTagError, did_you_mean
 from ...utils.language_matching import counts_as
 from ...utils.languages import normalize_language
-from .captions import enumeration
+from .captions import enumeration, listed
 from .text_files import parse_object
 from .text_languages import (
     SAMPLE,
     are_sentences,
     fits_script,
-    has_letters,
     is_text,
     letters_in,
     most_frequent_words,
@@ -51,7 +49,6 @@ Cells = Callable[[str], Sequence[Any]]  # name of a column -> some of its cells
 CAPTION_COLUMNS = ("captions", "caption", "text")
 _IMAGES = ("image", "jpg", "jpeg", "png", "webp")
 _NOT_TEXTS = ("image_id", "split")
-_PARALLEL = (("english", "non_english"), ("anchor", "positive"))
 
 _TAGGED = re.compile(r"(?:text|caption|captions)[_.-](.+)|(.+)", re.IGNORECASE)
 # Names of other things that are tags of two or three letters.
@@ -74,18 +71,15 @@ class ColumnNames:
 
     def check(self, names: Sequence[str]) -> None:
         """Checks that all columns exist."""
-        if self.language is not None and isinstance(self.caption, Mapping):
-            raise CorpusError(
-                f"language_column={self.language!r}: caption_column already names the language of each column"
-            )
+        by_language = isinstance(self.caption, Mapping)
+        if self.language is not None and by_language:
+            raise CorpusError("language_column: caption_column already names the language of each column")
         captions = self.caption.values() if isinstance(self.caption, Mapping) else [self.caption]
         given = [("image_column", self.image), ("language_column", self.language)]
         for option, name in [*given, *(("caption_column", each) for each in captions)]:
             if name is not None and name not in names:
-                raise CorpusError(
-                    f"{option}: there is no column {name!r}{did_you_mean(name, names)}; the columns are "
-                    f"{', '.join(names)}"
-                )
+                there = f"the columns are {', '.join(names)}"
+                raise CorpusError(f"{option}: there is no column {name!r}{did_you_mean(name, names)}; {there}")
 
 
 DEFAULT_COLUMNS = ColumnNames()
@@ -99,9 +93,8 @@ def tag_in(name: str) -> tuple[str | None, bool]:
     """Returns the language in the name of a column, or None; and whether `text_` or `caption_` states that it is one:
     `pl` for both `pl` and `text_pl`."""
     match = _TAGGED.fullmatch(name)
-    tag = match and (match[1] or match[2])
     try:
-        return (normalize_language(tag), bool(match and match[1])) if tag else (None, False)
+        return (normalize_language(match[1] or match[2]), bool(match[1])) if match else (None, False)
     except LanguageTagError:
         return None, False
 
@@ -117,9 +110,9 @@ def language_of_column(
         lenient: whether to believe the name unless no cell has letters, or the letters are in another script.
     """
     tag, is_stated = tag_in(name)
-    given = [cell for cell in cells if cell is not None and (not isinstance(cell, str) or cell.strip())][:SAMPLE]
+    given = [cell for cell in cells if not _is_empty(cell)][:SAMPLE]
     texts = [cell for cell in given if isinstance(cell, str)]
-    are_texts = any(map(has_letters, texts)) if lenient else 2 * sum(map(is_text, texts)) >= len(given)
+    are_texts = letters_in(texts) > 0 if lenient else 2 * sum(map(is_text, texts)) >= len(given)
     if tag is None or not texts or not are_texts:
         return None
     written = re.split("[-_]", _TAGGED.fullmatch(name)[1 if is_stated else 0].lower())  # type: ignore[index]
@@ -139,6 +132,39 @@ def language_of_column(
         return tag
     is_other = fits is None and most_frequent_words(texts) is not None
     return tag if are_sentences(texts) and not is_other else None
+
+
+def text_columns(
+    names: Sequence[str], cells: Cells, *, asked: Sequence[str] | None = None, at_least: int = 1
+) -> dict[str, str]:
+    """Returns language -> column for the columns that hold texts in the language of their name. If the cells confirm
+    fewer than `at_least` languages, names are believed unless the cells contradict them; for translations, even a
+    column without any cell is believed."""
+    tags = {name: tag for name in names if name not in _NOT_TEXTS and (tag := tag_in(name)[0]) is not None}
+    samples = {name: [text for cell in cells(name) for text in listed(cell)] for name in tags}
+    found: dict[str, str] = {}
+    for lenient in (False, True) if at_least > 1 else (False,):
+        for name, tag in tags.items():
+            is_asked = counts_as(tag, asked or ()) is not None
+            read = language_of_column(name, samples[name], asked=[tag] if is_asked else (), lenient=lenient)
+            if at_least > 1 and not any(samples[name]) and (is_asked or lenient):
+                read = tag
+            if read is not None and found.setdefault(read, name) != name:
+                raise CorpusError(f"the columns {found[read]!r} and {name!r} are both {read!r}")
+        if len(found) >= at_least:
+            break
+    found = {tag: name for name, tag in tags.items() if found.get(tag) == name}  # in the order of the columns
+    others = [repr(name) for name in tags if name not in found.values() and any(samples[name])]
+    if found and (others or any(not tag_in(name)[1] for name in found.values())):
+        read_as = enumeration([f"{name!r} as {tag}" for tag, name in found.items()])
+        not_read = f"; not from {', '.join(others)}, by their cells" if others else ""
+        logger.log(logging.WARNING if others else logging.INFO, "texts are read from %s%s", read_as, not_read)
+    if others and not found and at_least == 1:
+        raise CorpusError(
+            f"no column holds captions: by their cells, {', '.join(others)} are not texts in the languages of their "
+            "names. Name the columns of captions, as in caption_column={'de': 'title'}"
+        )
+    return found
 
 
 # ---- Captions ----
@@ -161,9 +187,9 @@ class CaptionColumns:
     def of(self, batch: Mapping[str, list[Any]]) -> list[Any]:
         """Returns the captions of each row in a form that `normalize_captions` accepts, without empty texts."""
         if self.by_language:
-            columns = (
+            columns = [
                 [None if _is_empty(text) else text for text in batch[name]] for name in self.by_language.values()
-            )
+            ]
             return [dict(zip(self.by_language, texts, strict=True)) for texts in zip(*columns, strict=True)]
         cells = batch[self.column]
         if self.is_json:
@@ -174,32 +200,11 @@ class CaptionColumns:
         return [_tagged(cell, tag) for cell, tag in zip(cells, batch[self.language], strict=True)]
 
 
-def find_captions(
-    names: Sequence[str], cells: Cells, named: ColumnNames = DEFAULT_COLUMNS, asked: Sequence[str] | None = None
-) -> CaptionColumns:
-    """Finds the columns of captions among `names`, as `named` by the caller or by the rule of this module. `asked` are
-    the requested languages, and `cells` returns some cells of a column."""
-    chosen = named.caption
-    if chosen is None and not set(CAPTION_COLUMNS) & set(names):
-        if web := next((name for name in ("json", "txt") if name in names), None):
-            return CaptionColumns(column=web, language=named.language, is_json=web == "json")
-        chosen = text_columns(names, cells, asked=asked)
-    if isinstance(chosen, Mapping) and chosen:
-        by_language: dict[str, str] = {normalize_language(tag): name for tag, name in chosen.items()}
-        if len(by_language) < len(chosen):
-            raise CorpusError(f"caption_column names a language twice: {', '.join(chosen)}")
-        return CaptionColumns(by_language)
-    column = chosen if isinstance(chosen, str) else captions_column(names)
-    return CaptionColumns(column=column, language=named.language)
-
-
-def captions_column(names: Sequence[str], candidates: tuple[str, ...] = CAPTION_COLUMNS) -> str:
-    """Returns the column that has the captions: `captions`, or the only one of the other candidates."""
-    found = [name for name in candidates if name in names]
-    if "captions" not in found and len(found) != 1:
-        wanted, there = " or ".join(map(repr, candidates)), ", ".join(names)
-        raise CorpusError(f"captions are expected in one column called {wanted}; the columns are {there}")
-    return found[0]
+def _tagged(captions: Any, tag: str | None) -> Any:
+    """Returns the captions of a row whose plain texts are in a language."""
+    if captions is None or isinstance(captions, dict):
+        return captions
+    return [text if isinstance(text, dict) else {"language": tag, "text": text} for text in listed(captions)]
 
 
 def in_corpus_columns(
@@ -215,15 +220,32 @@ def in_corpus_columns(
         dataset = dataset.rename_column(image, "image")
     if "__key__" in names and "image_id" not in names:
         dataset = dataset.rename_column("__key__", "image_id")
-    names = list(dataset.column_names or ())
-    found = find_captions(names, partial(_cells, dataset), columns, languages)
-    return _without_others(dataset, found), found
-
-
-def _without_others(dataset: AnyDataset, found: CaptionColumns) -> AnyDataset:
-    """Drops a column `captions` from which captions are not read."""
+    found = _find_captions(dataset, columns, languages)
     is_other = "captions" in (dataset.column_names or ()) and "captions" not in found.read
-    return dataset.remove_columns("captions") if is_other else dataset
+    return dataset.remove_columns("captions") if is_other else dataset, found
+
+
+def _find_captions(
+    dataset: Dataset | IterableDataset, named: ColumnNames, asked: Sequence[str] | None = None
+) -> CaptionColumns:
+    """Finds the columns of captions, as `named` by the caller or by the rule of this module."""
+    names, chosen = list(dataset.column_names or ()), named.caption
+    if chosen is None and not set(CAPTION_COLUMNS) & set(names):
+        if web := next((name for name in ("json", "txt") if name in names), None):
+            return CaptionColumns(column=web, language=named.language, is_json=web == "json")
+        chosen = text_columns(names, partial(_cells, dataset), asked=asked)
+    if isinstance(chosen, Mapping) and chosen:
+        by_language: dict[str, str] = {normalize_language(tag): name for tag, name in chosen.items()}
+        if len(by_language) < len(chosen):
+            raise CorpusError(f"caption_column names a language twice: {', '.join(chosen)}")
+        return CaptionColumns(by_language)
+    if not isinstance(chosen, str):
+        found = [name for name in CAPTION_COLUMNS if name in names]
+        if "captions" not in found and len(found) != 1:
+            wanted = " or ".join(map(repr, CAPTION_COLUMNS))
+            raise CorpusError(f"captions are expected in one column {wanted}; the columns are {', '.join(names)}")
+        chosen = found[0]
+    return CaptionColumns(column=chosen, language=named.language)
 
 
 # ---- Translations ----
@@ -238,89 +260,44 @@ def in_translation_columns(
     """Finds the columns of translations of each other in a dataset, and drops the others but `image_id` and `split`.
 
     Args:
-        dataset: the dataset.
         columns: language -> column, if the names do not state the languages.
         languages: the requested languages; for parallel columns, their languages in order.
         name: the configuration of the data set, which may also state these, such as `en-de`.
     """
     names: list[str] = list(dataset.column_names or ())
+    kept: list[str] = [each for each in _NOT_TEXTS if each in names]
     nested = next((each for each in ("captions", "translation") if each in names), None)
     if nested and not columns:
-        return dataset.select_columns([nested, *_kept(names)]), CaptionColumns(column=nested)
-    named = ColumnNames(caption=columns or _translation_columns(dataset, names, languages, name))
+        return dataset.select_columns([nested, *kept]), CaptionColumns(column=nested)
+    named = ColumnNames(caption=columns or _translation_columns(dataset, languages, name))
     named.check(names)
-    source: CaptionColumns = find_captions(names, partial(_cells, dataset), named)
-    return dataset.select_columns([*source.read, *_kept(names)]), source
-
-
-def _kept(names: Sequence[str]) -> list[str]:
-    return [name for name in _NOT_TEXTS if name in names]
+    source: CaptionColumns = _find_captions(dataset, named)
+    return dataset.select_columns([*source.read, *kept]), source
 
 
 def _translation_columns(
-    dataset: AnyDataset, names: list[str], languages: Sequence[str] | None, name: str | None
+    dataset: Dataset | IterableDataset, languages: Sequence[str] | None, name: str | None
 ) -> dict[str, str]:
     """Returns language -> column for the columns that hold translations of each other."""
-    for parallel in _PARALLEL:
-        if parallel[0] in names and parallel[1] in names:
+    names = list(dataset.column_names or ())
+    for parallel in (("english", "non_english"), ("anchor", "positive")):
+        if set(parallel) <= set(names):
             return dict(zip(_parallel_languages(parallel, languages, name), parallel, strict=True))
     texts = [each for each in names if _holds_texts(dataset.features[each])]
-    found: dict[str, str] = text_columns(texts, partial(_cells, dataset), asked=languages, at_least=2)
-    if len(found) > 1:
-        return found
+    found = text_columns(texts, partial(_cells, dataset), asked=languages, at_least=2)
     others = [each for each in names if each not in (*found.values(), *_NOT_TEXTS)]
-    if others or not found:
+    if len(found) < 2 and (others or not found):  # other incomplete rows are reported later
         raise CorpusError(
-            f"translations need texts in two languages, and by their names and cells {_quoted(others or names)} hold "
-            "none: name columns by language tags, such as en and de, correct the header if they are swapped, or name "
-            "the columns, as in caption_column={'en': 'source', 'de': 'target'}"
-        )
-    return found  # incomplete rows are reported later
-
-
-def text_columns(
-    names: Sequence[str], cells: Cells, *, asked: Sequence[str] | None = None, at_least: int = 1
-) -> dict[str, str]:
-    """Returns language -> column for the columns that hold texts in the language of their name. If the cells confirm
-    fewer than `at_least` languages, names are believed unless the cells contradict them; for translations, even a
-    column without any cell is believed."""
-    tags = {name: tag for name in names if name not in _NOT_TEXTS and (tag := tag_in(name)[0]) is not None}
-    samples = {name: [text for cell in cells(name) for text in _listed(cell)] for name in tags}
-    found: dict[str, str] = {}
-    for lenient in (False, True) if at_least > 1 else (False,):
-        for name, tag in tags.items():
-            is_asked = counts_as(tag, asked or ()) is not None
-            read = language_of_column(name, samples[name], asked=[tag] if is_asked else (), lenient=lenient)
-            if read is None and at_least > 1 and not any(samples[name]) and (is_asked or lenient):
-                read = tag
-            if read is None or found.get(read) == name:
-                continue
-            if read in found:
-                raise CorpusError(f"the columns {found[read]!r} and {name!r} are both {read!r}")
-            found[read] = name
-        if len(found) >= at_least:
-            break
-    found = {tag: name for name, tag in tags.items() if found.get(tag) == name}  # in the order of the columns
-    others = [name for name in tags if name not in found.values() and any(samples[name])]
-    if found and (others or any(not tag_in(name)[1] for name in found.values())):
-        read_as = enumeration([f"{name!r} as {tag}" for tag, name in found.items()])
-        not_read = f"; not from {_quoted(others)}, by their cells" if others else ""
-        logger.log(logging.WARNING if others else logging.INFO, "texts are read from %s%s", read_as, not_read)
-    if others and not found and at_least == 1:
-        raise CorpusError(
-            f"no column holds captions: by their cells, {_quoted(others)} are not texts in the languages of their "
-            "names. Name the columns of captions, as in caption_column={'de': 'title'}"
+            f"translations need texts in two languages, and by their names and cells "
+            f"{', '.join(map(repr, others or names))} hold none: name columns by language tags, such as en and de, "
+            "correct the header if they are swapped, or name the columns, as in "
+            "caption_column={'en': 'source', 'de': 'target'}"
         )
     return found
 
 
-def _parallel_languages(
-    columns: tuple[str, str], languages: Sequence[str] | None, name: str | None
-) -> tuple[str, str]:
-    stated = list(languages or ())
-    if not stated and name:
-        tags = [tag_in(part)[0] for part in name.split("-")]
-        stated = [] if None in tags else [tag for tag in tags if tag is not None]
+def _parallel_languages(columns: tuple[str, str], languages: Sequence[str] | None, name: str | None) -> list[str]:
+    stated = list(languages or filter(None, (tag_in(part)[0] for part in (name or "").split("-"))))
     if columns[0] == "english" and "en" in stated:
         stated = ["en", *(tag for tag in stated if tag != "en")]
     if len(stated) != 2:
@@ -328,29 +305,14 @@ def _parallel_languages(
             f"the names {columns[0]!r} and {columns[1]!r} do not state the languages: name them in this order, as in "
             "languages=['en', 'de']"
         )
-    return stated[0], stated[1]
+    return stated
 
 
 # ---- Cells ----
 
 
-def _quoted(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names))
-
-
 def _is_empty(text: Any) -> bool:
     return text in (None, []) or (isinstance(text, str) and not text.strip())
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
-
-
-def _tagged(captions: Any, tag: str | None) -> Any:
-    """Returns the captions of a row whose plain texts are in a language."""
-    if captions is None or isinstance(captions, dict):
-        return captions
-    return [text if isinstance(text, dict) else {"language": tag, "text": text} for text in _listed(captions)]
 
 
 def _holds_texts(feature: Any) -> bool:

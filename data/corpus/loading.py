@@ -1,46 +1,47 @@
-"""Loads images with captions, and translations, from files, folders, the Hub or memory.
-
-    load_captions      a folder of images with a metadata.jsonl, parquet files, tar shards, a saved dataset, a Hub
-                       id, a dataset
-    load_translations  a TSV with a header of language tags, JSON lines {"en": …, "de": …}, and all of the above
-
-The result is a caption corpus or a translation corpus (`corpus`). Unusable data raise an error that names the file and
-the line; if the caller chooses skipping, they are left out, and a warning counts and names them.
+"""Loads images with captions, and translations, from files, folders, the Hub or memory; saves them for the Hub. A bad
+row is an error that names the file and the line, or is left out, counted and named if the caller chooses so.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import IO, Any, Literal, TypeAlias
 
 import datasets
-from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict
-from datasets.exceptions import DatasetNotFoundError, DatasetsError
+import pyarrow.parquet as pq
+from datasets import Dataset, DatasetDict, Features, IterableDataset, IterableDatasetDict
+from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError, DatasetsError
 from datasets.fingerprint import Hasher
+from datasets.table import embed_table_storage
+from huggingface_hub import DatasetCard, DatasetCardData
 from huggingface_hub.errors import HfHubHTTPError
 
-from ...utils.errors import BabelensError, CorpusError, LanguageTagError, SourceUnavailableError
+from ...utils.errors import BabelensError, CorpusError, LanguageTagError, SaveError, SourceUnavailableError
+from ...utils.files import new_folder
 from ...utils.identity import remote_state
 from ...utils.languages import normalize_language, normalize_languages
 from .captions import CaptionRules, Place
 from .columns import ColumnNames
-from .folders import is_photo_folder
+from .corpus import languages_of
+from .images import is_photo_folder
 from .normalize import ImageRules, SkippedImage, as_caption_corpus, as_translation_corpus
-from .parquet_files import cached_rows
 from .tables import JSON_FILES, METADATA, TABLES, is_table, read_table
 from .tar_shards import FEATURES as TAR_FEATURES, files_named, tar_rows
 from .text_files import NO_TMX, TMX, kind_of
 
 Source: TypeAlias = str | Path | Dataset | IterableDataset | DatasetDict | IterableDatasetDict
 Languages = str | list[str] | tuple[str, ...] | None
-Rows = Iterator[dict[str, Any]]
+Rows = Callable[[], Iterable[dict[str, Any]]]
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
-_FILES = (*TABLES, *JSON_FILES)
 _SHARDS = 64  # shards of a stream made from a dataset: enough for the processes and workers of one machine
+_VERSION = 1  # to be raised when a change of a reader makes other rows of the same files
+_IMAGES_IN_FILE = 1000
+_IMAGES_IN_GROUP = 100  # number of images that the Hub's viewer reads at a time
+_SPLIT = re.compile(r"\w+(\.\w+)*")  # names that `datasets` accepts
 
 
 def load_captions(
@@ -102,19 +103,23 @@ def load_captions(
         raise CorpusError("on_bad_image='skip' needs check_images=True: images are left out when they are checked")
     tag = None if language is None else normalize_language(language)
     captions = CaptionRules(tag, _tags(languages))
-    images = ImageRules(on_bad_image == "skip", skipped)
+    images = ImageRules(on_bad_image == "skip", skipped) if check_images else None
     columns = ColumnNames(image_column, caption_column, language_column)
     with _named(source):
         if isinstance(source, str | Path) and (file := _caption_file(Path(source))):
             dataset, place = read_table(file, columns)
             dataset, columns = _streamed(dataset) if streaming else dataset, replace(columns, image=None)
         elif isinstance(source, str | Path) and (shards := _tar_shards(source)):
-            rows = partial(tar_rows, rules=replace(captions, languages=None))
-            dataset, place = _of_tar(rows, shards, streaming), partial("{} row {}".format, source)
+            given: dict[str, Any] = {"shards": shards, "rules": replace(captions, languages=None)}
+            place = partial("{} row {}".format, source)
+            if streaming:
+                dataset = IterableDataset.from_generator(tar_rows, gen_kwargs=given, features=TAR_FEATURES)
+            else:
+                states = [(shard, remote_state(shard)) for shard in shards]
+                dataset = cached_rows(partial(tar_rows, **given), TAR_FEATURES, source=shards[0], states=states)
         else:
             dataset, split, place = _opened(source, name, split, streaming)
-        rules = images if check_images else None
-        return as_caption_corpus(dataset, captions=captions, images=rules, columns=columns, split=split, place=place)
+        return as_caption_corpus(dataset, captions=captions, images=images, columns=columns, split=split, place=place)
 
 
 def load_translations(
@@ -160,15 +165,25 @@ def load_translations(
         )
 
 
+# ---- Sources ----
+
+
 def _caption_file(source: Path) -> Path | None:
     """Returns the table or the JSON file of a source, or the metadata.jsonl or metadata.csv of a folder."""
-    if is_table(source):
-        return source
-    return next((file for name in METADATA if (file := source / name).is_file()), None)
+    return source if is_table(source) else next((file for name in METADATA if (file := source / name).is_file()), None)
 
 
 def _tags(languages: Languages) -> tuple[str, ...] | None:
     return None if languages is None else tuple(normalize_languages(languages))
+
+
+def _tar_shards(source: str | Path) -> list[str]:
+    with _datasets_errors(source):
+        return files_named(str(source), ".tar")
+
+
+def _streamed(dataset: Dataset) -> IterableDataset:
+    return dataset.to_iterable_dataset(num_shards=min(max(len(dataset), 1), _SHARDS))
 
 
 def _opened(
@@ -187,22 +202,6 @@ def _opened(
     return source, split, place
 
 
-def _streamed(dataset: Dataset) -> IterableDataset:
-    return dataset.to_iterable_dataset(num_shards=min(max(len(dataset), 1), _SHARDS))
-
-
-def _tar_shards(source: str | Path) -> list[str]:
-    with _datasets_errors(source):
-        return files_named(str(source), ".tar")
-
-
-def _of_tar(rows: Callable[..., Rows], shards: list[str], streaming: bool) -> Dataset | IterableDataset:
-    if streaming:
-        return IterableDataset.from_generator(rows, gen_kwargs={"shards": shards}, features=TAR_FEATURES)
-    states = [(shard, remote_state(shard)) for shard in shards]
-    return cached_rows(partial(rows, shards), TAR_FEATURES, source=shards[0], states=states)
-
-
 def _read(
     source: str, name: str | None, split: str | None, streaming: bool
 ) -> tuple[Dataset | IterableDataset | DatasetDict, str | None]:
@@ -215,29 +214,27 @@ def _read(
         return saved, split
     if path.suffix == ".parquet":  # or a pattern
         return datasets.load_dataset("parquet", data_files=source, split="train", streaming=streaming), split
-    if path.exists() and not path.is_dir():
-        if path.name.endswith(TMX):
-            raise CorpusError(NO_TMX)
-        raise CorpusError("a file of unknown kind; supported are .parquet, .csv, .tsv, .jsonl and .json")
-    if not path.is_dir() and (kind_of(path) in _FILES or not _HUB_ID.fullmatch(source)):
-        raise FileNotFoundError
     if path.is_dir() and is_photo_folder(path):
         raise CorpusError(
             f"a folder of images needs a {METADATA[0]} with their captions, a line for each image, such as "
             '{"file_name": "a.jpg", "captions": {"en": ["a cat"]}}'
         )
-    if path.is_dir() and path.name == source:  # `datasets` reads some names, such as `csv`, as file formats
+    if not path.is_dir():
+        if path.exists():
+            unknown = "a file of unknown kind; supported are .parquet, .csv, .tsv, .jsonl and .json"
+            raise CorpusError(NO_TMX if path.name.endswith(TMX) else unknown)
+        if kind_of(path) in (*TABLES, *JSON_FILES) or not _HUB_ID.fullmatch(source):
+            raise FileNotFoundError
+    elif path.name == source:  # `datasets` reads some names, such as `csv`, as file formats
         source = str(Path.cwd() / source)
-    cache = {"cache_dir": _cache_of(source, name)} if (path / "README.md").is_file() else {}
+    cache = {}
+    if (path / "README.md").is_file():
+        # `datasets` would identify a folder whose README.md lists its files by its name and the patterns of the list,
+        # although the files, whose modification times `data_files` holds, have changed.
+        files = Hasher.hash(datasets.load_dataset_builder(source, name).config.data_files)
+        cache = {"cache_dir": str(Path(datasets.config.HF_DATASETS_CACHE) / "babelens" / "folders" / files)}
     split = _one_of(datasets.get_dataset_split_names(source, name, **cache), split)
     return datasets.load_dataset(source, name, split=split, streaming=streaming, **cache), None
-
-
-def _cache_of(folder: str, name: str | None) -> str:
-    """Returns the cache of a folder's data set whose README.md lists its files. `datasets` would identify it by the
-    name of the folder and the patterns of the list, although its files have changed."""
-    files = datasets.load_dataset_builder(folder, name).config.data_files  # with their modification times
-    return str(Path(datasets.config.HF_DATASETS_CACHE) / "babelens" / "folders" / Hasher.hash(files))
 
 
 def _one_of(splits: list[str], split: str | None) -> str:
@@ -246,6 +243,29 @@ def _one_of(splits: list[str], split: str | None) -> str:
     if split not in splits:
         raise CorpusError(f"choose a split to load, as in split={splits[0]!r}; there are {', '.join(splits)}")
     return split
+
+
+def cached_rows(rows: Rows, features: Features, *, source: str | Path, states: Sequence[Any]) -> Dataset:
+    """Returns a dataset of rows, which stays in the cache of `datasets` while the arguments and the `states` of the
+    files are the same; errors name their `source`."""
+    given = {"rows": rows, "source": str(source), "states": (_VERSION, *states)}
+    try:
+        return Dataset.from_generator(_some_rows, features, gen_kwargs=given)
+    except DatasetGenerationError as error:
+        raise error.__cause__ or error from None
+
+
+def _some_rows(rows: Rows, source: str, states: Any) -> Iterator[dict[str, Any]]:
+    row = None
+    for row in rows():
+        yield row
+    if row is None:
+        raise CorpusError(f"{source}: no rows, or all of them are left out")
+
+
+def parquet_file(file: Path | IO[bytes]) -> pq.ParquetFile:
+    """Opens a parquet file for reading in batches. By default, pyarrow keeps everything that it has read."""
+    return pq.ParquetFile(file, pre_buffer=False)
 
 
 @contextmanager
@@ -277,3 +297,56 @@ def _datasets_errors(source: str | Path) -> Iterator[None]:
         raise CorpusError(f"{source}: it cannot be read ({type(error).__name__}: {error})") from error
     except (DatasetsError, ValueError) as error:
         raise CorpusError(f"{source}: {error.__cause__ or error}") from error
+
+
+# ---- Saving ----
+
+
+def save_captions(corpus: Dataset, folder: str | Path) -> Path:
+    """Writes a corpus into a new folder, from which `huggingface_hub` can upload it as a data set: parquet files that
+    hold the images, and a card. The Hub's viewer shows the images without running code; `load_dataset` and
+    `load_captions` read both the folder and the repository.
+
+    Args:
+        corpus: a caption corpus. Its column `split` divides it into files; without one, all rows are `train`.
+        folder: a folder that does not exist.
+
+    Examples:
+        >>> save_captions(load_captions("photos"), "photos-data-set")
+        >>> HfApi().upload_folder(repo_id="me/photos", repo_type="dataset", folder_path="photos-data-set")
+    """
+    folder = Path(folder)
+    if folder.exists():
+        raise SaveError(f"{folder} exists: name a new folder")
+    if not len(corpus):
+        raise CorpusError("a corpus without rows cannot be saved")
+    splits: dict[str, list[int]] = {}
+    for row, name in enumerate(corpus["split"] if "split" in corpus.column_names else ["train"] * len(corpus)):
+        if not _SPLIT.fullmatch(str(name)):
+            raise CorpusError(f"split {name!r} of row {row}: the name of a split may only have letters, digits and _")
+        splits.setdefault(name, []).append(row)
+    with new_folder(folder) as unfinished:
+        (unfinished / "data").mkdir()
+        for split, rows in splits.items():
+            starts = range(0, len(rows), _IMAGES_IN_FILE)
+            for index, start in enumerate(starts):
+                part = corpus.select(rows[start : start + _IMAGES_IN_FILE]).with_format("arrow")[:]
+                path = unfinished / "data" / f"{split}-{index:05d}-of-{len(starts):05d}.parquet"
+                pq.write_table(embed_table_storage(part), path, row_group_size=_IMAGES_IN_GROUP)
+        _card(corpus, list(splits), folder.name).save(unfinished / "README.md")
+    return folder
+
+
+def _card(corpus: Dataset, splits: list[str], name: str) -> DatasetCard:
+    languages = list(languages_of(corpus))
+    codes = list(dict.fromkeys(tag.partition("-")[0] for tag in languages))
+    files = [{"split": split, "path": f"data/{split}-*.parquet"} for split in splits]
+    metadata = DatasetCardData(
+        language=codes,
+        language_bcp47=languages if languages != codes else None,
+        pretty_name=name,
+        task_categories=["image-to-text", "text-to-image"],
+        configs=[{"config_name": "default", "data_files": files}],
+    )
+    text = f"# {name}\n\n{len(corpus):,} images with captions in {', '.join(languages)}.\n"
+    return DatasetCard(f"---\n{metadata.to_yaml()}\n---\n\n{text}")

@@ -1,7 +1,7 @@
 """Turns ordinary datasets into caption corpora and translation corpora (`corpus`), and checks them."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,9 +18,8 @@ from datasets.utils import tqdm
 
 from ...processing.images import check_image
 from ...utils.errors import CorpusError, ImageError
-from ...utils.language_matching import counts_as
 from ...utils.languages import normalize_language
-from .captions import CaptionRules, Place, RowCount, enumeration, normalize_rows
+from .captions import CaptionRules, Place, RowCount, enumeration, normalize_row
 from .columns import (
     DEFAULT_COLUMNS,
     AnyDataset,
@@ -47,6 +46,9 @@ class SkippedImage:
     place: str
     image_id: str
     reason: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -92,9 +94,9 @@ def as_caption_corpus(
         >>> rows = [{"image": "cat.jpg", "captions": {"en": "a cat", "de": "eine Katze"}}]
         >>> corpus = as_caption_corpus(Dataset.from_list(rows))
     """
-    _column_names(dataset)
+    _refuse_unknown_columns(dataset)
     dataset, source = in_corpus_columns(dataset, columns, None if captions is None else captions.languages)
-    names = _column_names(dataset)
+    names = list(dataset.column_names or ())
     for name, feature in (("image", Image()), ("features", FEATURES)):
         if name in names:
             dataset = _cast(dataset, name, feature, place)
@@ -116,10 +118,10 @@ def as_translation_corpus(
 
     They are read from the column `captions`, from the column `translation` of `datasets.Translation`, or from columns
     named by language tags; `columns` (language -> column) and the `name` of a configuration, such as `en-de`, state
-    languages that the columns do not. Other arguments and errors are as in `as_caption_corpus`.
+    languages that the columns do not. Other arguments are as in `as_caption_corpus`.
     """
     rules = captions or CaptionRules(at_least=2)
-    _column_names(dataset)
+    _refuse_unknown_columns(dataset)
     dataset, source = in_translation_columns(dataset, columns, rules.languages, name)
     return _Normalizer(source, rules, None, split, place, names_images=False)(dataset)
 
@@ -160,17 +162,17 @@ class _Normalizer:
         _refuse_broken_texts(dataset, self.place)
         if self.names_images and "image_id" not in dataset.column_names:
             dataset = dataset.add_column("image_id", _digests(dataset))
-        rows: Sequence[int] = range(len(dataset))
+        texts = dataset.select_columns(
+            [name for name in dataset.column_names if name in (*self.source.read, "image_id")]
+        )
         # The name of a row is that of the source, a word and a number.
         source = self.place(0).rpartition(" ")[0].rpartition(" ")[0]
         count = RowCount(source or ("captions" if self.names_images else "translations"))
-        names = [*self.source.read, *(["image_id"] if "image_id" in dataset.column_names else [])]
-        texts = dataset.select_columns(names)
-        if not self._is_normal(texts):
+        normal = self._mapped(texts, count)
+        if not texts.with_format("arrow")[:].equals(normal.with_format("arrow")[:]):  # otherwise they stay on disk
             others = dataset.remove_columns(texts.column_names)
-            normal = self._mapped(texts, count)
             dataset = concatenate_datasets([others, normal], axis=1) if others.column_names else normal
-            rows = pc.indices_nonzero(pc.list_value_length(captions_of(normal))).to_pylist()
+        rows: list[int] = pc.indices_nonzero(pc.list_value_length(captions_of(normal))).to_pylist()
         if self.split is not None:
             splits = list(dataset["split"]) if "split" in dataset.column_names else []
             if self.split not in splits:
@@ -179,7 +181,10 @@ class _Normalizer:
             count.left_out.update({"in another split": len(rows) - len(of_split)})
             rows = of_split
         corpus = dataset.select(rows)
-        self._refuse_absent_languages(corpus, texts)
+        kept = languages_of(corpus)
+        if missing := [language for language in self.captions.languages or () if language not in kept]:
+            there = languages_of(replace(self, captions=replace(self.captions, languages=None))._mapped(texts))
+            raise CorpusError(f"no row to keep is in {', '.join(missing)}; there are {describe(there)}")
         if self.images is not None and "image" in corpus.column_names:
             corpus = corpus.select(self._readable_rows(corpus, rows, self.images))
             count.left_out.update({"with an image that cannot be read": len(rows) - len(corpus)})
@@ -188,24 +193,6 @@ class _Normalizer:
         if not len(corpus):
             raise CorpusError("no row is left: all have too few texts")
         return corpus
-
-    def _refuse_absent_languages(self, corpus: Dataset, texts: Dataset) -> None:
-        """Checks that the corpus of some `texts` has captions in each requested language."""
-        kept = languages_of(corpus)
-        if missing := [language for language in self.captions.languages or () if language not in kept]:
-            rules = replace(self.captions, languages=None)
-            there = languages_of(replace(self, captions=rules)._mapped(texts))
-            counted = {counts_as(tag, missing) for tag in there}
-            absent = [language for language in missing if language not in counted]
-            problem = f"no captions in {', '.join(absent)}" if absent else f"no row to keep is in {', '.join(missing)}"
-            raise CorpusError(f"{problem}; there are {describe(there)}")
-
-    def _is_normal(self, texts: Dataset) -> bool:
-        """Returns whether the texts can stay unchanged, on disk or in memory. Unacceptable texts raise an error."""
-        if texts.features != self._features(texts.features) or self.captions.skip_incomplete:
-            return False
-        unread = RowCount("")
-        return all(self._texts(batch, rows, count=unread) == batch for rows, batch in _batches(texts))
 
     def _mapped(self, texts: Dataset, count: RowCount | None = None) -> Dataset:
         return texts.map(
@@ -227,20 +214,23 @@ class _Normalizer:
         count: RowCount | None = None,
     ) -> dict[str, list[Any]]:
         """Returns captions, empty for rows to leave out, and the image_id of every row."""
-        place = places.__getitem__ if places else lambda index: self.place(rows[index])
-        captions = normalize_rows(self.source.of(batch), self.captions, place, count)
-        texts: dict[str, list[Any]] = {"captions": list(captions)}
+        places = places or [self.place(row) for row in rows]
+        counted = count or RowCount("captions")
+        values = zip(self.source.of(batch), places, strict=True)
+        texts: dict[str, list[Any]] = {
+            "captions": [normalize_row(value, self.captions, place, counted) for value, place in values]
+        }
+        if count is None:
+            counted.report()
         if "image_id" in batch:
-            texts["image_id"] = [image_id_of(name, place(row)) for row, name in enumerate(batch["image_id"])]
+            texts["image_id"] = [image_id_of(name, at) for name, at in zip(batch["image_id"], places, strict=True)]
         return texts
 
     def _features(self, features: Features) -> Features:
         """Returns the features of a dataset once it is a corpus."""
         kept = {name: feature for name, feature in features.items() if name not in self.source.read}
-        normal = kept | {"captions": CAPTIONS}
-        if self.names_images or "image_id" in features:
-            normal["image_id"] = Value("string")
-        return Features(normal)
+        names = {"image_id": Value("string")} if self.names_images or "image_id" in features else {}
+        return Features(kept | {"captions": CAPTIONS} | names)
 
     def _readable_rows(self, corpus: Dataset, rows: Sequence[int], rules: ImageRules) -> list[int]:
         """Returns the rows of `corpus` whose image can be read; `rows` are their numbers in the source."""
@@ -248,14 +238,14 @@ class _Normalizer:
         kept: list[int] = []
         skipped: list[SkippedImage] = []
         with tqdm(total=len(corpus), desc="Checking images", unit=" images", leave=False) as progress:
-            for indices, batch in _batches(images):
-                places = [self.place(rows[index]) for index in indices]
-                good, bad = readable(batch, places, rules)
-                kept += [indices[index] for index in good]
+            for batch in images.iter(_BATCH_ROWS):
+                start = progress.n
+                good, bad = _readable(batch, [self.place(row) for row in rows[start : start + _BATCH_ROWS]], rules)
+                kept += [start + index for index in good]
                 skipped += bad
-                progress.update(len(indices))
-        refuse_mostly_bad([f"{image.place}: {image.reason}" for image in skipped], len(corpus))
-        warn_of_skipped(skipped)
+                progress.update(len(batch["image"]))
+        refuse_mostly_bad(list(map(str, skipped)), len(corpus))
+        _warn_of_skipped(skipped)
         return kept
 
     def _stream(self, dataset: IterableDataset) -> IterableDataset:
@@ -280,7 +270,7 @@ class _Normalizer:
         if "image_id" in batch:
             places = [f"{place}, image_id {name!r}" for place, name in zip(places, batch["image_id"], strict=True)]
         elif self.names_images:
-            batch["image_id"] = [digest_of(cell) for cell in batch["image" if "image" in batch else "features"]]
+            batch["image_id"] = [_digest_of(cell) for cell in batch["image" if "image" in batch else "features"]]
         texts = self._texts(batch, rows, places)
         batch = {name: cells for name, cells in batch.items() if name not in self.source.read} | texts
         kept = [index for index, captions in enumerate(batch["captions"]) if captions]
@@ -288,17 +278,17 @@ class _Normalizer:
             kept = [index for index in kept if batch["split"][index] == self.split]
         if self.images is not None and "image" in batch:
             images = {name: [batch[name][index] for index in kept] for name in ("image", "image_id")}
-            good, bad = readable(images, [places[index] for index in kept], self.images)
+            good, bad = _readable(images, [places[index] for index in kept], self.images)
             kept = [kept[index] for index in good]
-            warn_of_skipped(bad)
+            _warn_of_skipped(bad)
         return {name: [cells[index] for index in kept] for name, cells in batch.items()}
 
 
 # ---- Images ----
 
 
-def readable(
-    batch: dict[str, list[Any]], places: list[str], rules: ImageRules
+def _readable(
+    batch: Mapping[str, list[Any]], places: Sequence[str], rules: ImageRules
 ) -> tuple[list[int], list[SkippedImage]]:
     """Returns the indices of the readable images in a batch with the columns `image` and `image_id`, and the other
     images if they are skipped."""
@@ -306,28 +296,24 @@ def readable(
     def problem(cell: Any) -> str | None:
         try:
             check_image(image_source(cell))
+            return None
         except ImageError as error:
             return str(error)
-        return None
 
     with ThreadPoolExecutor() as pool:
         problems = list(pool.map(problem, batch["image"]))
-    skipped = [
-        SkippedImage(place, image_id, problem)
-        for place, image_id, problem in zip(places, batch["image_id"], problems, strict=True)
-        if problem is not None
-    ]
+    checked = zip(places, batch["image_id"], problems, strict=True)
+    skipped = [SkippedImage(place, image_id, reason) for place, image_id, reason in checked if reason is not None]
     if skipped and not rules.skip:
-        raise CorpusError(f"{skipped[0].place}: {skipped[0].reason}")
+        raise CorpusError(str(skipped[0]))
     if rules.skipped is not None:
         rules.skipped.extend(skipped)
-    return [index for index, problem in enumerate(problems) if problem is None], skipped
+    return [index for index, reason in enumerate(problems) if reason is None], skipped
 
 
-def warn_of_skipped(skipped: list[SkippedImage]) -> None:
+def _warn_of_skipped(skipped: list[SkippedImage]) -> None:
     if skipped:
-        named = [f"{image.place}: {image.reason}" for image in skipped]
-        logger.warning("left out %d images: %s", len(skipped), enumeration(named))
+        logger.warning("left out %d images: %s", len(skipped), enumeration(list(map(str, skipped))))
 
 
 def refuse_mostly_bad(reasons: Sequence[str], checked: int) -> None:
@@ -341,12 +327,20 @@ def refuse_mostly_bad(reasons: Sequence[str], checked: int) -> None:
         )
 
 
-def digest_of(cell: Any) -> str:
-    """Returns the image_id of a row without one: a digest of its image, a cell {bytes, path}, or of its features."""
+def _digests(dataset: Dataset) -> list[str]:
+    """Makes the image_id of each row, from its image or its features."""
+    name = next(name for name in ("image", "features", IMAGE_URL) if name in dataset.column_names)
+    cells = dataset.select_columns(name)
+    if name == "image":
+        cells = cells.cast_column("image", Image(decode=False))
+    return [_digest_of(cell) for batch in cells.iter(_BATCH_ROWS) for cell in batch[name]]
+
+
+def _digest_of(cell: Any) -> str:
+    """Returns a digest of an image, a cell {bytes, path}, or of features."""
     if not isinstance(cell, dict):
-        return blake2b(np.asarray(cell, dtype=np.float32).tobytes(), digest_size=8).hexdigest()
-    content = cell["bytes"]
-    if content is None:
+        content = np.asarray(cell, dtype=np.float32).tobytes()
+    elif (content := cell["bytes"]) is None:
         try:
             content = Path(cell["path"] or "").read_bytes()
         except (OSError, ValueError):  # an address, or a file that the image check will report
@@ -354,20 +348,7 @@ def digest_of(cell: Any) -> str:
     return blake2b(content, digest_size=8).hexdigest()
 
 
-def _digests(dataset: Dataset) -> list[str]:
-    """Makes the image_id of each row, from its image or its features."""
-    name = next(name for name in ("image", "features", IMAGE_URL) if name in dataset.column_names)
-    cells = dataset.select_columns(name)
-    if name == "image":
-        cells = cells.cast_column("image", Image(decode=False))
-    return [digest_of(cell) for _, batch in _batches(cells) for cell in batch[name]]
-
-
-def _batches(dataset: Dataset) -> Iterator[tuple[range, dict[str, list[Any]]]]:
-    """Yields the rows of each batch and their cells."""
-    for start in range(0, len(dataset), _BATCH_ROWS):
-        rows = range(start, min(start + _BATCH_ROWS, len(dataset)))
-        yield rows, dataset[rows.start : rows.stop]
+# ---- Columns ----
 
 
 def _cast(dataset: AnyDataset, name: str, feature: Any, place: Place) -> AnyDataset:
@@ -379,18 +360,17 @@ def _cast(dataset: AnyDataset, name: str, feature: Any, place: Place) -> AnyData
         raise CorpusError(f"{place(0)}: the column {name!r} is of type {held}: {error}") from error
 
 
-def _column_names(dataset: Dataset | IterableDataset) -> list[str]:
+def _refuse_unknown_columns(dataset: Dataset | IterableDataset) -> None:
     if dataset.column_names is None:
         raise CorpusError("the columns of the stream are not known; give it features: dataset.cast(Features(…))")
-    return dataset.column_names
 
 
 def _refuse_broken_texts(dataset: Dataset, place: Place) -> None:
     """Refuses texts that are not UTF-8, which parquet files can contain."""
-    names = [name for name in dataset.column_names if name not in ("image", "features")]
-    texts = dataset.select_columns(names).with_format("arrow")
-    for start in range(0, len(texts), _BATCH_ROWS):
+    texts = dataset.select_columns([name for name in dataset.column_names if name not in ("image", "features")])
+    for start, part in enumerate(texts.with_format("arrow").iter(_BATCH_ROWS)):
         try:
-            texts[start : start + _BATCH_ROWS].validate(full=True)
+            part.validate(full=True)
         except pa.ArrowInvalid as error:
-            raise CorpusError(f"{place(start)}, or a row after it, has a text that is not UTF-8: {error}") from error
+            at = place(start * _BATCH_ROWS)
+            raise CorpusError(f"{at}, or a row after it, has a text that is not UTF-8: {error}") from error

@@ -3,9 +3,8 @@
 import hashlib
 import os
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow.compute as pc
 from datasets import Dataset, Image, IterableDataset
@@ -13,6 +12,8 @@ from datasets import Dataset, Image, IterableDataset
 from ...utils.errors import CorpusError
 from .corpus import captions_of
 from .images import image_bytes
+
+Corpora = Mapping[str, Dataset | IterableDataset]  # by name
 
 
 @dataclass(frozen=True)
@@ -36,53 +37,42 @@ class Overlap:
         return found + (f" ({', '.join(self.unchecked)} not compared)" if self.unchecked else "")
 
 
-def corpus_overlaps(
-    held_out: Dataset,
-    *,
-    images: Mapping[str, Dataset | IterableDataset],
-    texts: Mapping[str, Dataset | IterableDataset],
-) -> list[Overlap]:
-    """Compares a held-out corpus with the corpora, by name, whose images and whose texts are trained on. Streams and
-    corpora of features are not compared. Returns an overlap of images, one of texts, or both."""
+def corpus_overlaps(held_out: Dataset, *, images: Corpora, texts: Corpora) -> list[Overlap]:
+    """Compares a held-out corpus with the corpora whose images and whose texts are trained on. Streams and corpora of
+    features are not compared. Returns an overlap of images, one of texts, or both."""
     found = []
     if images and "image" in held_out.column_names:
         at_hand, others = _with_column(images, "image")
-        ours = dict(_image_files(held_out))
-        sizes = {size for size, _ in ours.values()}
-        trained = {
-            digest
-            for name in at_hand
-            for _, (_, digest) in _image_files(images[name], sizes)  # only files as large as a held-out one are read
-        }
-        same = sum(digest in trained for _, digest in ours.values())
-        found.append(Overlap("images", len(held_out), same, others))
+        ours = list(_image_files(held_out))
+        sizes = {size for size, _ in ours}  # only files as large as a held-out one are read
+        trained = {digest for corpus in at_hand for _, digest in _image_files(corpus, sizes)}
+        found.append(Overlap("images", len(held_out), sum(digest in trained for _, digest in ours), others))
     if texts and "captions" in held_out.column_names:
         at_hand, others = _with_column(texts, "captions")
-        distinct = set(_captions(held_out))
-        same = len(distinct & {text for name in at_hand for text in _captions(texts[name])})
-        found.append(Overlap("texts", len(distinct), same, others))
+        distinct = _captions(held_out)
+        same = distinct & {text for corpus in at_hand for text in _captions(corpus)}
+        found.append(Overlap("texts", len(distinct), len(same), others))
     return found
 
 
-def _with_column(given: Mapping[str, Any], column: str) -> tuple[list[str], tuple[str, ...]]:
-    """Returns the names of the data sets at hand with a column, and of the others."""
-    names = [name for name, data in given.items() if isinstance(data, Dataset) and column in data.column_names]
-    return names, tuple(name for name in given if name not in names)
+def _with_column(given: Corpora, column: str) -> tuple[list[Dataset], tuple[str, ...]]:
+    """Returns the data sets at hand with a column, and the names of the others."""
+    found = {name: data for name, data in given.items() if isinstance(data, Dataset) and column in data.column_names}
+    return list(found.values()), tuple(name for name in given if name not in found)
 
 
-def _captions(corpus: Dataset) -> list[str]:
-    texts: Iterable[str] = pc.unique(pc.struct_field(pc.list_flatten(captions_of(corpus)), "text")).to_pylist()
-    return [" ".join(unicodedata.normalize("NFC", text).split()) for text in texts]
+def _captions(corpus: Dataset) -> set[str]:
+    texts = pc.unique(pc.struct_field(pc.list_flatten(captions_of(corpus)), "text")).to_pylist()
+    return {" ".join(unicodedata.normalize("NFC", text).split()) for text in texts}
 
 
-def _image_files(corpus: Dataset, sizes: Collection[int] | None = None) -> Iterator[tuple[int, tuple[int, bytes]]]:
-    """Yields (row, (size, digest)) of the readable local image files; if `sizes` is given, only files of those
-    sizes."""
+def _image_files(corpus: Dataset, sizes: Collection[int] | None = None) -> Iterator[tuple[int, bytes]]:
+    """Yields (size, digest) of the readable local image files; if `sizes` is given, only files of those sizes."""
     for row, cell in enumerate(corpus.select_columns("image").cast_column("image", Image(decode=False))):
         try:
             image = cell["image"]
             size = os.path.getsize(image["path"]) if image["bytes"] is None else len(image["bytes"])
             if sizes is None or size in sizes:
-                yield row, (size, hashlib.sha256(image_bytes(image, f"row {row}")).digest())
+                yield size, hashlib.sha256(image_bytes(image, f"row {row}")).digest()
         except (CorpusError, OSError, TypeError):  # not on this machine, or not an image: refused on use
             continue

@@ -1,9 +1,5 @@
-"""Tables of captions and of translations: CSV and TSV, JSON lines and JSON. The rule in `columns` finds their columns,
-and images are named relative to the file.
-
-CSV and TSV are read as spreadsheets, pandas and shops write them: with any encoding, delimiter (or Excel's `sep=;`)
-and line ends, cells between tabs quoted or not, compressed or not. A file of sentence pairs without a header is read
-if its name states the languages, such as `TED2020-en-de-train.tsv.gz`.
+"""Tables of captions and of translations: CSV and TSV as spreadsheets, pandas and shops write them, and JSON. The rule
+in `columns` finds their columns, and images are named relative to the file.
 """
 
 import codecs
@@ -13,10 +9,8 @@ import logging
 import os
 import re
 import unicodedata
-from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -24,28 +18,21 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from charset_normalizer import from_bytes
-from datasets import Dataset, Features, Value
+from datasets import Dataset
 
 from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.language_matching import counts_as
 from ...utils.languages import normalize_language
-from .captions import Place
+from .captions import Place, listed
 from .columns import CAPTION_COLUMNS, ColumnNames, tag_in
 from .corpus import DOWNLOAD, IMAGE_URL, image_id_of
 from .images import path_inside
-from .text_files import (
-    COMPRESSED,
-    DAMAGED,
-    kind_of,
-    numbered_lines,
-    open_plain,
-    read_json,
-    read_json_lines,
-)
+from .text_files import COMPRESSED, DAMAGED, kind_of, numbered_lines, open_plain, read_json, read_json_lines
 from .text_languages import scripts_of
 
 logger = logging.getLogger(__name__)
 
+TAB = "\t"
 TABLES = (".csv", ".tsv")
 JSON_FILES = (".jsonl", ".ndjson", ".json")
 TRANSLATION_FILES = (".tsv", ".jsonl")
@@ -69,42 +56,32 @@ def read_table(file: Path, named: ColumnNames | None = None) -> tuple[Dataset, P
     if not file.is_file():
         raise CorpusError(f"{file}: no such file")
     is_json = kind_of(file) in JSON_FILES
-    unit, records = _json_records(file) if is_json else ("line", _csv_records(file))
-    columns: dict[str, list[Any]] = {}
-    numbers = array("q")
-    for number, record in records:
-        for name in record:
-            if name not in columns:
-                columns[name] = [None] * len(numbers)
-        for name, cells in columns.items():
-            cells.append(record.get(name))
-        numbers.append(number)
-    if not numbers:
+    unit, numbered = _json_records(file) if is_json else ("line", _csv_records(file))
+    rows = list(numbered)
+    if not rows:
         raise CorpusError(f"{file}: no rows")
-    place = _Place(f"{file} {unit}", numbers)
+    place = partial(_place, f"{file} {unit}", [number for number, _ in rows])
+    names = dict.fromkeys(name for _, record in rows for name in record)
+    columns = {name: [record.get(name) for _, record in rows] for name in names}
     if named is not None:
         columns = _with_images(columns, place, file, named)
     made = {}
     for name, cells in columns.items():
-        feature = Features({name: Value("string")}) if not is_json and name != "image" else None
+        if name in CAPTION_COLUMNS and any(isinstance(cell, dict) for cell in cells):
+            cells = [_pairs(cell) if isinstance(cell, dict) else cell for cell in cells]
+        if any(isinstance(cell, list) for cell in cells):
+            cells = [None if cell is None else listed(cell) for cell in cells]
         try:
-            column = Dataset.from_dict({name: _in_one_form(name, cells)}, feature).data.column(name)
+            made[name] = pa.array(cells, None if is_json else pa.string())
         except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
             raise CorpusError(f"{file}: the values of {name!r} do not fit in one column: {error}") from error
-        if not pa.types.is_null(column.type):
-            made[name] = column
-    return Dataset(pa.table(made)), place
+    return Dataset(
+        pa.table({name: column for name, column in made.items() if not pa.types.is_null(column.type)})
+    ), place
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Names rows in errors by their numbers in a file."""
-
-    prefix: str
-    numbers: Sequence[int]
-
-    def __call__(self, row: int) -> str:
-        return f"{self.prefix} {self.numbers[row]}"
+def _place(prefix: str, numbers: Sequence[int], row: int) -> str:
+    return f"{prefix} {numbers[row]}"
 
 
 def is_table(source: str | Path) -> bool:
@@ -112,37 +89,23 @@ def is_table(source: str | Path) -> bool:
     return kind_of(source) in (*TABLES, *JSON_FILES) and Path(source).is_file()
 
 
-def _in_one_form(name: str, cells: list[Any]) -> list[Any]:
-    """Returns the cells of a column as Arrow can hold them: captions as {language, text}, and all lists if one is."""
-    if name in CAPTION_COLUMNS and any(isinstance(cell, dict) for cell in cells):
-        cells = [_pairs(cell) if isinstance(cell, dict) else cell for cell in cells]
-    if any(isinstance(cell, list) for cell in cells):
-        return [cell if cell is None or isinstance(cell, list) else [cell] for cell in cells]
-    return cells
-
-
-def _pairs(captions: Record) -> list[Record]:
-    given = [(tag, texts if isinstance(texts, list) else [texts]) for tag, texts in captions.items()]
-    return [{"language": tag, "text": text} for tag, texts in given for text in texts if text is not None]
-
-
 # ---- JSON ----
 
 
 def _json_records(file: Path) -> tuple[str, Iterator[tuple[int, Record]]]:
     """Returns what numbers the records of a file, and the numbered records."""
-    if kind_of(file) != ".json":
-        return "line", read_json_lines(file)
     try:
-        document = read_json(file)
+        document = read_json(file) if kind_of(file) == ".json" else None
     except CorpusError:  # one value on each line, or an error that names the line
+        document = None
+    if document is None:
         return "line", read_json_lines(file)
     if isinstance(document, dict) and {"images", "annotations"} <= document.keys():
         document = _coco_records(document)
     if isinstance(document, dict):
         lists = [value for name, value in document.items() if isinstance(value, list) and name not in CAPTION_COLUMNS]
-        document = lists[0] if len(lists) == 1 and all(isinstance(each, dict) for each in lists[0]) else [document]
-    records = document if isinstance(document, list) else [document]
+        document = lists[0] if len(lists) == 1 and all(isinstance(each, dict) for each in lists[0]) else document
+    records = listed(document)
     if wrong := next((number for number, each in enumerate(records, 1) if not isinstance(each, dict)), None):
         raise CorpusError(f"{file} item {wrong}: a JSON object is expected, such as {{…: …}}")
     return "item", iter(enumerate(records, 1))
@@ -153,10 +116,20 @@ def _coco_records(document: Record) -> list[Record]:
     captions: dict[Any, list[Any]] = {}
     for annotation in document["annotations"]:
         captions.setdefault(annotation.get("image_id"), []).append(annotation.get("caption"))
-    images = [image for image in document["images"] if image.get("id") in captions]
     return [
         {"file_name": image.get("file_name"), "image_id": image["id"], "captions": captions[image["id"]]}
-        for image in images
+        for image in document["images"]
+        if image.get("id") in captions
+    ]
+
+
+def _pairs(captions: Record) -> list[Record]:
+    """Returns {language: texts} in a form that Arrow can hold."""
+    return [
+        {"language": tag, "text": text}
+        for tag, texts in captions.items()
+        for text in listed(texts)
+        if text is not None
     ]
 
 
@@ -169,81 +142,71 @@ def _with_images(columns: Mapping[str, list[Any]], place: Place, file: Path, nam
     named.check(names)
     column = named.image or next((name for each in IMAGE_NAMES for name in names if name.lower() == each), None)
     if column is None:
-        if "features" not in names:
-            raise CorpusError(
-                f"{file}: no column names the images, such as file_name or image; the columns are {', '.join(names)}"
-            )
-        return dict(columns)
+        if "features" in names:
+            return dict(columns)
+        there = f"the columns are {', '.join(names)}"
+        raise CorpusError(f"{file}: no column names the images, such as file_name or image; {there}")
     given = columns[column]
     for row, name in enumerate(given):
         if not isinstance(name, str) or not name.strip():
             raise CorpusError(f"{place(row)}: no image in the column {column!r}")
-    folder = next((each for each in _folders_near(file) if os.path.isfile(each / given[0])), file.parent)
-    files = _Files(folder)
-    found = [files.find(name, place(row)) for row, name in enumerate(given)]
+    # COCO has its images in folders in and next to that of the file.
+    near = (each for parent in (file.parent, file.absolute().parent.parent) for each in sorted(parent.iterdir()))
+    folders = chain([file.parent], (each for each in near if each.is_dir()))
+    folder = next((each for each in folders if os.path.isfile(each / given[0])), file.parent).absolute()
+    entries = cache(_entries)
+    found = [_image_file(folder, name, place(row), entries) for row, name in enumerate(given)]
     others = {name: cells for name, cells in columns.items() if name not in (column, "image")}
-    image_ids = columns.get("image_id", given)
+    image_ids = zip(columns.get("image_id", given), given, strict=True)
     others["image_id"] = [
-        image_id_of(given[row] if each is None else each, place(row)) for row, each in enumerate(image_ids)
+        image_id_of(name if each is None else each, place(row)) for row, (each, name) in enumerate(image_ids)
     ]
     if not any(found):
         logger.warning("%s: %s has addresses: captions are read without images; %s", file, column, DOWNLOAD)
         return {IMAGE_URL: given} | others
-    for row, path in enumerate(found):
-        if path is None:
-            raise CorpusError(f"{place(row)}: {given[row]!r} is an address, and {folder} has no such file: {DOWNLOAD}")
-    return {"image": list(map(str, found))} | others
+    if None in found:
+        row = found.index(None)
+        raise CorpusError(f"{place(row)}: {given[row]!r} is an address, and {folder} has no such file: {DOWNLOAD}")
+    return {"image": found} | others
 
 
-def _folders_near(file: Path) -> Iterator[Path]:
-    """Yields the folder of a file, and the folders in and next to it, where COCO has its images."""
-    yield file.parent
-    for parent in (file.parent, file.absolute().parent.parent):
-        yield from sorted(each for each in parent.iterdir() if each.is_dir())
+Entries = Callable[[Path], dict[str, str]]
 
 
-class _Files:
-    """Finds files by names in data, even if the disk composes letters differently: `ä` is one code point or two, so
-    names that look alike differ."""
+def _entries(folder: Path) -> dict[str, str]:
+    """Returns the names in a folder by their composed form: disks write `ä` as one code point or two."""
+    names = sorted(os.listdir(folder)) if folder.is_dir() else []
+    return {unicodedata.normalize("NFC", name): name for name in names}
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder.absolute()
-        self._named: dict[Path, dict[str, str]] = {}
 
-    def find(self, name: str, place: str) -> Path | None:
-        """Returns the file of an image in the folder, which may be missing; None for an address without a local
-        file."""
-        if "://" in name:
-            parts = Path(unquote(urlsplit(name).path.lstrip("/"))).parts
-            candidates = [str(Path(*parts[start:])) for start in range(len(parts)) if ".." not in parts]
-        else:
-            candidates = [name, name.replace("\\", "/")]
-        found = (self._file(path_inside(self.folder, each, place)) for each in candidates)
-        own = None if "://" in name else path_inside(self.folder, name, place)
-        return next((path for path in found if path is not None), own)
+def _image_file(folder: Path, name: str, place: str, entries: Entries) -> str | None:
+    """Returns the file of an image in the folder, which may be missing; None for an address without a local file."""
+    if "://" in name:
+        parts = Path(unquote(urlsplit(name).path.lstrip("/"))).parts
+        paths = [folder.joinpath(*parts[start:]) for start in range(len(parts)) if ".." not in parts]
+    else:
+        paths = [path_inside(folder, each, place) for each in (name, name.replace("\\", "/"))]
+    found = (file for path in paths if (file := _existing(path, folder, entries)) is not None)
+    return next(found, None if "://" in name else str(paths[0]))
 
-    def _file(self, path: Path) -> Path | None:
-        if os.path.isfile(path):  # also of impossible names, unlike `Path.is_file`
-            return path
-        folder = self.folder
-        for part in path.relative_to(folder).parts:
-            if folder not in self._named:
-                entries = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
-                self._named[folder] = {unicodedata.normalize("NFC", each): each for each in entries}
-            own = self._named[folder].get(unicodedata.normalize("NFC", part))
-            if own is None:
-                return None
-            folder = folder / own
-        return folder if folder.is_file() else None
+
+def _existing(path: Path, folder: Path, entries: Entries) -> str | None:
+    if os.path.isfile(path):  # also of impossible names, unlike `Path.is_file`
+        return str(path)
+    for part in path.relative_to(folder).parts:
+        if (entry := entries(folder).get(unicodedata.normalize("NFC", part))) is None:
+            return None
+        folder = folder / entry
+    return str(folder) if folder.is_file() else None
 
 
 # ---- CSV and TSV ----
 
-DELIMITERS = ",;\t|"
 SCORE = "score"  # the column of numbers in a file without a header
 _SAMPLE_BYTES = 1 << 18  # used to detect the encoding and the delimiter
 _FIRST_ROWS = 20
-_SEPARATOR = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
+_SEPARATOR = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)  # Excel's first line
+_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\s*", re.IGNORECASE)
 _HEADERS = {*CAPTION_COLUMNS, "translation", "image_id", "english", "non_english", "anchor", "positive"}
 
 Rows = Iterator[tuple[int, list[str]]]  # (line, counted from 1, and cells) of each row
@@ -274,15 +237,14 @@ def tsv_records(file: Path, key: str = "image_id") -> Iterator[tuple[int, dict[s
             language = name if name == key else normalize_language(name)
         except LanguageTagError as error:
             raise LanguageTagError(f"{file} line 1: column {number} of the header: {error}") from None
-        if language in spellings:
+        if spellings.setdefault(language, name) != name:
             raise CorpusError(f"{file} line 1: columns {spellings[language]!r} and {name!r} are both {language!r}")
-        spellings[language] = name
     return ((line, dict(zip(names, cells, strict=True))) for line, cells in rows)
 
 
 def table_rows(file: Path) -> tuple[list[str], Rows]:
     """Returns the names of the columns, "" for one without a name, and the rows that are not blank, with a cell for
-    each name."""
+    each name. A file of pairs without a header is read if its name states the languages."""
     form = _form_of(file)
     rows = _rows(file, form)
     first = list(islice(rows, _FIRST_ROWS))
@@ -314,8 +276,7 @@ def pair_in_name(file: str | Path) -> tuple[str, str] | None:
 
 def has_header(file: Path) -> bool:
     """Returns whether the first row of a file has column names."""
-    first = next(_rows(file, _form_of(file)), None)
-    pair = pair_in_name(file)
+    first, pair = next(_rows(file, _form_of(file)), None), pair_in_name(file)
     return first is None or pair is None or _is_header([cell.strip() for cell in first[1]], pair)
 
 
@@ -333,22 +294,12 @@ def _is_header(names: list[str], pair: tuple[str, str]) -> bool:
 
 def _names_of_pair(pair: tuple[str, str], rows: list[list[str]], file: Path) -> list[str]:
     """Returns the column names of a file without a header: two texts, perhaps with a number before or after them."""
-    width = len(rows[0])
-    full = [row for row in rows if len(row) == width]
-    numbers = [column for column in range(width) if 2 * sum(_is_number(row[column]) for row in full) >= len(full)]
-    texts = [column for column in range(width) if column not in numbers]
-    if len(texts) < 2:
-        raise CorpusError(f"{file} line 1: {width} cells, where two texts are expected, and perhaps a score")
-    names = dict(zip(texts, pair, strict=False)) | dict.fromkeys(numbers[:1], SCORE)
-    return [names.get(column, "") for column in range(width)]
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+    full = [row for row in rows if len(row) == len(rows[0])]
+    numbers = [2 * sum(map(bool, map(_NUMBER.fullmatch, cells))) >= len(full) for cells in zip(*full, strict=True)]
+    if numbers.count(False) < 2:
+        raise CorpusError(f"{file} line 1: {len(numbers)} cells, where two texts are expected, and perhaps a score")
+    texts, scores = iter(pair), iter([SCORE])
+    return [next(scores if is_number else texts, "") for is_number in numbers]
 
 
 def _whole(file: Path, names: list[str], rows: Rows, delimiter: str) -> Rows:
@@ -357,10 +308,9 @@ def _whole(file: Path, names: list[str], rows: Rows, delimiter: str) -> Rows:
         while len(cells) > len(names) and not cells[-1].strip():
             del cells[-1]
         if len(cells) != len(names) and (len(cells) > len(names) or all(names[len(cells) :])):
-            needed = "tabs" if delimiter == "\t" else repr(delimiter)
             raise CorpusError(
-                f"{file} line {line}: {len(cells)} of {len(names)} cells, which are divided by {needed}; the columns "
-                f"are {', '.join(names)}"
+                f"{file} line {line}: {len(cells)} of {len(names)} cells, which are divided by "
+                f"{'tabs' if delimiter == TAB else repr(delimiter)}; the columns are {', '.join(names)}"
             )
         yield line, cells + [""] * (len(names) - len(cells))
 
@@ -396,14 +346,13 @@ def _form_of(file: Path) -> _Form:
     except DAMAGED as error:
         raise CorpusError(f"{file} after line 0: {error}") from error
     encoding = _encoding_of(content, file)
-    sample = content.decode(encoding, errors="ignore")
+    sample = content.decode(encoding, errors="ignore").lstrip("\ufeff")
     newline = "\r" if "\r" in sample and "\n" not in sample else "\n"
-    lines = [line for line in sample.lstrip("\ufeff").split(newline) if line.strip()]
-    first = lines[0] if lines else ""
+    first = next((line for line in sample.split(newline) if line.strip()), "")
     separator = _SEPARATOR.fullmatch(first)
-    delimiter = separator[1] if separator else "\t" if "\t" in first else max(DELIMITERS, key=first.count)
+    delimiter = separator[1] if separator else TAB if TAB in first else max(",;|", key=first.count)
     form = _Form(encoding, newline, delimiter, 1 if separator else 0, quoted=True)
-    return form if delimiter != "\t" or _is_quoted(file, form) else form._replace(quoted=False)
+    return form if delimiter != TAB or _is_quoted(file, form) else form._replace(quoted=False)
 
 
 def _is_quoted(file: Path, form: _Form) -> bool:
@@ -413,7 +362,7 @@ def _is_quoted(file: Path, form: _Form) -> bool:
     try:
         for _, cells in _rows(file, form):
             width = width or len(cells)
-            if len(cells) > width or any("\t" in cell and "\n" in cell for cell in cells):
+            if len(cells) > width or any(TAB in cell and "\n" in cell for cell in cells):
                 return False
     except CorpusError:
         return False

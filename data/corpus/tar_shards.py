@@ -5,8 +5,8 @@
                    {"caption": "a cat"}
     cats/17.txt    a caption in a language given by the caller, if there is no json with one
 
-Endings may be in upper case, as cameras write them (`17.JPG`). Other members are skipped. Unlike the reader of this
-layout in `datasets`, this one keeps languages that occur after the first five samples, and refuses truncated files.
+Endings may be in upper case. Other members are skipped. Unlike the reader of this layout in `datasets`, this one keeps
+languages that occur after the first five samples, and refuses truncated files.
 """
 
 import re
@@ -14,7 +14,7 @@ import tarfile
 import unicodedata
 import zlib
 from collections.abc import Iterator
-from itertools import product
+from itertools import groupby, product
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
@@ -45,14 +45,10 @@ def files_named(source: str, suffix: str) -> list[str]:
             raise FileNotFoundError(source)
         return [str(file) for file in files]
     between = _RANGE.split(source)  # text, first, last, text, …
-    numbers = [
-        [f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1)]
-        for first, last in zip(between[1::3], between[2::3], strict=True)
-    ]
-    return [
-        "".join(text + number for text, number in zip(between[::3], [*chosen, ""], strict=True))
-        for chosen in product(*numbers)
-    ]
+    ranges = zip(between[1::3], between[2::3], strict=True)
+    numbers = [[f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1)] for first, last in ranges]
+    template = "{}".join(text.replace("{", "{{").replace("}", "}}") for text in between[::3])
+    return [template.format(*chosen) for chosen in product(*numbers)]
 
 
 def tar_rows(shards: list[str], rules: CaptionRules) -> Iterator[dict[str, Any]]:
@@ -60,39 +56,29 @@ def tar_rows(shards: list[str], rules: CaptionRules) -> Iterator[dict[str, Any]]
     for shard in shards:
         for name, fields in tar_samples(shard):
             place = f"{shard} {name}"
+            try:
+                texts = {ending: fields[ending].decode("utf-8") for ending in ("json", "txt") if ending in fields}
+            except UnicodeDecodeError as error:
+                raise CorpusError(f"{place}: {error}") from error
+            record = parse_object(texts["json"], f"{place}: ") if "json" in texts else {}
+            given = (record.get("captions"), record.get("caption"), texts.get("txt"))
+            captions = normalize_row(next((each for each in given if each is not None), None), rules, place)
             encoded = next((fields[ending] for ending in IMAGES if ending in fields), None)
-            captions = normalize_row(_captions(fields, place), rules, place)
             # Without a path: `datasets` would prefer a file of that name in the current folder to the bytes.
             image = None if encoded is None else {"bytes": encoded, "path": None}
             yield {"image": image, "image_id": name, "captions": captions}
 
 
-def _captions(fields: dict[str, bytes], place: str) -> Any:
-    """Returns the captions of a sample in any accepted form, or None."""
-    try:
-        texts = {ending: fields[ending].decode("utf-8") for ending in ("json", "txt") if ending in fields}
-    except UnicodeDecodeError as error:
-        raise CorpusError(f"{place}: {error}") from error
-    record = parse_object(texts["json"], f"{place}: ") if "json" in texts else {}
-    given = (record.get("captions"), record.get("caption"), texts.get("txt"))
-    return next((captions for captions in given if captions is not None), None)
-
-
 def tar_samples(shard: str) -> Iterator[tuple[str, dict[str, bytes]]]:
     """Yields (name, content by ending) of adjacent members that share their name."""
-    name = ""
-    fields: dict[str, bytes] = {}
-    for path, content in _members(shard):
-        own, ending = _parts(path)
-        # A Mac may compose the letters in the name of an image differently from those of its caption.
-        if unicodedata.normalize("NFC", own) != unicodedata.normalize("NFC", name):
-            if fields:
-                yield name, fields
-            name, fields = own, {}
-        if ending in fields:
-            raise CorpusError(f"{shard} {name}: {ending} is given twice")
-        fields[ending] = content
-    if fields:
+    # A Mac may compose the letters in the name of an image differently from those of its caption.
+    for _, members in groupby(_members(shard), lambda member: unicodedata.normalize("NFC", member[0])):
+        name, fields = "", dict[str, bytes]()
+        for own, ending, content in members:
+            name = name or own
+            if ending in fields:
+                raise CorpusError(f"{shard} {name}: {ending} is given twice")
+            fields[ending] = content
         yield name, fields
 
 
@@ -104,28 +90,23 @@ def opened(address: str) -> Any:
         raise CorpusError(f"{address}: {error}") from error
 
 
-def _parts(path: PurePosixPath) -> tuple[str, str]:
-    """Returns the path of a member up to the first dot of its name, and its ending in lower case."""
-    stem, _, ending = path.name.partition(".")
-    return str(path.parent / stem), ending.lower()
-
-
-def _members(shard: str) -> Iterator[tuple[PurePosixPath, bytes]]:
-    """Yields the images and captions of a shard in order."""
+def _members(shard: str) -> Iterator[tuple[str, str, bytes]]:
+    """Yields (path up to the first dot of its name, ending in lower case, content) of the images and captions."""
     if (local := Path(shard)).exists() and not local.is_file():  # opening a pipe would wait
         raise CorpusError(f"{shard}: not a file")
     try:
         with opened(shard) as file, tarfile.open(fileobj=file, mode="r|*", tarinfo=_Member) as tar:
             while (member := tar.next()) is not None:
                 path = PurePosixPath(member.name)
-                ending = _parts(path)[1]
+                stem, _, ending = path.name.partition(".")
+                ending = ending.lower()
                 is_hidden = path.name.startswith((".", "__"))
                 if member.isreg() and not is_hidden and ending in (*IMAGES, "json", "txt"):
                     member.name.encode()  # a text column cannot hold any other name
                     most = MAX_IMAGE_BYTES if ending in IMAGES else MAX_BYTES
                     if member.size > most:  # a small archive can decompress to more than fits in memory
                         raise CorpusError(f"{shard} {path}: {member.size:,} bytes, where {most:,} are allowed")
-                    yield path, tar.extractfile(member).read()  # type: ignore[union-attr]  # a regular file has one
+                    yield str(path.parent / stem), ending, tar.extractfile(member).read()  # type: ignore[union-attr]
                 tar.members.clear()  # type: ignore[attr-defined]  # otherwise the archive remembers all of them
     except UnicodeEncodeError as error:
         raise CorpusError(f"{shard}: the name {error.object!r} is not UTF-8; pack the archive again") from error

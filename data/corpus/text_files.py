@@ -1,7 +1,5 @@
-"""Reads text files line by line, plain or compressed, with errors that name the file and the line.
-
-A line ends at a line feed, with or without a carriage return before it. Other characters that Unicode defines as line
-ends (form feeds, U+2028) occur inside texts; splitting there would shift all following lines.
+"""Reads text files line by line, plain or compressed, with errors that name the file and the line. Lines end at line
+feeds alone: the other characters that Unicode defines as line ends occur in texts.
 """
 
 import bz2
@@ -28,27 +26,49 @@ _MAX_DEPTH = 32  # maximum depth of JSON: deeper values exhaust Python's stack, 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)  # raised for damaged compressed files
 TMX = (".tmx", ".tmx.gz")
-_HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 NO_TMX = "TMX is not read; export it as a tab-separated table (.tsv) whose header has the languages, such as en and de"
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+# ---- Lines ----
 
 
 def read_lines(file: Path) -> Iterator[tuple[int, str]]:
     """Yields (line number from 1, text) of the lines that are not blank."""
-    return (
-        (number, text)
-        for number, text in numbered_lines(partial(open_plain, file), file)
-        if text and not text.isspace()
-    )
+    return ((number, text) for number, text in numbered_lines(partial(open_plain, file), file) if text.strip())
 
 
 def read_texts(file: Path) -> list[str]:
     """Returns the texts of a file with one text on every line."""
     texts = []
     for number, text in numbered_lines(partial(open_plain, file), file):
-        if not text or text.isspace():
+        if not text.strip():
             raise CorpusError(f"{file} line {number}: the line is empty")
         texts.append(text)
     return texts
+
+
+def numbered_lines(
+    open_stream: Callable[[], AbstractContextManager[IO[bytes]]], file: str | Path, first: int = 1
+) -> Iterator[tuple[int, str]]:
+    """Yields (number, text) of every line that `open_stream` opens, including blank ones; `file` is its name in
+    errors, and `first` the number of the first line."""
+    number = first - 1
+    try:
+        with open_stream() as stream:
+            for number, line in enumerate(iter(partial(stream.readline, MAX_BYTES), b""), first):
+                if len(line) == MAX_BYTES:
+                    raise CorpusError(f"{file} line {number}: more than the {MAX_BYTES:,} bytes that a line may have")
+                if number == 1 and b"\0" in line:
+                    raise CorpusError(f"{file} line 1: not UTF-8, but UTF-16: save the file as UTF-8")
+                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise CorpusError(f"{file} line {number}: {wrong_encoding(error)}") from error
+    except DAMAGED as error:
+        raise CorpusError(f"{file} after line {number}: {error}") from error
+
+
+# ---- JSON ----
 
 
 def read_json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -62,9 +82,10 @@ def read_json(file: Path) -> Any:
     try:
         with open_plain(file) as stream:
             text = stream.read().decode("utf-8-sig")
-    except (*DAMAGED, UnicodeDecodeError) as error:
-        problem = wrong_encoding(error) if isinstance(error, UnicodeDecodeError) else error
-        raise CorpusError(f"{file}: {problem}") from error
+    except UnicodeDecodeError as error:
+        raise CorpusError(f"{file}: {wrong_encoding(error)}") from error
+    except DAMAGED as error:
+        raise CorpusError(f"{file}: {error}") from error
     return parse_json(text, f"{file}: ")
 
 
@@ -90,14 +111,12 @@ def parse_json(text: str, place: str = "") -> Any:
         value = json.loads(text, object_pairs_hook=_without_repeats)
         if text.count("[") + text.count("{") > _MAX_DEPTH and _depth(value) > _MAX_DEPTH:
             raise RecursionError
-        if _HALF_PAIR.search(text):
+        if _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise CorpusError(f"{place}JSON that is nested more than {_MAX_DEPTH} deep") from None
     except UnicodeEncodeError as error:
-        raise CorpusError(
-            f"{place}{error.object[error.start]!r} is half of a surrogate pair, not a character"
-        ) from error
+        raise CorpusError(f"{place}{error.object[error.start]!r} is half of a surrogate pair") from error
     except ValueError as error:
         raise CorpusError(f"{place}unusable JSON: {error}") from error
     return value
@@ -112,52 +131,30 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _depth(value: Any) -> int:
-    depth, level = 0, [value]
-    while level := [each for each in level if isinstance(each, list | dict)]:
-        depth += 1
-        level = [part for each in level for part in (each.values() if isinstance(each, dict) else each)]
-    return depth
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if parts is None else 1 + max(map(_depth, parts), default=0)
+
+
+# ---- Files ----
 
 
 def files_matching(source: str | Path) -> list[Path]:
     """Returns the files in a folder, or those that a path or a pattern such as `wit/*.tsv.gz` names, sorted; empty if
     there are none."""
     path = Path(source)
-    inside = path.iterdir() if path.is_dir() else Path(path.anchor).glob(str(path.relative_to(path.anchor)))
-    return sorted(inside)
+    return sorted(path.iterdir() if path.is_dir() else Path(path.anchor).glob(str(path.relative_to(path.anchor))))
 
 
 def open_plain(file: Path) -> IO[bytes]:
     """Opens a file to read its bytes; decompresses it if its ending is in `COMPRESSED`."""
-    opened = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _open_zstd}.get(file.suffix.lower())
-    return file.open("rb") if opened is None else opened(file, "rb")  # type: ignore[operator]
-
-
-def _open_zstd(file: Path, mode: str) -> IO[bytes]:
-    return io.BufferedReader(pa.CompressedInputStream(pa.OSFile(str(file), mode), "zstd"))
+    suffix = file.suffix.lower()
+    if suffix == ".zst":
+        return io.BufferedReader(pa.CompressedInputStream(pa.OSFile(str(file), "rb"), "zstd"))
+    opened: Any = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}.get(suffix, open)
+    return opened(file, "rb")
 
 
 def kind_of(file: str | Path) -> str:
     """Returns the ending of a name in lower case, without a compression's: `.tsv` for `a.TSV.gz`."""
     path = Path(file)
     return (Path(path.stem) if path.suffix.lower() in COMPRESSED else path).suffix.lower()
-
-
-def numbered_lines(
-    open_stream: Callable[[], AbstractContextManager[IO[bytes]]], file: str | Path, first: int = 1
-) -> Iterator[tuple[int, str]]:
-    """Yields (number, text) of every line that `open_stream` opens, including blank ones; `file` is its name in
-    errors, and `first` the number of the first line."""
-    number = first - 1
-    try:
-        with open_stream() as stream:
-            for number, line in enumerate(iter(partial(stream.readline, MAX_BYTES), b""), first):
-                if len(line) == MAX_BYTES:
-                    raise CorpusError(f"{file} line {number}: more than the {MAX_BYTES:,} bytes that a line may have")
-                if number == 1 and b"\0" in line:
-                    raise CorpusError(f"{file} line 1: not UTF-8, but UTF-16: save the file as UTF-8")
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise CorpusError(f"{file} line {number}: {wrong_encoding(error)}") from error
-    except DAMAGED as error:
-        raise CorpusError(f"{file} after line {number}: {error}") from error

@@ -1,8 +1,5 @@
-"""Recognizes the language of texts, as far as a column needs it: whether they are in the language of its name.
-
-script     the scripts in which CLDR knows the language
-n-grams    those of CLDR's names of emoji, if the caller has them (`LanguageProfiles`)
-words      otherwise the most frequent words of some languages, such as `the`, `and`, `with`
+"""Recognizes the language of texts: by the scripts in which CLDR knows a language; by character n-grams of CLDR's
+names of emoji if the caller has them (`LanguageProfiles`), and otherwise by the most frequent words of ten languages.
 """
 
 import re
@@ -11,19 +8,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import regex
-from datasets import config
 
 from ...utils.errors import CorpusError
 from ...utils.language_matching import language_and_script
 
 SAMPLE = 300  # number of cells that are examined
-
 
 _FLAGS = {
     *("yes", "no", "true", "false", "y", "n", "x", "na", "n/a", "none", "null", "nan", "ok", "-", "?"),
@@ -42,7 +36,6 @@ _JOINT = {
 }
 
 _WITHOUT_RELATIVES, _NEAR_ENGLISH = ("en", "de", "fr"), ("pcm", "sco", "jam", "tpi")
-
 _WORDS_OF_A_SENTENCE, _LETTERS_OF_A_SENTENCE = 2.5, 6
 _FEWEST_PAIRS = 5  # minimum for equal pairs to be meaningful
 _FEWEST_LETTERS = 20  # minimum for n-grams to be meaningful
@@ -65,11 +58,9 @@ FREQUENT_WORDS = {
     "uk": "і в у на з не що до та це для",
 }
 
-
 # ---- Profiles of languages ----
 
-KEPT = Path(config.HF_DATASETS_CACHE) / "babelens"
-VERSION = 2  # of the counts on disk
+VERSION = 2  # of `counts_of`
 ROWS = 2**16  # number of hash buckets of n-grams
 _CHARACTERS = 512  # of a text that are counted
 _SIZES, _FACTOR = (2, 3, 4), 1_000_003
@@ -80,14 +71,19 @@ Array = npt.NDArray[np.float32]
 @dataclass(frozen=True, eq=False)
 class LanguageProfiles:
     """Character n-grams of languages: the weight of each [rows], and weighted counts [languages, rows] of unit length.
-
-    `emoji.benchmark.profiles_of` makes them from CLDR's names of emoji. For captions in 200 languages, 20 of a
-    thousand are enough to find a language that has a profile.
-    """
+    For captions in 200 languages, 20 of a thousand are enough to find a language that has a profile."""
 
     tags: list[str]
     importance: Array
     profiles: Array
+
+    @classmethod
+    def of(cls, tags: list[str], counts: Array) -> "LanguageProfiles":
+        """Makes the profiles of the languages that have texts, from `counts_of` these [languages, rows]."""
+        some = np.flatnonzero(counts.any(1))
+        tags, counts = [tags[row] for row in some], counts[some].astype(np.float32)
+        importance = np.log(len(tags) / np.maximum((counts > 0).sum(0), 1)).astype(np.float32)
+        return cls(tags, importance, _unit(counts * importance))
 
     def likeness(self, texts: Sequence[str]) -> dict[str, float]:
         """Returns the cosine of texts with each language: 0.5 to 0.8 with their language for 300 sentences."""
@@ -100,28 +96,19 @@ class LanguageProfiles:
         return [tag for tag in self.tags if tag == language or language_and_script(tag)[0] == primary]
 
 
-def profiles_from(tags: list[str], counts: Array) -> LanguageProfiles:
-    """Makes the profiles of the languages that have texts, from `counts_of` these [languages, rows]."""
-    some = np.asarray(counts.any(1))
-    tags, counts = [tag for tag, has in zip(tags, some, strict=True) if has], counts[some].astype(np.float32)
-    importance = np.log(len(tags) / np.maximum((counts > 0).sum(0), 1)).astype(np.float32)
-    return LanguageProfiles(tags, importance, _unit(counts * importance))
-
-
 def counts_of(texts: Sequence[str]) -> Array:
     """Returns damped counts of hashed n-grams in texts [rows]; an n-gram may begin or end with a space, but has none
     inside."""
     words = (word for text in texts for word in unicodedata.normalize("NFKC", text[:_CHARACTERS]).lower().split())
-    characters = np.array([ord(each) for each in f" {' '.join(words)} "], np.uint64)
+    characters = np.array([ord(each) for each in " ".join(["", *words, ""])], np.uint64)
     counts = np.zeros(ROWS, np.int64)
     for size in _SIZES:
-        windows = np.lib.stride_tricks.sliding_window_view(characters, size) if len(characters) >= size else None
-        if windows is not None:
-            inside = windows[:, 1:-1] if size > 2 else windows
-            kept = windows[(inside != ord(" ")).all(1) if size > 2 else (inside != ord(" ")).any(1)]
-            hashed = np.full(len(kept), size, np.uint64)
+        if size <= len(characters):
+            windows = np.lib.stride_tricks.sliding_window_view(characters, size)
+            windows = windows[(windows[:, 1:-1] != ord(" ")).all(1)]
+            hashed = np.full(len(windows), size, np.uint64)
             for offset in range(size):
-                hashed = (hashed * np.uint64(_FACTOR) + kept[:, offset]) % np.uint64(2**31 - 1)
+                hashed = (hashed * np.uint64(_FACTOR) + windows[:, offset]) % np.uint64(2**31 - 1)
             counts += np.bincount((hashed % np.uint64(ROWS)).astype(np.int64), minlength=ROWS)
     return np.log1p(counts).astype(np.float32)
 
@@ -137,20 +124,12 @@ def letters_in(texts: Sequence[str]) -> int:
     return sum(len(_LETTER.findall(text)) for text in texts)
 
 
-def has_letters(text: str) -> bool:
-    return _LETTER.search(text) is not None
-
-
 def is_text(cell: Any) -> bool:
     """Returns whether a cell is a word or a text, not a number, a code, a flag, a file name or an address."""
-    if not isinstance(cell, str):
+    if not isinstance(cell, str) or (text := cell.strip()).lower() in _FLAGS or _ADDRESS.fullmatch(text):
         return False
-    text = cell.strip()
-    if text.lower() in _FLAGS or _ADDRESS.fullmatch(text):
-        return False
-    letters = len(_LETTER.findall(text))
     # Indic scripts write vowels as marks.
-    if 2 * letters < sum(not each.isspace() for each in text) and not regex.search(r"\p{L}\p{M}", text):
+    if 2 * letters_in([text]) < sum(not each.isspace() for each in text) and not regex.search(r"\p{L}\p{M}", text):
         return False
     return any(_LETTER.search(word) and not any(map(str.isdigit, word)) for word in text.split())
 
@@ -158,8 +137,7 @@ def is_text(cell: Any) -> bool:
 def fits_script(tag: str, texts: Sequence[str]) -> bool | None:
     """Returns whether the letters of texts are in a script of a language: most of them for Latin, a tenth for any
     other, because brand names are Latin; None if CLDR knows no script."""
-    scripts = scripts_of(tag)
-    if not scripts:
+    if not (scripts := scripts_of(tag)):
         return None
     found = _LETTER.findall(" ".join(texts))
     letters = regex.compile("".join(["[", *(rf"\p{{scx={script}}}" for script in scripts), "]"]))
@@ -173,21 +151,18 @@ def scripts_of(tag: str) -> tuple[str, ...]:
     from langcodes.data_dicts import LIKELY_SUBTAGS, MACROLANGUAGES
 
     primary = tag.partition("-")[0]
-    if script := Language.get(tag).script:
-        known = {script}
-    else:
-        names = {primary, MACROLANGUAGES.get(primary, primary)}
-        known = {likely.split("-")[1] for likely in LIKELY_SUBTAGS.values() if likely.split("-")[0] in names}
+    names = {primary, MACROLANGUAGES.get(primary, primary)}
+    likely = (each.split("-") for each in LIKELY_SUBTAGS.values())
+    known = {Language.get(tag).script or ""} - {""} or {script for name, script, *_ in likely if name in names}
     scripts = {each for script in known for each in _JOINT.get(script, (script,))}
-    return tuple(sorted(filter(_is_known_script, scripts)))
+    return tuple(sorted(filter(_is_unicode_script, scripts)))
 
 
-def _is_known_script(script: str) -> bool:
+def _is_unicode_script(script: str) -> bool:
     try:
-        regex.compile(rf"\p{{scx={script}}}")
+        return bool(regex.compile(rf"\p{{scx={script}}}"))
     except regex.error:
         return False
-    return True
 
 
 def share_of_frequent_words(texts: Sequence[str], language: str) -> float:
@@ -200,26 +175,31 @@ def share_of_frequent_words(texts: Sequence[str], language: str) -> float:
 
 def most_frequent_words(texts: Sequence[str]) -> str | None:
     """Returns the language that has its most frequent words in texts, if there is one."""
-    shares = {language: share_of_frequent_words(texts, language) for language in FREQUENT_WORDS}
-    nearest = max(shares, key=lambda language: shares[language])
-    return nearest if shares[nearest] >= _FREQUENT else None
+    share, nearest = max((share_of_frequent_words(texts, language), language) for language in FREQUENT_WORDS)
+    return nearest if share >= _FREQUENT else None
 
 
 def resembles_another(tag: str, texts: Sequence[str], profiles: LanguageProfiles | None = None) -> str | None:
     """Returns the language that texts resemble if it clearly differs from their tag's. Without `profiles`, frequent
     words decide."""
-    likeness = _likeness(tag, texts, profiles)
-    if likeness is not None:
-        own, most, nearest = likeness
+    if (own := _own_likeness(tag, texts, profiles)) is not None and profiles is not None:
+        most, nearest = max((cosine, each) for each, cosine in profiles.likeness(texts).items())
         return nearest if own < _CONTRADICTS * most and most >= _CLEAR else None
-    primary = language_and_script(tag)[0]
-    other = most_frequent_words(texts)
+    primary, other = language_and_script(tag)[0], most_frequent_words(texts)
     if other is None or primary in (other, *_NEAR_ENGLISH):
         return None
     if primary in FREQUENT_WORDS:
         share, most = (share_of_frequent_words(texts, each) for each in (primary, other))
         return other if share < _RARE * most else None
     return other if other in _WITHOUT_RELATIVES else None
+
+
+def _own_likeness(tag: str, texts: Sequence[str], profiles: LanguageProfiles | None) -> float | None:
+    """Returns the cosine of texts with their language, or None if nothing is known about it."""
+    if profiles is None or letters_in(texts) < _FEWEST_LETTERS or not (own := profiles.own(tag)):
+        return None
+    likeness = profiles.likeness(texts)
+    return max(likeness[each] for each in own)
 
 
 def are_sentences(texts: Sequence[str]) -> bool:
@@ -241,7 +221,7 @@ def check_pairs(
 ) -> None:
     """Checks that texts in a language and their native translations are in the languages of their columns."""
     step = max(1, len(texts) // SAMPLE)
-    some, others = tuple(texts[::step][:SAMPLE]), tuple(natives[::step][:SAMPLE])
+    some, others = texts[::step][:SAMPLE], natives[::step][:SAMPLE]
     columns = f"the columns {native!r} and {language!r}"
     same = sum(a.strip().casefold() == b.strip().casefold() for a, b in zip(texts, natives, strict=True))
     if 2 * same > len(texts) >= _FEWEST_PAIRS:
@@ -265,13 +245,11 @@ def check_pairs(
             )
 
 
-def _is_native(
-    texts: tuple[str, ...], natives: tuple[str, ...], native: str, profiles: LanguageProfiles | None
-) -> bool:
+def _is_native(texts: Sequence[str], natives: Sequence[str], native: str, profiles: LanguageProfiles | None) -> bool:
     """Returns whether texts are more similar to the native language than those that should be in it."""
-    own, other = _likeness(native, natives, profiles), _likeness(native, texts, profiles)
+    own, other = _own_likeness(native, natives, profiles), _own_likeness(native, texts, profiles)
     if own is not None and other is not None:
-        return other[0] > own[0] and other[0] >= _CLEAR
+        return other > own and other >= _CLEAR
     if native not in FREQUENT_WORDS:
         return False
     share = share_of_frequent_words(texts, native)
@@ -284,14 +262,3 @@ def _is_foreign(tag: str, texts: Sequence[str]) -> bool:
 
 def _shown(texts: Sequence[str]) -> str:
     return f"{next((text for text in texts if text.strip()), '')[:40]!r}"
-
-
-def _likeness(tag: str, texts: Sequence[str], profiles: LanguageProfiles | None) -> tuple[float, float, str] | None:
-    """Returns the similarity of texts to their language and to the most similar one, which is named; None if nothing
-    is known."""
-    own = [] if profiles is None else profiles.own(tag)
-    if profiles is None or not own or letters_in(texts) < _FEWEST_LETTERS:
-        return None
-    likeness = profiles.likeness(texts)
-    nearest = max(likeness, key=lambda each: likeness[each])
-    return max(likeness[each] for each in own), likeness[nearest], nearest

@@ -25,7 +25,7 @@ from datasets import Dataset, DatasetInfo, config
 from ...utils.errors import CorpusError
 from ...utils.files import atomic_file
 from ...utils.languages import normalize_languages
-from ..corpus.text_languages import KEPT, ROWS, VERSION, LanguageProfiles, counts_of, profiles_from
+from ..corpus.text_languages import ROWS, VERSION, LanguageProfiles, counts_of
 from ..npm import Package, fetch_package
 from .build import (
     FEATURES,
@@ -256,13 +256,13 @@ def profiles_of(names: EmojiNames) -> LanguageProfiles:
     """Returns the n-grams of the languages that name most emoji, by which the language of texts is recognized; those
     of CLDR's package are stored on disk."""
     digest = "".join(filter(str.isalnum, names.source or ""))[-12:]
-    file = KEPT / f"profiles-{VERSION}-{digest}.npz"
+    file = DEFAULT_CACHE / f"profiles-{VERSION}-{digest}.npz"
     if digest and file.is_file():
         with np.load(file) as kept:
-            return profiles_from(kept["tags"].tolist(), kept["counts"])
+            return LanguageProfiles.of(kept["tags"].tolist(), kept["counts"])
     tags, none = list(names.annotations), np.zeros(ROWS, np.float32)
     counts = np.stack([counts_of(names.sample(tag)) if names.names_most(tag) else none for tag in tags])
     if digest:
         with atomic_file(file) as unfinished, unfinished.open("wb") as stream:
             np.savez_compressed(stream, tags=np.array(tags), counts=counts.astype(np.float16))
-    return profiles_from(tags, counts)
+    return LanguageProfiles.of(tags, counts)

@@ -26,8 +26,7 @@ from ...utils.language_matching import counts_as
 from ...utils.languages import normalize_language, normalize_languages
 from ..corpus.captions import MAX_CHARACTERS, RowCount, enumeration
 from ..corpus.corpus import CAPTIONS
-from ..corpus.loading import load_translations
-from ..corpus.parquet_files import cached_rows
+from ..corpus.loading import cached_rows, load_translations
 from ..corpus.tables import SCORE, has_header, pair_in_name, table_rows
 from ..corpus.text_files import NO_TMX, TMX, files_matching, kind_of, numbered_lines, open_plain
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 from PIL import Image
 
-from babelens.data.corpus.folders import readable_images, skipped_line, walk_images
+from babelens.data.corpus.images import readable_images, skipped_line, walk_images
 from babelens.evaluation.classification import ClassifiedImages
 from babelens.processing import images
 from babelens.processing.images import open_image

@@ -32,7 +32,7 @@ def as_rows(corpus):
 
 
 def test_a_data_set_that_the_viewer_reads(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr("babelens.data.corpus.parquet_files._IMAGES_IN_FILE", 1)
+    monkeypatch.setattr("babelens.data.corpus.loading._IMAGES_IN_FILE", 1)
     corpus = load_captions(photos)
     expected = as_rows(corpus)
     saved = save_captions(corpus, tmp_path / "saved")
