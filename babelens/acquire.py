@@ -6,7 +6,7 @@ base acquired earlier stay bitwise the same.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +27,6 @@ from transformers import (
 from transformers.utils import cached_file
 
 from .configuration.configuration_ridge import VectorSpaceConfig
-from .configuration.configuration_two_tower import TextPooling
 from .data.batching.views import images_of, translation_pairs
 from .data.corpus.captions import enumeration
 from .data.corpus.corpus import captions_of, evenly_spaced, languages_of
@@ -104,16 +103,10 @@ class Acquisition:
             reads. The model then reads every language that the text encoder reads.
         dictionary: word translations that `read_translations` reads: in the new languages, or with `texts` in any.
         captions: images with captions in the new languages, which `load_captions` reads.
-        text_pooling: how the text encoder pools its tokens; by default as its folder states, or by the mean.
         text_prompt: the prompt before every text that the text encoder reads.
         native_language: the language that a plain base reads; English by default.
-        ngram_rows: as in `RidgeConfig`, for a plain base. Four times the default takes four times the space and
-            gains one or two points of recall.
-        glossaries: whether to learn a glossary for each language in addition to its map.
         names: whether to learn from CLDR's emoji names too.
         license: the license of the result, as a Hub identifier.
-        batch_size: the number of texts that are encoded at a time.
-        precision: the number format in which the text encoder computes.
         trust_remote_code: whether to run code that comes with models.
     """
 
@@ -123,50 +116,32 @@ class Acquisition:
     texts: str | None = None
     dictionary: str | None = None
     captions: str | None = None
-    text_pooling: TextPooling | None = None
     text_prompt: str | None = None
     native_language: str | None = None
-    ngram_rows: int | None = None
-    glossaries: bool = True
     names: bool = True
     license: str = "other"
-    batch_size: int = 64
-    precision: str = "auto"
     trust_remote_code: bool = False
 
     def __post_init__(self) -> None:
         self.earlier: RidgeCardFacts | None = None  # only for a base that has acquired languages
         self.earlier_glossaries: set[str] = set()  # languages whose glossary comes with the base
         self.native = normalize_language(self.native_language or "en")
+        self.code = {"trust_remote_code": self.trust_remote_code}
         self.languages: list[str] = []
         self._corpora: dict[str, Dataset] = {}
         check_hub_license(self.license)
-        for name in ("ngram_rows", "batch_size"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise InputError(f"{name}={value} must be at least 1")
-        if self.text_encoder is None and (given := self._given("text_pooling", "text_prompt")):
-            raise InputError(f"{given}: needs a text encoder, as in text_encoder='intfloat/multilingual-e5-small'")
-        if self.dictionary is not None and not self.glossaries:
-            raise InputError(f"dictionary={self.dictionary!r} has no effect with glossaries=False")
+        if self.text_encoder is None and self.text_prompt is not None:
+            raise InputError(f"text_prompt={self.text_prompt!r} needs a text encoder: {_EXAMPLE}")
         if self.texts is not None:
             self.languages = [UNDETERMINED]
-        elif isinstance(self.sources, str):
+            return
+        if isinstance(self.sources, str):
             corpora = [self._read(file) for file in (self.sources, self.dictionary) if file][:1]
             corpora += [self._captions] if self.captions and not self.sources else []
             present = dict.fromkeys(tag for corpus in corpora for tag in languages_of(corpus) if tag != self.native)
             self.sources = dict.fromkeys(present, self.sources)
-            self.languages = list(self.sources)
-        else:
-            self.sources = {normalize_language(tag): source for tag, source in self.sources.items()}
-            self.languages = list(self.sources)
-
-    def _given(self, *names: str) -> str:
-        return ", ".join(f"{name}={value!r}" for name in names if (value := getattr(self, name)) is not None)
-
-    @property
-    def code(self) -> dict[str, Any]:
-        """The loaders' argument for code that comes with a model."""
-        return {"trust_remote_code": self.trust_remote_code}
+        self.sources = {normalize_language(tag): source for tag, source in self.sources.items()}
+        self.languages = list(self.sources)
 
     # ---- The data ----
 
@@ -203,7 +178,7 @@ class Acquisition:
         if not used:
             wanted, present = enumeration(self.languages), enumeration(list(names))
             raise CorpusError(f"{self.captions} has captions in {present}, and none in {wanted}")
-        embedder = Embedder(self.model.native_model, self.processor.native, batch_size=self.batch_size)
+        embedder = Embedder(self.model.native_model, self.processor.native)
         images = torch.from_numpy(embedder.encode_image(images_of(self._captions.select(used))))
         place = {row: index for index, row in enumerate(used)}
         found: dict[str, Captions] = {}
@@ -215,11 +190,7 @@ class Acquisition:
     @cached_property
     def pairs(self) -> dict[str, Pairs]:
         """The texts of each language with their native translations, without duplicate pairs; empty for a language
-        without sentences.
-
-        Raises:
-            CorpusError: if a language has no translations, or a column is in another language than its name says.
-        """
+        without sentences."""
         assert not isinstance(self.sources, str)
         pairs: dict[str, Pairs] = {}
         whole = left_out = 0
@@ -229,12 +200,13 @@ class Acquisition:
                 continue
             name = source if isinstance(source, str) else "the given pairs"
             if isinstance(source, str):
-                corpus = self._read(source)
-                present = languages_of(corpus)
+                present = languages_of(self._read(source))
                 for wanted in (self.native, tag):
                     if wanted not in present:
-                        raise _absent(source, wanted, present)
-                different = _different_pairs(corpus, tag, self.native)
+                        own = [each for each in present if each.partition("-")[0] == wanted.partition("-")[0]]
+                        hint = suggestion(own[0]) if own else did_you_mean(wanted, present)
+                        raise CorpusError(f"{source} has no text in {wanted!r}, only in {', '.join(present)}{hint}")
+                different = self._different_pairs(source, tag)
             else:
                 stripped = ((text.strip(), native.strip()) for text, native in source)
                 different = list(dict.fromkeys(pair for pair in stripped if all(pair)))
@@ -253,6 +225,11 @@ class Acquisition:
         check_columns({tag: both for tag, both in pairs.items() if both[0]}, self.native, self._named_sources)
         return pairs
 
+    def _different_pairs(self, source: str, language: str) -> list[tuple[str, str]]:
+        """The texts of a language in a file with their native translations, without duplicate pairs."""
+        texts = translation_pairs(self._read(source), [(language, self.native)]).texts()
+        return list(dict.fromkeys(zip(texts["text_a"], texts["text_b"], strict=True)))
+
     @property
     def _named_sources(self) -> str:
         sources = self.sources.values() if isinstance(self.sources, Mapping) else [self.sources]
@@ -260,41 +237,31 @@ class Acquisition:
 
     @cached_property
     def dictionaries(self) -> dict[str, Pairs]:
-        """The words of each language, each with a native translation.
-
-        Raises:
-            CorpusError: if the dictionary lacks the native language, or has none of the languages.
-        """
+        """The words of each language, each with a native translation."""
         if self.dictionary is None:
             return {}
-        corpus = self._read(self.dictionary)
-        present = languages_of(corpus)
-        known = [tag for tag in (present if self.texts is not None else self.languages) if tag in present]
-        if self.native not in present or known in ([], [self.native]):
+        present = languages_of(self._read(self.dictionary))
+        asked = present if self.texts is not None else self.languages
+        known = [tag for tag in asked if tag in present and tag != self.native]
+        if self.native not in present or not known:
             wanted = "a language" if self.texts is not None else " or ".join(self.languages)
             raise CorpusError(
                 f"{self.dictionary} has words in {', '.join(present)}, and not in {wanted} with translations into "
                 f"{self.native!r}"
             )
-        absent = [] if self.texts is not None else [tag for tag in self.languages if tag not in present]
-        if absent:
+        if absent := [tag for tag in asked if tag not in present]:
             others = [tag for tag in present if tag != self.native]
             there = (self.dictionary, enumeration(absent), enumeration(others))
             logger.warning("%s has no words in %s; it has words in %s", *there)
         found = {}
         for tag in known:
-            if tag != self.native:
-                words, natives = zip(*_different_pairs(corpus, tag, self.native), strict=True)
-                found[tag] = list(words), list(natives)
+            words, natives = zip(*self._different_pairs(self.dictionary, tag), strict=True)
+            found[tag] = list(words), list(natives)
         return found
 
     @cached_property
     def native_texts(self) -> list[str]:
-        """The distinct texts of `texts`.
-
-        Raises:
-            CorpusError: if the file is not UTF-8, or the source has no native captions.
-        """
+        """The distinct texts of `texts`."""
         source = Path(str(self.texts))
         if source.suffix == ".txt" and source.is_file():
             try:
@@ -317,9 +284,9 @@ class Acquisition:
         if self.texts is None:
             check_columns({t: p for t, p in self.pairs.items() if p[0]}, self.native, self._named_sources, names)
             return names_for({tag: self.texts_in(tag) for tag in self.languages}, self.native, names)
-        others = [tag for tag in names.languages if tag.partition("-")[0] != self.native.partition("-")[0]]
-        if self.native not in names.languages or not self.glossaries:
+        if self.native not in names.languages:
             return {}
+        others = [tag for tag in names.languages if tag.partition("-")[0] != self.native.partition("-")[0]]
         return {tag: names.translations(tag, self.native, 1.0) for tag in others}
 
     def texts_in(self, language: str) -> list[str]:
@@ -365,18 +332,15 @@ class Acquisition:
         if held := [tag for tag in self.languages if tag in known]:
             raise InputError(f"{self.base} already has the language {held[0]!r}")
         if has_languages:
-            settled = ("native_language", "text_encoder", "text_pooling", "text_prompt", "ngram_rows")
-            if given := self._given(*settled):
+            settled = {name: getattr(self, name) for name in ("native_language", "text_encoder", "text_prompt")}
+            if given := ", ".join(f"{name}={value!r}" for name, value in settled.items() if value is not None):
                 raise InputError(f"{given}: {self.base} has acquired languages, and its settings are fixed")
             self.model, self.processor = native, native_processor
             if self.earlier is None:
                 self.earlier_glossaries = {*native_processor.glossaries}.difference(self.languages)
             return
         if isinstance(native, MlaPreTrainedModel):
-            raise InputError(
-                f"{self.base} has acquired {', '.join(native.config.languages) or 'languages'} by training: use the "
-                "plain model as the base"
-            )
+            raise InputError(f"{self.base} has acquired languages by training: use the plain model as the base")
         if not (hasattr(native, "get_text_features") and hasattr(native, "get_image_features")):
             raise ModelKindError(f"{self.base} is a {native.config.model_type!r} model, not a dual encoder")
         tokenizer = self._make_model(native)
@@ -385,12 +349,11 @@ class Acquisition:
 
     def _load_text_base(self, teacher: TextBase) -> None:
         """Makes a text-only model in the space of a teacher."""
-        if given := self._given("texts", "dictionary", "captions"):
-            raise InputError(f"{given}: a table of vectors can learn only from translations")
+        if self.texts or self.dictionary or self.captions:
+            raise InputError(f"{self.base} is not a dual encoder: it can learn only from translations")
         check_weights_license(self.license, self.base_facts[1:])
-        tokenizer = self._make_model(
-            VectorSpaceModel(VectorSpaceConfig(projection_dim=teacher.width, source=teacher.name))
-        )
+        space = VectorSpaceConfig(projection_dim=teacher.width, source=teacher.name)
+        tokenizer = self._make_model(VectorSpaceModel(space))
         # Every processor has these two; nothing uses them here.
         vocabulary = {piece: number for number, piece in enumerate(("[PAD]", "[UNK]", *ascii_lowercase))}
         words = Tokenizer(WordLevel(vocabulary, unk_token="[UNK]"))
@@ -400,19 +363,15 @@ class Acquisition:
 
     def _make_model(self, native: PreTrainedModel) -> PreTrainedTokenizerBase | None:
         """Makes the model, still without languages; returns the text encoder's tokenizer, if there is one."""
-        options: dict[str, Any] = {"native_language": self.native}
-        if self.ngram_rows is not None:
-            options["ngram_rows"] = self.ngram_rows
         if self.text_encoder is None:
-            self.model = RidgeModel.from_native(native, None, **options)
+            self.model = RidgeModel.from_native(native, None, native_language=self.native)
             return None
         with explained(self.text_encoder, self.code):
             # Without a token that was trained to represent the text, the mean of all tokens represents it best.
-            stated = declared_pooling(self.text_encoder, **located(self.text_encoder, **self.code))
-        pooling = self.text_pooling or stated or "mean"
+            pooling = declared_pooling(self.text_encoder, **located(self.text_encoder, **self.code)) or "mean"
         encoder = load_text_encoder(self.text_encoder, pooling=pooling, as_stored=True, **self.code)
-        options |= {"text_pooling": pooling, "text_prompt": self.text_prompt or ""}
-        self.model = RidgeModel.from_native(native, encoder, **options)
+        options = {"text_pooling": pooling, "text_prompt": self.text_prompt or ""}
+        self.model = RidgeModel.from_native(native, encoder, native_language=self.native, **options)
         return load_processor(AutoTokenizer, self.text_encoder, **self.code)
 
     # ---- Learning and saving ----
@@ -422,23 +381,19 @@ class Acquisition:
         accelerator, if there is one."""
         before = self.model.device
         self.model.to(default_device() or before)
-        try:
-            self._learn()
-        finally:
-            self.model.to(before)
-
-    def _learn(self) -> None:
-        precision = fastest_precision(self.model.device.type) if self.precision == "auto" else self.precision
-        how: dict[str, Any] = {"batch_size": self.batch_size, "precision": precision}
-        how |= {"names": self.emoji_names, "dictionaries": self.dictionaries}
+        how: dict[str, Any] = {"precision": fastest_precision(self.model.device.type)}
         self.results: dict[str, LanguageResult]
-        if self.texts is not None:
-            self.results = learn_unstated(self.model, self.processor, self.native_texts, **how)
-        else:
+        try:
+            how |= {"names": self.emoji_names, "dictionaries": self.dictionaries}
+            if self.texts is not None:
+                self.results = learn_unstated(self.model, self.processor, self.native_texts, **how)
+                return
             if empty := [tag for tag in self.languages if not self.texts_in(tag)]:
                 raise CorpusError(f"{enumeration(empty)}: no translations, dictionary or captions")
-            how |= {"teacher": self.teacher, "glossaries": self.glossaries, "captions": self.captioned}
+            how |= {"teacher": self.teacher, "captions": self.captioned}
             self.results = learn(self.model, self.processor, self.pairs, **how)
+        finally:
+            self.model.to(before)
 
     def _facts_of_base(self, languages: list[str]) -> RidgeCardFacts | None:
         """The facts on the card of a base that has acquired languages; None if there are none or they do not match."""
@@ -461,15 +416,7 @@ class Acquisition:
         return bases if self.text_encoder is None else [*bases, base_model_facts(self.text_encoder, TEXT_TOWER)]
 
     def save(self, output: str | Path, command: str = "") -> None:
-        """Writes the model with its processor and its card.
-
-        Args:
-            output: a new folder.
-            command: the command to show on the card.
-
-        Raises:
-            FileExistsError: if `output` already holds a model.
-        """
+        """Writes the model with its processor and its card, which shows the `command`, to a new folder."""
         config, output, before = self.model.config, Path(output), self.earlier
         glossaries = self.processor.glossaries
         used = {each.language for each in self.emoji_names.values()}
@@ -496,15 +443,3 @@ class Acquisition:
                 command=command,
                 license=self.license,
             ).save(scratch)
-
-
-def _different_pairs(corpus: Dataset, language: str, native: str) -> list[tuple[str, str]]:
-    """The texts of a language with their native translations, without duplicate pairs."""
-    texts = translation_pairs(corpus, [(language, native)]).texts()
-    return list(dict.fromkeys(zip(texts["text_a"], texts["text_b"], strict=True)))
-
-
-def _absent(source: str, tag: str, present: Iterable[str]) -> CorpusError:
-    own = [each for each in present if each.partition("-")[0] == tag.partition("-")[0]]
-    hint = suggestion(own[0]) if own else did_you_mean(tag, present)
-    return CorpusError(f"{source} has no text in {tag!r}, only in {', '.join(present)}{hint}")

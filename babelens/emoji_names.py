@@ -35,14 +35,8 @@ def names_of_emoji() -> EmojiNames | None:
 
 
 def check_columns(pairs: Mapping[str, Pairs], native: str, source: str, names: EmojiNames | None = None) -> None:
-    """Checks that each column of translations is in the language that its name says.
-
-    Args:
-        pairs: the texts of each language and their native translations.
-        native: the native language.
-        source: the source of the pairs, for the message.
-        names: CLDR's names; by default the ones that were fetched before, if any.
-    """
+    """Checks that each column of translations is in the language that its name says, by CLDR's names; by default, by
+    those that were fetched before, if any. `source` is the source of the pairs, for the message."""
     profiles = None if names is None else profiles_of(names)
     for language, (texts, natives) in pairs.items():
         try:
@@ -52,16 +46,7 @@ def check_columns(pairs: Mapping[str, Pairs], native: str, source: str, names: E
 
 
 def names_for(texts: Mapping[str, Sequence[str]], native: str, names: EmojiNames) -> dict[str, NameTranslations]:
-    """Chooses names for languages.
-
-    Args:
-        texts: the sentences of each language.
-        native: the native language.
-        names: all names to choose from.
-
-    Returns:
-        The names for each language that has helpful ones.
-    """
+    """Chooses names for each language that has helpful ones, by its sentences."""
     if not names.names_most(native):
         return {}
     profiles = profiles_of(names)

@@ -1,4 +1,4 @@
-"""The card that transformers' `push_to_hub` uploads with a model, a processor or a trainer (`hub_code.card_writers`).
+"""The card that transformers' `push_to_hub` uploads with a model, a processor or a trainer (`hub_mixin.card_writers`).
 
 If the folder that the model was loaded from has a card of this model, that card is kept. Otherwise a short card gives
 the class, the languages, how to load the model, and for a trainer how it was trained.
@@ -23,8 +23,7 @@ from .utils.sentence_files import listed_languages
 
 def pushed_card(part: Any, repo_id: str, folder: str | Path, trainer: Any = None) -> str | None:
     """Returns the card of a model or a processor that is pushed, by a trainer if one is given; None for a class that
-    is not from babelens.
-    """
+    is not from babelens."""
     config: Any = getattr(part, "config", part)
     if trainer is None:
         tokenizer = getattr(part, "tokenizer", None)
@@ -55,22 +54,22 @@ def pushed_card(part: Any, repo_id: str, folder: str | Path, trainer: Any = None
         "auto_class": model.auto_classes[0],
         "is_dual_encoder": is_dual_encoder,
         "languages": languages,
-        "run": _run_of(trainer),
-        "metrics": _metrics_of(trainer),
+        "run": None if trainer is None else _run_of(trainer),
+        "metrics": {} if trainer is None else _last_scores(trainer.state.log_history),
     }
     return named_card(str(short_card("plain.md.jinja", metadata, facts)), repo_id)
 
 
 def _run_of(trainer: Any) -> Any:
-    history = [] if trainer is None else trainer.state.log_history
+    history = trainer.state.log_history
     trained = any("train_runtime" in entry for entry in history)
     return training_run(trainer.args, history, typed_command()) if trained else None
 
 
-def _metrics_of(trainer: Any) -> dict[str, float]:
+def _last_scores(history: list[dict[str, Any]]) -> dict[str, float]:
     """The recalls, or other scores, of the last evaluation."""
-    history = [] if trainer is None else trainer.state.log_history
-    last: Any = next((entry for entry in reversed(history) if any(name.startswith("eval_") for name in entry)), {})
+    last: dict[str, Any]
+    last = next((entry for entry in reversed(history) if any(name.startswith("eval_") for name in entry)), {})
     costs = ("runtime", "per_second", "model_preparation_time")
     return {
         name.removeprefix("eval_"): value
@@ -85,9 +84,8 @@ def _own_card(source: str | Path, repo_id: str, saved: str | Path) -> str | None
     if not str(source) or not path.is_file():
         return None
     metadata = ModelCard.load(path, ignore_metadata_errors=True).data.to_dict()
-    if "babelens" not in (metadata.get("tags") or ()) or is_of_another_model(metadata, source):
-        return None
     pushed = folder_identity(saved, with_processor=False)
-    if pushed is not None and pushed != folder_identity(source, with_processor=False):
+    is_other = pushed is not None and pushed != folder_identity(source, with_processor=False)
+    if is_other or "babelens" not in (metadata.get("tags") or ()) or is_of_another_model(metadata, source):
         return None
     return named_card(path.read_text(encoding="utf-8-sig"), repo_id)

@@ -61,12 +61,10 @@ from .utils.hub_mixin import card_writers
 
 @dataclass(frozen=True)
 class Method:
-    """The parts of a method. Parts that only training needs are named as `module:name`, and imported for training.
+    """The parts of a method: its configuration, whose `model_type` is the method's name, its model and processor.
+    Parts that only training needs are named as `module:name`, and imported for training.
 
     Args:
-        config: the configuration, whose `model_type` is the method's name.
-        model: the model.
-        processor: the processor of its inputs.
         trainer: the trainer's class, as `module:name`.
         workflow: the `Workflow` that runs the method's recipes, as `module:name`.
         task_workflow: the `Workflow` that fine-tunes the model on a task, as `module:name`; None without tasks.
@@ -93,17 +91,12 @@ class Method:
 
 
 _TRAINERS, _TRAINING = "babelens.trainers", "babelens.training"
+_MLA_TRAINER = f"{_TRAINERS}.mla:MlaTrainer"
 
 _OWN_METHODS = (
     Method(MuralConfig, MuralModel, MuralProcessor, f"{_TRAINERS}.mural:MuralTrainer", f"{_TRAINING}.run:MURAL"),
-    Method(MlaConfig, MlaModel, MlaProcessor, f"{_TRAINERS}.mla:MlaTrainer", f"{_TRAINING}.mla:MLA"),
-    Method(
-        MlaStudentConfig,
-        MlaStudentModel,
-        MlaStudentProcessor,
-        f"{_TRAINERS}.mla:MlaTrainer",
-        f"{_TRAINING}.mla:MLA_STUDENT",
-    ),
+    Method(MlaConfig, MlaModel, MlaProcessor, _MLA_TRAINER, f"{_TRAINING}.mla:MLA"),
+    Method(MlaStudentConfig, MlaStudentModel, MlaStudentProcessor, _MLA_TRAINER, f"{_TRAINING}.mla:MLA_STUDENT"),
     Method(EtclConfig, EtclModel, EtclProcessor, f"{_TRAINERS}.mural:EtclTrainer", f"{_TRAINING}.run:ETCL"),
     Method(SmalrConfig, SmalrModel, SmalrProcessor, f"{_TRAINERS}.smalr:SmalrTrainer", f"{_TRAINING}.smalr:SMALR"),
     Method(LiweConfig, LiweModel, LiweProcessor, f"{_TRAINERS}.smalr:LiweTrainer", f"{_TRAINING}.smalr:LIWE"),
@@ -117,20 +110,7 @@ _OWN_METHODS = (
         heads=(Rc3ForPreTraining, *TASK_MODELS),
     ),
 )
-
-# All methods, by name.
-METHODS = {method.name: method for method in _OWN_METHODS}
-
-
-# The class that runs each task in `transformers.pipeline`.
-PIPELINES = (
-    MultilingualZeroShotPipeline,
-    MultilingualFeatureExtractionPipeline,
-    ImageEmbeddingPipeline,
-    QuestionAnsweringPipeline,
-    ImageTranslationPipeline,
-    ImageTextRetrievalPipeline,
-)
+METHODS = {method.name: method for method in _OWN_METHODS}  # all methods, by name
 
 
 def register_method(method: Method) -> None:
@@ -170,7 +150,14 @@ def imported(reference: str) -> Any:
 
 def register() -> None:
     """Registers every method with transformers' Auto classes and pipelines. Repeated calls are harmless."""
-    register_pipelines(*PIPELINES)
+    register_pipelines(
+        MultilingualZeroShotPipeline,
+        MultilingualFeatureExtractionPipeline,
+        ImageEmbeddingPipeline,
+        QuestionAnsweringPipeline,
+        ImageTranslationPipeline,
+        ImageTextRetrievalPipeline,
+    )
     AutoConfig.register(CrossLingualConsistencyConfig.model_type, CrossLingualConsistencyConfig, exist_ok=True)
     AutoModel.register(CrossLingualConsistencyConfig, CrossLingualConsistency, exist_ok=True)
     register_classes(RidgeConfig, (RidgeModel,), RidgeProcessor)  # solved by `acquire`; no recipe trains it

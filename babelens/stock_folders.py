@@ -44,14 +44,8 @@ _IMAGE_SETTINGS = (
 
 @dataclass(frozen=True)
 class StockFolder:
-    """A stock folder that was written.
-
-    Args:
-        folder: the folder.
-        class_name: the transformers class of the model.
-        difference: the largest difference in any embedding value from the original model, for texts and for images.
-        lost: features of the model that the folder lacks, one phrase each.
-    """
+    """A stock folder that was written: the transformers class of its model, the largest difference in any embedding
+    value from the original model, for texts and for images, and the features that it lacks, one phrase each."""
 
     folder: Path
     class_name: str
@@ -81,7 +75,9 @@ def export_stock(source: str | Path, output: str | Path, **loading: Any) -> Stoc
     lost = ["the white background of transparent images, and the EXIF rotation of photographs (give it upright RGB)"]
     made: Any = embedder.model.eval()
     if not type(made).__module__.startswith("transformers."):
-        made, lost = as_align(made), [*_lost(made), *lost]
+        if len(getattr(made, "text_heads", ())) > 1:
+            lost.insert(0, "the head that compares texts with texts (task text_text)")
+        made = as_align(made)
     with new_folder(output) as folder:
         made.save_pretrained(folder)
         _stock_processor(embedder, type(made.config)).save_pretrained(folder)
@@ -90,11 +86,6 @@ def export_stock(source: str | Path, output: str | Path, **loading: Any) -> Stoc
         if (card := Path(source, "README.md")).is_file():
             _write_card(card, folder, placeholder_repository(output.name), type(made).__name__, lost)
     return StockFolder(output, type(made).__name__, difference, tuple(lost))
-
-
-def _lost(model: Any) -> list[str]:
-    has_several = len(getattr(model, "text_heads", ())) > 1
-    return ["the head that compares texts with texts (task text_text)"] if has_several else []
 
 
 def as_align(model: Any) -> AlignModel:
@@ -126,9 +117,11 @@ def as_align(model: Any) -> AlignModel:
     return made.to(model.dtype).eval()
 
 
-def _language_of(embedder: Embedder) -> str:
-    """A language that the model reads."""
-    return next(iter(listed_languages(embedder.model.config)), "en")
+def _read(embedder: Embedder, texts: list[str]) -> Any:
+    """The inputs of texts, in a language that the model reads."""
+    language = next(iter(listed_languages(embedder.model.config)), "en")
+    with counting_cut_texts():
+        return embedder.process_texts(texts, [language] * len(texts))
 
 
 def _stock_processor(embedder: Embedder, config: type) -> Any:
@@ -141,9 +134,8 @@ def _stock_processor(embedder: Embedder, config: type) -> Any:
     settings = processor.image_processor.to_dict()
     images = CLIPImageProcessorPil(**{name: settings[name] for name in _IMAGE_SETTINGS if name in settings})
     tokenizer = copy.deepcopy(processor.tokenizer)
-    with counting_cut_texts():  # texts are cut at the same length as by the model's processor
-        longest = embedder.process_texts([max(_TEXTS, key=len)], [_language_of(embedder)])
-    tokenizer.model_max_length = longest["input_ids"].shape[1]
+    # Texts are cut at the same length as by the model's processor.
+    tokenizer.model_max_length = _read(embedder, [max(_TEXTS, key=len)])["input_ids"].shape[1]
     stock: Any = PROCESSOR_MAPPING[config]
     return stock(images, tokenizer)
 
@@ -178,9 +170,7 @@ def _difference(embedder: Embedder, folder: Path) -> dict[str, float]:
     rng = np.random.default_rng(0)
     shapes = [(*rng.integers(40, 400, 2), 3) for _ in range(5)]
     images = [Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)) for shape in shapes]
-    with counting_cut_texts():
-        read = embedder.process_texts(_TEXTS, [_language_of(embedder)] * len(_TEXTS))
-    seen = embedder.processor(images=images, return_tensors="pt")
+    read, seen = _read(embedder, _TEXTS), embedder.processor(images=images, return_tensors="pt")
     stock_read = processor(text=_TEXTS, padding=True, truncation=True, return_tensors="pt")
     stock_seen = processor(images=images, return_tensors="pt")
     pairs = {
@@ -204,12 +194,11 @@ def _write_card(source: Path, folder: Path, repository: str, class_name: str, lo
     card = ModelCard.load(source, ignore_metadata_errors=True)
     title, _, _ = card.text.strip().partition("\n")
     _, heading, results = card.text.partition("## Results\n")
-    loading = f'from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained("{repository}")'
-    lacks = f" It lacks {'; '.join(lost)}." if lost else ""
     card.text = (
         f"{title}\n\nThis is the model as the stock `{class_name}` of transformers: it loads without babelens, "
-        f"without `trust_remote_code` and without a language, with the same embeddings.{lacks}\n\n"
-        f"```python\n{loading}\n```\n\n{heading}{results}"
+        f"without `trust_remote_code` and without a language, with the same embeddings. It lacks {'; '.join(lost)}."
+        f'\n\n```python\nfrom transformers import AutoModel\n\nmodel = AutoModel.from_pretrained("{repository}")\n'
+        f"```\n\n{heading}{results}"
     )
     card.data.tags = [tag for tag in card.data.tags or [] if tag != "custom_code"]
     card.data.widget = None

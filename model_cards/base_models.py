@@ -56,43 +56,35 @@ class BaseModel:
 def base_model_facts(source: str | Path, role: str = WHOLE_MODEL) -> BaseModel:
     """Returns the facts of a model that training starts from, with the license on its card. A folder of the Hub's
     cache has the name of its repository. The license is `unknown` if there is no card or the card states none."""
-    folder = Path(source)
+    folder = Path(source).resolve()
     if folder.exists():
-        repository = _repository_of(folder.resolve())
-        return _facts(repository or folder.resolve().name, role, _metadata_in(folder / _CARD), on_hub=bool(repository))
+        # A snapshot in the Hub's cache is `models--owner--name/snapshots/REVISION`.
+        kind, _, name = folder.parent.parent.name.partition("--")
+        on_hub = kind == "models" and folder.parent.name == "snapshots"
+        return _facts(name.replace("--", "/") if on_hub else folder.name, role, _metadata_in(folder / _CARD), on_hub)
     try:
         validate_repo_id(str(source))
     except HFValidationError:  # a folder that is no longer there
-        return _facts(folder.name, role, {}, on_hub=False)
+        return BaseModel(name=folder.name, role=role)
     return _facts(str(source), role, _metadata_on_hub(str(source)), on_hub=True)
 
 
-def _repository_of(folder: Path) -> str:
-    """The repository of a snapshot in the Hub's cache, `models--owner--name/snapshots/REVISION`; else empty."""
-    kind, _, name = folder.parent.parent.name.partition("--")
-    return name.replace("--", "/") if kind == "models" and folder.parent.name == "snapshots" else ""
-
-
-def _facts(name: str, role: str, metadata: Mapping[str, Any], *, on_hub: bool) -> BaseModel:
+def _facts(name: str, role: str, metadata: Mapping[str, Any], on_hub: bool) -> BaseModel:
     license, license_name = metadata.get("license"), metadata.get("license_name")
     if isinstance(license, list):  # several, which a person must read
         license, license_name = "other", ", ".join(str(each) for each in license)
+    stated, languages = metadata.get("language"), dict[str, None]()
+    for tag in [stated] if isinstance(stated, str) else stated if isinstance(stated, list) else []:
+        with suppress(LanguageTagError):  # of others' cards
+            languages[tag if tag == MULTILINGUAL else normalize_language(str(tag))] = None
     return BaseModel(
         name=name,
         license=str(license).lower() if license else UNKNOWN,
         license_name=str(license_name) if license and license_name else None,
         role=role,
         on_hub=on_hub,
-        languages=_languages(metadata.get("language")),
+        languages=tuple(languages),
     )
-
-
-def _languages(stated: Any) -> tuple[str, ...]:
-    found: dict[str, None] = {}
-    for tag in [stated] if isinstance(stated, str) else stated if isinstance(stated, list) else []:
-        with suppress(LanguageTagError):  # of others' cards
-            found[tag if tag == MULTILINGUAL else normalize_language(str(tag))] = None
-    return tuple(found)
 
 
 def _metadata_in(card: Path) -> dict[str, Any]:
@@ -115,7 +107,6 @@ def _metadata_on_hub(repository: str) -> dict[str, Any]:
         cached = try_to_load_from_cache(repository, _CARD)
         if isinstance(cached, str):
             return _metadata_in(Path(cached))
-        logger.warning(
-            "the license of %s is unknown, because its card could not be fetched: %s", repository, first_line(error)
-        )
+        reason = first_line(error)
+        logger.warning("the license of %s is unknown, because its card could not be fetched: %s", repository, reason)
         return {}

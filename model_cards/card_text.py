@@ -27,7 +27,7 @@ _OF_TOKENS = ("tokenizer.json", "vocab.json", "vocabularies.json", "added_tokens
 def cell(value: Any) -> str:
     """Returns a text as plain words of Markdown, in a table or elsewhere: on one line, without markup or HTML."""
     text = " ".join(str(value).splitlines()).replace("&", "&amp;").replace("<", "&lt;")
-    return re.sub(r"[\[\]|`]", lambda match: f"\\{match[0]}", text)
+    return re.sub(r"[\[\]|`]", r"\\\g<0>", text)
 
 
 def code(value: Any) -> str:
@@ -69,11 +69,8 @@ def paths_in(text: str) -> list[str]:
 
 def paths_in_files(folder: Path, names: Iterable[str]) -> list[str]:
     """Returns a sentence for each path of a machine that cards, results and settings name."""
-    return [
-        f"{name} names a path of this machine: {path}"
-        for name, text in _published_texts(folder, names)
-        for path in paths_in(text)
-    ]
+    texts = _published_texts(folder, names)
+    return [f"{name} names a path of this machine: {path}" for name, text in texts for path in paths_in(text)]
 
 
 def tokens_in_files(folder: Path, names: Iterable[str]) -> list[str]:
@@ -96,15 +93,14 @@ def publishable(value: Any) -> Any:
     each path of the machine."""
     if isinstance(value, str):
         quoted = _QUOTED.sub(lambda match: shlex.quote(_last(match[1])), redact(value))
-        return _PATH.sub(lambda match: _last(match.group()), quoted)
+        return _PATH.sub(lambda match: _last(match[0]), quoted)
     if isinstance(value, Mapping):
         return {key: publishable(redact(each, str(key))) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [publishable(each) for each in redact(value)]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {each.name: getattr(value, each.name) for each in dataclasses.fields(value) if each.init}
-        changed = {name: publishable(given) for name, given in fields.items()}
-        return dataclasses.replace(value, **{name: each for name, each in changed.items() if each != fields[name]})
+        return dataclasses.replace(value, **{name: publishable(given) for name, given in fields.items()})
     return value
 
 

@@ -11,10 +11,9 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import jinja2
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
@@ -27,16 +26,23 @@ from .facts import PIPELINE_TAG, Example, ModelCardFacts, Result
 from .licenses import check_weights_license, weights_license, what_it_forbids
 from .result_tables import FIGURE_FILE, recall_figure, result_tables
 
-# ---- The files of an Inference Endpoint: https://huggingface.co/docs/inference-endpoints/guides/custom_handler ----
-
-_HANDLER = Path(__file__).with_name("endpoint_handler.py")
-
-
-def write_endpoint(folder: str | Path) -> None:
-    """Puts `handler.py`, and the `requirements.txt` of all Python files of the folder, into a model's folder."""
-    shutil.copyfile(_HANDLER, Path(folder) / "handler.py")
-    lines = "".join(f"{requirement}\n" for requirement in requirements(folder))
-    (Path(folder) / "requirements.txt").write_text(lines, encoding="utf-8")
+_UNREMARKABLE = re.compile(
+    r"vocab|_token_id$|_config$|version$|^(architectures|auto_map|dtype|languages?|id2label|label2id)$"
+)
+# The scores that `model-index` has: the Hub's name of each metric, and a readable one.
+_METRICS = {
+    "t2i_r1": ("recall", "text to image R@1"),
+    "t2i_r10": ("recall", "text to image R@10"),
+    "i2t_r1": ("recall", "image to text R@1"),
+    "i2t_r10": ("recall", "image to text R@10"),
+    "mean_recall": ("recall", "mean recall"),
+    "accuracy": ("accuracy", "accuracy"),
+    "bleu": ("sacrebleu", "BLEU"),
+    "chrf": ("chrf", "chrF"),
+}
+_FIGURE_METRIC = "t2i_r10"
+_SEARCHES = "search from text to image, image to text and text to text across languages"
+_SEARCHES_OF_ONE = "search from text to image and image to text"
 
 
 def requirements(folder: str | Path, also: Sequence[str] = ()) -> list[str]:
@@ -54,90 +60,33 @@ def requirements(folder: str | Path, also: Sequence[str] = ()) -> list[str]:
         declared = importlib.metadata.requires("babelens") or []
     except importlib.metadata.PackageNotFoundError:  # a checkout on the path that is not installed
         declared = []
-    asked_for = {_normalized(line): line for line in declared if ";" not in line}
-    return sorted(asked_for.get(_normalized(name), name) for name in needed)
 
+    def normalized(requirement: str) -> str:  # as PEP 503 compares names
+        return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement, maxsplit=1)[0]).lower()
 
-def _normalized(requirement: str) -> str:
-    """The name in a requirement, as PEP 503 compares names."""
-    name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-# ---- The settings of a saved model ----
-
-_UNREMARKABLE = re.compile(
-    r"vocab|_token_id$|_config$|version$|^(architectures|auto_map|dtype|languages?|id2label|label2id)$"
-)
-
-
-@dataclass(frozen=True)
-class SavedModel:
-    """The settings of a saved model, by which its card describes it: `config.json` and `processor_config.json`."""
-
-    config: Mapping[str, Any] = field(default_factory=dict)
-    processor: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def from_folder(cls, folder: str | Path) -> Self:
-        """Reads the settings of the model in a folder; they are empty if there is no model."""
-        return cls(_read(Path(folder, "config.json")), _read(Path(folder, "processor_config.json")))
-
-    @property
-    def differences(self) -> dict[str, Any]:
-        """The keys of the configuration that differ from the method's defaults, the values of its paper."""
-        kind = self.config.get("model_type")
-        if kind not in CONFIG_MAPPING:
-            return {}
-        paper = CONFIG_MAPPING[kind]().to_dict()
-        return {
-            name: value
-            for name, value in self.config.items()
-            if name in paper and value != paper[name] and not _UNREMARKABLE.search(name)
-        }
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-# The scores that `model-index` has: the Hub's name of each metric, and a readable one.
-_METRICS = {
-    "t2i_r1": ("recall", "text to image R@1"),
-    "t2i_r10": ("recall", "text to image R@10"),
-    "i2t_r1": ("recall", "image to text R@1"),
-    "i2t_r10": ("recall", "image to text R@10"),
-    "mean_recall": ("recall", "mean recall"),
-    "accuracy": ("accuracy", "accuracy"),
-    "bleu": ("sacrebleu", "BLEU"),
-    "chrf": ("chrf", "chrF"),
-}
-
-
-_FIGURE_METRIC = "t2i_r10"
-_SEARCHES = "search from text to image, image to text and text to text across languages"
-_SEARCHES_OF_ONE = "search from text to image and image to text"
+    bounds = {normalized(line): line for line in declared if ";" not in line}
+    return sorted(bounds.get(normalized(name), name) for name in needed)
 
 
 @cache  # with the templates that it has compiled; it compiles a changed file again
 def card_environment(texts: Path | None = None) -> jinja2.Environment:
     """The templates of this folder and, of methods that another package registers, of `texts`."""
-    folders = [Path(__file__).parent, *([texts] if texts else [])]
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folders),
+        loader=jinja2.FileSystemLoader([Path(__file__).parent, *([texts] if texts else [])]),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"cell": cell, "code": code, "address": address}
-    environment.filters |= {"base_link": _link, "pairs": _pairs}
-    environment.filters["counted"] = lambda tags: f"{len(tags)} languages" if len(tags) > 1 else "one language"
-    environment.filters["searches"] = lambda tags: _SEARCHES if len(tags) > 1 else _SEARCHES_OF_ONE
+    environment.filters |= {
+        "cell": cell,
+        "code": code,
+        "address": address,
+        "base_link": _link,
+        "pairs": _pairs,
+        "counted": lambda tags: f"{len(tags)} languages" if len(tags) > 1 else "one language",
+        "searches": lambda tags: _SEARCHES if len(tags) > 1 else _SEARCHES_OF_ONE,
+    }
     return environment
 
 
@@ -156,41 +105,40 @@ def placeholder_repository(model_name: str) -> str:
 
 
 def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None = None) -> Path:
-    """Writes the card into a model's folder, with the images of its examples, the figure of its recall, what an
-    Inference Endpoint needs, and the prompts of its languages for sentence-transformers.
-
-    Args:
-        folder: the model's folder.
-        facts: the facts of this model.
-        texts: a folder with the text `<method>.md` of a method that another package registers.
-    """
-    facts = publishable(facts)
-    card = model_card(facts, texts=texts, made=SavedModel.from_folder(folder))
+    """Writes the card into a model's folder, with the images of its examples, the figure of its recall, the prompts of
+    its languages for sentence-transformers, and what an Inference Endpoint needs: `handler.py` and the
+    `requirements.txt` of all Python files of the folder. `texts` is a folder with the text `<method>.md` of a method
+    that another package registers."""
+    folder, facts = Path(folder), publishable(facts)
+    card = model_card(facts, texts=texts, folder=folder)
     for example in facts.examples:
-        path = Path(folder) / example.file_name
+        path = folder / example.file_name
         path.parent.mkdir(parents=True, exist_ok=True)
         example.image.save(path)
     if facts.in_pipelines:
-        write_endpoint(folder)
-    if (Path(folder) / MODULES_FILE).is_file():
+        # https://huggingface.co/docs/inference-endpoints/guides/custom_handler
+        shutil.copyfile(Path(__file__).with_name("endpoint_handler.py"), folder / "handler.py")
+        lines = "".join(f"{requirement}\n" for requirement in requirements(folder))
+        (folder / "requirements.txt").write_text(lines, encoding="utf-8")
+    if (folder / MODULES_FILE).is_file():
         card.data.tags.append("sentence-transformers")  # so that the Hub shows how to load it there
         add_prompts(folder, facts.languages)
-    if has_figure(facts):
+    if _has_figure(facts):
         first = result_tables(facts)[0]
         values = {result.language: float(result.scores[_FIGURE_METRIC]) for result in first.results}
         figure = recall_figure(values, f"Text to image R@10, in percent: {first.dataset}")
-        Path(folder, FIGURE_FILE).write_text(figure, encoding="utf-8")
+        (folder / FIGURE_FILE).write_text(figure, encoding="utf-8")
     return save_card(card, folder)
 
 
-def has_figure(facts: ModelCardFacts) -> bool:
+def _has_figure(facts: ModelCardFacts) -> bool:
     """Returns whether the first results are recalls of several languages, which a figure shows."""
     first = result_tables(facts)[0].results if facts.results else []
     return len(first) > 1 and all(_FIGURE_METRIC in each.scores for each in first)
 
 
-def model_card(facts: ModelCardFacts, *, texts: Path | None = None, made: SavedModel | None = None) -> ModelCard:
-    """Returns the card; `made` are the settings of the model, by which it is described."""
+def model_card(facts: ModelCardFacts, *, texts: Path | None = None, folder: str | Path | None = None) -> ModelCard:
+    """Returns the card; the settings of the model in `folder` describe it."""
     facts = publishable(facts)
     if facts.license:
         check_weights_license(facts.license, facts.base_models)
@@ -199,19 +147,38 @@ def model_card(facts: ModelCardFacts, *, texts: Path | None = None, made: SavedM
         template = card_environment(texts).get_template(f"{facts.text}.md")
     except jinja2.TemplateNotFound as error:
         raise ValueError(f"there is no text for the cards of method {facts.method!r}") from error
-    made = made or SavedModel()
+    config = _settings(folder, "config.json")
     text = template.render(
         facts=facts,
-        config=made.config,
-        processor=made.processor,
-        differences=made.differences,
+        config=config,
+        processor=_settings(folder, "processor_config.json"),
+        differences=_differences(config),
         license=license,
         repo_id=placeholder_repository(facts.model_name),
         tables=result_tables(facts),
-        figure=FIGURE_FILE if has_figure(facts) else None,
+        figure=FIGURE_FILE if _has_figure(facts) else None,
         what_it_forbids=what_it_forbids,
     )
     return ModelCard(f"---\n{card_metadata(facts, license).to_yaml()}\n---\n\n{text}")
+
+
+def _settings(folder: str | Path | None, name: str) -> dict[str, Any]:
+    path = Path(folder or "", name)
+    return json.loads(path.read_text(encoding="utf-8")) if folder and path.is_file() else {}
+
+
+def _differences(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a configuration that differ from the method's defaults, the values of its paper."""
+    kind = config.get("model_type")
+    paper = CONFIG_MAPPING[kind]().to_dict() if kind in CONFIG_MAPPING else {}
+    return {
+        name: value
+        for name, value in config.items()
+        if name in paper and value != paper[name] and not _UNREMARKABLE.search(name)
+    }
+
+
+# ---- Metadata ----
 
 
 def language_metadata(tags: Sequence[str]) -> dict[str, Any]:
@@ -249,7 +216,7 @@ def card_metadata(facts: ModelCardFacts, license: str) -> ModelCardData:
         eval_results=entries or None,
         # Labels are sent as they are: transformers would put them into an English sentence.
         inference={"parameters": {"hypothesis_template": "{}"}} if facts.pipeline_tag == PIPELINE_TAG else None,
-        widget=[_widget(each, facts.pipeline_tag) for each in facts.examples if _fits_widget(each, facts)] or None,
+        widget=[form for each in facts.examples if (form := _widget(each, facts.pipeline_tag))] or None,
     )
 
 
@@ -270,17 +237,15 @@ def _eval_results(result: Result, task_type: str) -> Iterable[EvalResult]:
             )
 
 
-def _fits_widget(example: Example, facts: ModelCardFacts) -> bool:
-    """Returns whether the Hub reads the labels as they are: a comma ends a label there. The card's text has all."""
-    return facts.pipeline_tag != PIPELINE_TAG or not any("," in label for label, _ in example.ranking)
-
-
-def _widget(example: Example, pipeline_tag: str) -> dict[str, Any]:
-    """An example in the form that the page of a model with this task shows; examples of a language are a group."""
+def _widget(example: Example, pipeline_tag: str) -> dict[str, Any] | None:
+    """An example in the form that the page of a model with this task shows; examples of a language are a group. None
+    if a label has a comma, which ends a label there."""
     group = {"group": example.language} if example.language else {}
     if pipeline_tag != PIPELINE_TAG:  # the page takes only texts, and shows vectors
         return {"text": example.ranking[0][0], "example_title": example.title} | group
+    labels = sorted(label for label, _ in example.ranking)
+    if any("," in label for label in labels):
+        return None
     output = [{"label": label, "score": round(score, 4)} for label, score in example.ranking]
-    labels = ", ".join(sorted(label for label, _ in example.ranking))
-    shown = {"src": example.file_name, "example_title": example.title, "candidate_labels": labels}
+    shown = {"src": example.file_name, "example_title": example.title, "candidate_labels": ", ".join(labels)}
     return shown | group | {"output": output}

@@ -1,8 +1,4 @@
-"""The facts of one model's card, all from its training run and its evaluations.
-
-They come from the trainer's arguments and log (`training_run`) and the reports of evaluations (`retrieval_results`);
-`cards.py` writes the card from them.
-"""
+"""The facts of one model's card, all from its training run and its evaluations, from which `cards.py` writes it."""
 
 import dataclasses
 import importlib.metadata
@@ -161,7 +157,7 @@ class ModelCardFacts:
 
     @property
     def is_multilingual(self) -> bool:
-        """Returns whether the text encoder says that it is multilingual."""
+        """Whether the text encoder says that it is multilingual."""
         return any(base.role == TEXT_TOWER and MULTILINGUAL in base.languages for base in self.base_models)
 
     def training_of(self, language: str) -> str:
@@ -177,13 +173,20 @@ def training_run(args: TrainingArguments, log_history: Sequence[Mapping[str, Any
     summary = next((entry for entry in reversed(log_history) if "train_runtime" in entry), None)
     if summary is None:
         raise ValueError("the log holds no finished training run: it has no 'train_runtime'")
+    if torch.cuda.is_available():
+        hardware = f"{args.world_size} × {torch.cuda.get_device_name()}"
+    else:
+        processes = f"{args.world_size} process{'es' if args.world_size > 1 else ''}"
+        hardware = f"{os.cpu_count()} CPU cores ({platform.machine()}), {processes}"
+    defaults = type(args)(output_dir=args.output_dir).to_dict()
+    changed = {name: value for name, value in args.to_dict().items() if value != defaults[name]}
     return TrainingRun(
         command=command,
-        hyperparameters=_changed_arguments(args),
+        hyperparameters={n: value for n, value in changed.items() if not any(part in n for part in _UNREPORTED)},
         steps=summary["step"],
         seconds=summary["train_runtime"],
         loss=summary["train_loss"],
-        hardware=_describe_hardware(args.world_size),
+        hardware=hardware,
         versions=", ".join(f"{name} {_version(name)}" for name in _REPORTED_VERSIONS),
         precision=str(getattr(args, "chosen_precision", "")),  # which babelens' own arguments have
     )
@@ -194,19 +197,6 @@ def _version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:  # babelens, in a checkout on the path
         return "not installed"
-
-
-def _changed_arguments(args: TrainingArguments) -> dict[str, Any]:
-    """The arguments that differ from their defaults and that can change the result."""
-    defaults = type(args)(output_dir=args.output_dir).to_dict()
-    changed = {name: value for name, value in args.to_dict().items() if value != defaults[name]}
-    return {name: value for name, value in changed.items() if not any(part in name for part in _UNREPORTED)}
-
-
-def _describe_hardware(processes: int) -> str:
-    if torch.cuda.is_available():
-        return f"{processes} × {torch.cuda.get_device_name()}"
-    return f"{os.cpu_count()} CPU cores ({platform.machine()}), {processes} process{'es' if processes > 1 else ''}"
 
 
 def retrieval_results(
@@ -243,11 +233,6 @@ class TaskCardFacts(ModelCardFacts):
     scores: Sequence[str]
     labels: Sequence[str] = ()
     in_pipelines: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.task not in PIPELINE_TAGS:
-            raise ValueError(f"task={self.task!r}: there are {', '.join(PIPELINE_TAGS)}")
 
     @property
     def text(self) -> str:
@@ -300,15 +285,10 @@ def emoji_sources(vendors: Collection[str]) -> list[DataSource]:
 
 def emoji_results(report: Mapping[str, Any], *, command: str) -> list[Result]:
     """The answers to the benchmark's four questions, from `EmojiBenchmark.report`."""
-    return [
-        Result(
-            dataset=f"{_QUESTIONS[question]} ({answers['vendor']}, {answers['split']} split)",
-            language=language,
-            scores=scores,
-            command=command,
-            note=f"A random ranking has text→image R@10 of {answers['chance']['t2i_r10']:.1f}.",
-        )
-        for question, answers in report.items()
-        for group in answers["groups"].values()
-        for language, scores in group["languages"].items()
-    ]
+    found: list[Result] = []
+    for question, answers in report.items():
+        dataset = f"{_QUESTIONS[question]} ({answers['vendor']}, {answers['split']} split)"
+        note = f"A random ranking has text→image R@10 of {answers['chance']['t2i_r10']:.1f}."
+        for group in answers["groups"].values():
+            found += retrieval_results(group["languages"], dataset=dataset, command=command, note=note)
+    return found

@@ -23,11 +23,18 @@ _WEIGHTS = {
     "CC-BY-SA-4.0": "cc-by-sa-4.0",
 }
 _STRICTNESS = {license.lower(): rank for rank, license in enumerate(_WEIGHTS)}
-# The uses that licenses forbid for derived weights, by parts of the Hub's identifiers.
+# What licenses forbid for derived weights, by parts of the Hub's identifiers.
 _NON_COMMERCIAL = re.compile(r"-nc-|noncommercial|research|apple-amlr|deepfloyd")
 _NO_DERIVATIVES = re.compile(r"-nd-")
-_SHARE_ALIKE = re.compile(r"-sa-|^a?gpl|cdla-sharing|^odbl|^osl-")
 _PASSED_ON = re.compile(r"openrail|bloom-rail|^gemma|^llama")
+_RULES = {
+    _NON_COMMERCIAL: "not for commercial use",
+    _NO_DERIVATIVES: "changed weights may not be published",
+    re.compile(r"-sa-|^a?gpl|cdla-sharing|^odbl|^osl-"): (
+        "changed weights may be published only under the same license"
+    ),
+    _PASSED_ON: "its rules for use hold for changed weights as well: pass them on with the weights",
+}
 _PERMISSIVE = re.compile(
     r"^(apache|mit$|bsd|cc0|cc-by-\d|isc|mpl|lgpl|unlicense|wtfpl|zlib|odc-by|pddl|cdla-perm|epl|eupl)"
 )
@@ -46,8 +53,7 @@ def check_hub_license(license: str, name: str | None = None) -> None:
 
 def weights_license(sources: Sequence[DataSource], base_models: Sequence[BaseModel] = ()) -> str:
     """Returns the Hub identifier of the license for weights that started from `base_models` and were trained on
-    `sources`.
-    """
+    `sources`."""
     if not sources:
         raise PublishError("no training data is named: state `license`, the license of the weights")
     ranks = [_strictness(source.name, source.license) for source in sources]
@@ -70,18 +76,11 @@ def _strictness_of_base(base: BaseModel) -> int:
 
 def what_it_forbids(base: BaseModel) -> str:
     """Returns what the license of a base model forbids to weights that are made from it; empty if nothing."""
-    license = base.license
-    if license == UNKNOWN:
+    if base.license == UNKNOWN:
         return "its license is not known: ask its authors before you use or publish the weights"
-    found = {
-        _NON_COMMERCIAL: "not for commercial use",
-        _NO_DERIVATIVES: "changed weights may not be published",
-        _SHARE_ALIKE: "changed weights may be published only under the same license",
-        _PASSED_ON: "its rules for use hold for changed weights as well: pass them on with the weights",
-    }
-    rules = [rule for pattern, rule in found.items() if pattern.search(license)]
-    if not rules and not _PERMISSIVE.search(license):
-        rules = ["on terms of its own: read them before you use or publish the weights"]
+    rules = [rule for pattern, rule in _RULES.items() if pattern.search(base.license)]
+    if not rules and not _PERMISSIVE.search(base.license):
+        return "on terms of its own: read them before you use or publish the weights"
     return "; ".join(rules)
 
 

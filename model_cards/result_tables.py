@@ -24,21 +24,12 @@ class Table:
     """The results on one dataset by one command. If a card has many rows, `means` are shown, one over all languages
     with the same kind of training data, and the languages are folded."""
 
-    facts: ModelCardFacts
+    dataset: str
+    command: str
+    note: str
     results: list[Result]
     means: list[Result]
-
-    @property
-    def dataset(self) -> str:
-        return self.results[0].dataset
-
-    @property
-    def command(self) -> str:
-        return self.results[0].command
-
-    @property
-    def note(self) -> str:
-        return self.results[0].note
+    facts: ModelCardFacts
 
     @property
     def shown(self) -> list[Result]:
@@ -48,20 +39,18 @@ class Table:
     def row(self, result: Result) -> list[str]:
         """Returns the cells of a row: the language, its training data, its scores, and what was counted."""
         scores = [f"{result.scores[metric]:.1f}" for metric in self.facts.metrics]
-        counted = [name for name in self.results[0].scores if name.startswith("n")]
-        counts = [str(result.scores.get(name, "")) for name in counted]
+        counts = [str(result.scores.get(name, "")) for name in self.results[0].scores if name.startswith("n")]
         return [result.language, result.seen or self.facts.training_of(result.language), *scores, *counts]
 
 
 def result_tables(facts: ModelCardFacts) -> list[Table]:
     """Returns one table for each dataset and command, in their order."""
-    groups = itertools.groupby(facts.results, lambda result: (result.dataset, result.command, result.note))
-    tables = [Table(facts, list(results), []) for _, results in groups]
-    if len(facts.results) <= _MOST_ROWS:
-        return tables
-    return [
-        replace(table, means=_means(facts, table.results)) if len(table.results) > 1 else table for table in tables
-    ]
+    tables = []
+    for key, group in itertools.groupby(facts.results, lambda each: (each.dataset, each.command, each.note)):
+        results = list(group)
+        is_folded = len(facts.results) > _MOST_ROWS and len(results) > 1
+        tables.append(Table(*key, results, _means(facts, results) if is_folded else [], facts))
+    return tables
 
 
 def _means(facts: ModelCardFacts, results: list[Result]) -> list[Result]:
@@ -124,13 +113,9 @@ def add_results(folder: str | Path, results: Sequence[EvalResult]) -> None:
         raise InputError(
             f"{path} has results of another model than the one in its folder: delete the file and evaluate again"
         )
-    new = {_key(result) for result in results}
-    kept = [result for result in card.data.eval_results or [] if _key(result) not in new]
+    given = [*(card.data.eval_results or []), *results]
     card.data.model_name = card.data.model_name or Path(folder).resolve().name
-    card.data.eval_results = [*kept, *results]
+    latest = {(each.unique_identifier, each.metric_type, each.metric_name): each for each in given}
+    card.data.eval_results = list(latest.values())
     with atomic_file(path) as scratch:
         card.save(scratch)
-
-
-def _key(result: EvalResult) -> tuple[object, str, str | None]:
-    return result.unique_identifier, result.metric_type, result.metric_name

@@ -1,8 +1,5 @@
 """The short cards: of an adapter, of a model that acquired languages in closed form, and of a model that transformers'
-own `push_to_hub` pushes.
-
-Each has its own template and few facts. Models that a recipe trained get the card of `cards.py`.
-"""
+own `push_to_hub` pushes. Models that a recipe trained get the card of `cards.py`."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -30,18 +27,12 @@ def short_card(template: str, metadata: Mapping[str, Any], facts: Any) -> ModelC
     return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
 
 
-# ---- An adapter: one language for a base model ----
-
-
 def write_adapter_card(
     folder: str | Path, *, name: str, language: str, base_model: str, base: BaseModel, license: str, **facts: Any
 ) -> Path:
-    """Writes the card of an adapter of PEFT.
+    """Writes the card of an adapter of PEFT, which adds a language to a base model.
 
     Args:
-        folder: the adapter's folder.
-        name: its name without an owner.
-        language: the language that it adds.
         base_model: the folder or Hub id of the base model; a local folder is not linked to.
         base: the facts of the base model, with its license.
         license: the license of the adapter's weights.
@@ -75,10 +66,7 @@ class RidgeCardFacts:
     """The facts of the card.
 
     Args:
-        name: the model's name without an owner.
-        native_language: the language that the base reads.
-        command: the command that made the model.
-        license: the license of the weights.
+        command: the command that made the model; `earlier_commands` taught it other languages before.
         languages: all learned languages.
         base_models: the plain base, the text encoder, and models that had some of the languages.
         has_encoder: whether a text encoder reads the languages too.
@@ -89,7 +77,6 @@ class RidgeCardFacts:
         words: the number of words in the glossaries of all languages.
         dictionaries: languages whose words were found in a dictionary.
         earlier_glossaries: languages whose words came with the base, from an unknown source.
-        earlier_commands: the commands that taught it other languages before.
     """
 
     name: str
@@ -113,10 +100,7 @@ class RidgeCardFacts:
         """Reads the facts from a file, and the results as objects of a dataclass."""
         try:
             facts = TypeAdapter(cls).validate_json(Path(file).read_bytes())
-            results: dict[str, Any] = {
-                tag: TypeAdapter(result).validate_python(each) for tag, each in facts.results.items()
-            }
-            return replace(facts, results=results)
+            return replace(facts, results=TypeAdapter(dict[str, result]).validate_python(facts.results))  # type: ignore[valid-type]
         except ValueError as error:
             raise ModelFolderError(f"{file} is damaged: {first_line(error)}") from error
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from babelens import Rc3ForPreTraining
-from babelens.model_cards.cards import SavedModel, model_card
+from babelens.model_cards.cards import model_card
 from babelens.model_cards.facts import DataSource, ModelCardFacts, TaskCardFacts
 from babelens.trainers.rc3_tasks import RC3_TASKS
 from tests.contracts import drawn_images
@@ -54,7 +54,7 @@ def test_snippets_run(task, visual, processor, tmp_path, monkeypatch):
         about = ModelCardFacts(method="rc3", training_data=data, parameters=1, **common)
     else:
         about = facts(task, **common)
-    text = model_card(about, made=SavedModel.from_folder("rc3")).text
+    text = model_card(about, folder="rc3").text
     snippets = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     given, not_given = READS[visual]
     assert snippets and given in snippets[0] and not_given not in snippets[0]
