@@ -27,8 +27,7 @@ from .modeling.modeling_rc3_tasks import (
 )
 from .modeling.modeling_ridge import RidgeModel as RidgeModel
 from .modeling.modeling_smalr import SmalrModel as SmalrModel
-from .modeling.peft_mla import MlaAdapterConfig as MlaAdapterConfig
-from .modeling.peft_mla.conversion import save_adapter as save_adapter
+from .modeling.peft_mla import MlaAdapterConfig as MlaAdapterConfig, save_adapter as save_adapter
 from .processing.image_processing_mural import MuralImageProcessor as MuralImageProcessor
 from .processing.processing_etcl import EtclProcessor as EtclProcessor
 from .processing.processing_liwe import LiweProcessor as LiweProcessor

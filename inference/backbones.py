@@ -19,7 +19,8 @@ from transformers.image_processing_utils import BaseImageProcessor
 from ..configuration.configuration_two_tower import image_width
 from ..data.batching.views import Images
 from ..data.corpus.corpus import FEATURES
-from ..modeling.towers import pool_image, vision_tower
+from ..modeling.modeling_common import vision_tower
+from ..modeling.modeling_dual_encoder import pool_image
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from ..processing.images import as_images, check_size
 from ..utils.defaults import CROP, RESIZE

@@ -5,12 +5,10 @@ The text tower does not change. Its embedding and each of its blocks are wrapped
     AcquiredEmbedding   embeds rows in an acquired language with a second vocabulary, and native rows as before
     AcquiredBlock       runs the whole block, then the acquirer of each row's language
 
-While the tower runs, each thread stores the language of each row in its batch (`languages_of_rows`), so threads and
-nested calls do not interfere. The assembled model (`modeling_mla`) and the PEFT method (`peft_mla`) use the same
-layers, so their weights are converted by renaming.
+While the tower runs, each thread stores the language of each row in its batch (`languages_of_rows`). The assembled
+model (`modeling_mla`) and the PEFT method (`peft_mla`) use the same layers; only the names of their weights differ.
 """
 
-import math
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -70,13 +68,8 @@ class RowsByLanguage:
 
 
 class MasksByLanguage:
-    """Replaces `RowsByLanguage` in an exported graph, which takes the languages as an input: every language's function
-    is applied to all rows, and each row keeps the result for its own language.
-
-    Args:
-        languages: languages, in the order of their ids.
-        ids ([N]): language id of each row; not checked.
-    """
+    """Replaces `RowsByLanguage` in an exported graph, which takes the language ids [N] as an input: every language's
+    function is applied to all rows, and each row keeps the result for its own language."""
 
     def __init__(self, languages: Sequence[str | None], ids: Tensor) -> None:
         self.languages, self.ids = list(languages), ids
@@ -129,9 +122,8 @@ def initialize_linears(module: nn.Module) -> None:
     """Initializes linear layers as PyTorch and the authors' code do, unlike the text tower."""
     for part in module.modules():
         if isinstance(part, nn.Linear):
-            bound = 1 / math.sqrt(part.in_features)
-            init.kaiming_uniform_(part.weight, a=math.sqrt(5))
-            init.uniform_(part.bias, -bound, bound)
+            init.kaiming_uniform_(part.weight, a=5**0.5)
+            init.uniform_(part.bias, -(part.in_features**-0.5), part.in_features**-0.5)
 
 
 class Acquirer(nn.Module):
@@ -195,7 +187,7 @@ class WrappedLayer(nn.Module):
 
     def rows_of(self, count: int) -> BatchLanguages | None:
         """Returns the languages of a batch of `count` rows, or `None` if all rows are native."""
-        return languages_in_use(self)
+        return _CALL.rows.get(id(self))
 
 
 class AcquiredBlock(WrappedLayer):
@@ -208,34 +200,27 @@ class AcquiredBlock(WrappedLayer):
 
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Runs the block, then the acquirers. [N, T, d] -> [N, T, d]"""
+
+        def acquire(language: str | None, states: Tensor) -> Tensor:
+            if language is None:
+                return states
+            acquirer = self.mla_acquirers[language]
+            return acquirer(states.to(next(acquirer.parameters()).dtype)).to(states.dtype)
+
         output = self.base_layer(hidden_states, *args, **kwargs)
         hidden_states = output[0] if isinstance(output, tuple) else output
-        rows = self.rows_of(hidden_states.shape[0])
-        if rows is None:
+        if (rows := self.rows_of(hidden_states.shape[0])) is None:
             return output
-        acquired = rows.map(self._acquire, hidden_states)
+        acquired = rows.map(acquire, hidden_states)
         return (acquired, *output[1:]) if isinstance(output, tuple) else acquired
-
-    def _acquire(self, language: str | None, hidden_states: Tensor) -> Tensor:
-        if language is None:
-            return hidden_states
-        acquirer = self.mla_acquirers[language]
-        wide = hidden_states.to(next(acquirer.parameters()).dtype)
-        return acquirer(wide).to(hidden_states.dtype)
 
 
 class AcquiredEmbedding(WrappedLayer):
     """The frozen embedding of a text tower, with a second vocabulary for the rows of acquired languages.
 
-    These rows use the tower's position embedding. A tower that pools the state at its end-of-text token searches the
-    ids for that token. The hook that `watch` registers therefore changes the ids of these rows: it puts that token at
-    the row's first closing token ([SEP]), whose state must be pooled.
-
-    Args:
-        base_layer: the embedding; it takes `input_ids` or `inputs_embeds`, as in transformers.
-        non_native: the second vocabulary.
-        sep_token_id: id of the token that closes every text in the second vocabulary.
-        end_token_id: id of the end-of-text token at which the tower pools; `None` if it pools elsewhere.
+    These rows use the tower's position embedding. A tower that pools the state at its end-of-text token
+    (`end_token_id`) searches the ids for that token. The hook that `watch` registers therefore puts that token at the
+    first closing token (`sep_token_id`) of these rows, whose state must be pooled.
     """
 
     def __init__(
@@ -257,23 +242,21 @@ class AcquiredEmbedding(WrappedLayer):
         _CALL.ids = {**_CALL.ids, id(self): None if rows is None else input_ids}
         if rows is None:
             return None
-        marked = rows.by_vocabulary().map(
-            lambda language, ids: ids if language is None else self._marked(ids), input_ids
-        )
+        marked = rows.by_vocabulary().map(self._marked, input_ids)
         return ((marked, *args[1:]), kwargs) if args else (args, kwargs | {"input_ids": marked})
 
-    def _marked(self, input_ids: Tensor) -> Tensor:
+    def _marked(self, language: str | None, input_ids: Tensor) -> Tensor:
         """Returns ids of native texts that end at the first closing token of the given ids."""
+        if language is None:
+            return input_ids
         is_closing = input_ids == self.sep_token_id  # [N, T]
         if not is_exporting() and not is_closing.any(-1).all():
             raise ValueError(
-                f"a text has no [SEP] (id {self.sep_token_id}), whose state is pooled; the tokenizer must end every "
-                "text with it"
+                f"a text has no [SEP] (id {self.sep_token_id}): the tokenizer must end every text with it"
             )
         end = is_closing.int().argmax(-1, keepdim=True)
         # Other tokens get a small id, because CLIP with `eos_token_id=2` pools at the largest one.
-        marked = torch.full_like(input_ids, 1 if self.end_token_id == 0 else 0)
-        return marked.scatter(1, end, self.end_token_id)
+        return torch.full_like(input_ids, int(self.end_token_id == 0)).scatter(1, end, self.end_token_id)
 
     @not_compiled_in_training
     def forward(self, input_ids: Tensor | None = None, **kwargs: Any) -> Tensor:
@@ -294,7 +277,8 @@ class AcquiredEmbedding(WrappedLayer):
             own = vocabularies.ids_of(language, ids, chosen)
             if language is None:
                 return self.base_layer(own, **others)
-            return self.base_layer(**others | {"input_ids": None, "inputs_embeds": self.embed_non_native(own)})
+            embeds = self.non_native(own).to(next(self.base_layer.parameters()).dtype)
+            return self.base_layer(**others | {"input_ids": None, "inputs_embeds": embeds})
 
         return vocabularies.map(embed, torch.arange(count, device=ids.device))
 
@@ -302,15 +286,6 @@ class AcquiredEmbedding(WrappedLayer):
     def non_native(self) -> NonNativeEmbedding:
         """The second vocabulary."""
         return self.mla_embedding
-
-    def embed_non_native(self, input_ids: Tensor) -> Tensor:
-        """Embeds word pieces of acquired languages, without positions. [N, T] -> [N, T, width]"""
-        return self.non_native(input_ids).to(next(self.base_layer.parameters()).dtype)
-
-
-def languages_in_use(layer: nn.Module) -> BatchLanguages | None:
-    """Returns the languages of the batch that a wrapped layer computes; `None` outside of `languages_of_rows`."""
-    return _CALL.rows.get(id(layer))
 
 
 @contextmanager
@@ -380,17 +355,13 @@ def tower_parts(model: Any, config: PreTrainedConfig | None) -> TowerParts:
 def name_of_blocks(encoder: nn.Module, config: PreTrainedConfig) -> str:
     """Returns the name of a text encoder's list of blocks: the only list with as many modules as its configuration
     states, not counting lists inside such lists."""
-    lists = (name for name, part in encoder.named_modules() if isinstance(part, nn.ModuleList))
-    found: list[str] = []
-    for name in lists:  # an outer list precedes those in it
+    count, found = config.num_hidden_layers, list[str]()
+    for name, part in encoder.named_modules():  # an outer list precedes those in it
         is_inner = any(name.startswith(f"{outer}.") for outer in found)
-        if not is_inner and len(encoder.get_submodule(name)) == config.num_hidden_layers:
+        if isinstance(part, nn.ModuleList) and not is_inner and len(part) == count:
             found.append(name)
     if len(found) != 1:
-        raise ModelKindError(
-            f"a {config.model_type!r} text encoder has {len(found)} lists of {config.num_hidden_layers} blocks: "
-            "acquirers need one"
-        )
+        raise ModelKindError(f"acquirers need one list of {count} blocks; a {config.model_type!r} has {len(found)}")
     return found[0]
 
 

@@ -1,11 +1,16 @@
-"""Shared by several methods: modules that initialize themselves, exported graphs, and the number of the training
-step."""
+"""Shared by several methods: modules that initialize themselves, checks of towers, exported graphs, and the number of
+the training step."""
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING, PreTrainedConfig, PreTrainedModel
+
+from ..configuration.configuration_two_tower import POOLER
+from ..utils.errors import ModelKindError
+from .modeling_dual_encoder import CLASSES
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
@@ -19,13 +24,6 @@ def initialized_by_itself(module: ModuleT) -> ModuleT:
     for part in () if module.awaits_weights else module.modules():
         part._is_hf_initialized = True  # otherwise the model around it would initialize it again
     return module
-
-
-def text_ends(attention_mask: Tensor) -> Tensor:
-    """Returns the number of columns up to the last token of each row [N] in a mask [N, T]: the length of a text padded
-    on the right, and T for a text padded on the left."""
-    columns = torch.arange(1, attention_mask.shape[1] + 1, device=attention_mask.device)
-    return (attention_mask.bool() * columns).amax(1)
 
 
 def is_exporting() -> bool:
@@ -43,8 +41,7 @@ def is_exporting() -> bool:
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """The progress of training, for losses that change with it: the number of previous optimizer steps, and the number
-    in the whole run."""
+    """The number of previous optimizer steps, and the number in the whole run, for losses that change with them."""
 
     index: int = 0
     total: int = 0
@@ -56,3 +53,31 @@ class TrainingStep:
 
 
 FIRST_STEP = TrainingStep()
+
+
+def vision_tower(model: Any) -> Any:
+    """Returns a vision backbone, or the vision tower of a dual encoder or of an MLA model."""
+    for part in ("native_model", "vision_model"):
+        model = getattr(model, part, model)
+    if getattr(model, "main_input_name", None) != "pixel_values":
+        kind = getattr(model.config_class, "model_type", "")
+        raise ModelKindError(f"a {kind!r} model does not read images: give a vision backbone, such as a ViT or DINOv2")
+    return model
+
+
+def check_text_encoder(config: PreTrainedConfig) -> None:
+    """Checks that a configuration is for a text encoder, in which every token sees the whole text."""
+    kind = config.model_type
+    is_causal = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_MASKED_LM_MAPPING
+    is_causal = is_causal and not getattr(config, "use_bidirectional_attention", None)
+    has_decoder = getattr(config, "is_decoder", False) or config.is_encoder_decoder
+    has_vocabulary = isinstance(getattr(config, "vocab_size", None), int)
+    if not has_vocabulary or (kind not in CLASSES and (has_decoder or is_causal)):
+        raise ModelKindError(f"expected a text encoder, such as BERT, XLM-R, E5 or the encoder of mT5; got {kind!r}")
+
+
+def check_pooling(tower: PreTrainedModel, pooling: str) -> None:
+    """Checks that a text encoder has the requested pooling layer."""
+    kind = tower.config.model_type
+    if pooling == POOLER and not kind.endswith("_text_model") and getattr(tower, "pooler", None) is None:
+        raise ModelKindError(f"this {kind!r} text encoder has no pooling layer: choose 'mean', 'cls' or 'eos'")

@@ -1,25 +1,37 @@
-"""The base of all dual encoders: their output, their base class and the learned temperature.
+"""The base of all dual encoders: their output, their base class, the learned temperature, and their towers, which are
+text encoders and vision backbones of transformers.
 
 A dual encoder embeds images x and texts y in one space and compares them by s(x, y) = cos(x, y) / t. Its inputs
 determine the pairs in a batch: `pixel_values`, `input_ids` and `paired_input_ids` (translations of the texts) give
-`image_embeds`, `text_embeds` and `paired_text_embeds`. A method's `contrastive_objective` computes the training loss
-from them. Trainers call the same function on embeddings gathered from many chunks or processes.
+`image_embeds`, `text_embeds` and `paired_text_embeds`. A method's `contrastive_objective` computes the loss from them,
+and trainers call it on embeddings gathered from many chunks or processes.
 """
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from inspect import signature
+from operator import attrgetter
 from typing import Any, ClassVar, Self, TypeVar
 
 import torch
+import transformers
 from torch import Tensor, nn
-from transformers import PreTrainedModel, initialization as init
+from torch.nn.modules.batchnorm import _NormBase
+from transformers import (
+    MODEL_MAPPING,
+    AutoModel,
+    PreTrainedConfig,
+    PreTrainedModel,
+    initialization as init,
+)
 from transformers.conversion_mapping import register_checkpoint_conversion_mapping
 from transformers.core_model_loading import WeightRenaming
-from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
 from transformers.utils import ModelOutput, TransformersKwargs
 
+from ..configuration.configuration_two_tower import POOLER
 from ..utils.errors import InputError
 from ..utils.hub_mixin import HubCodeMixin
 
@@ -32,10 +44,8 @@ class DualEncoderOutput(ModelOutput):
         loss ([]): training loss of this batch, with `return_loss=True`.
         logits_per_image ([n_images, n_texts]): cosines divided by the temperature.
         logits_per_text ([n_texts, n_images]): its transpose.
-        text_embeds ([n_texts, d]): normalized embeddings of the texts.
-        image_embeds ([n_images, d]): normalized embeddings of the images.
-        text_model_output: output of `get_text_features` for the texts.
-        vision_model_output: output of `get_image_features` for the images.
+        text_embeds ([n_texts, d]), image_embeds ([n_images, d]): normalized embeddings.
+        text_model_output, vision_model_output: outputs of `get_text_features` and `get_image_features`.
         paired_text_embeds ([n_texts, d]): normalized embeddings of the translations of the texts.
         temperature ([]): the learned temperature, at least 0.01, as a part of the graph.
         logit_bias ([]): the bias added to the logits, if the image-text loss uses one (`sigmoid_loss`).
@@ -58,8 +68,9 @@ class DualEncoderOutput(ModelOutput):
 
 OutputT = TypeVar("OutputT", bound=DualEncoderOutput)
 # The output fields with vectors in the shared space.
-_SIDES = ("text", "image", "paired_text", "masked_text")
-_EMBEDDINGS = [f"{side}_{kind}" for side in _SIDES for kind in ("embeds", "features")]
+_EMBEDDINGS = [
+    f"{side}_{kind}" for side in ("text", "image", "paired_text", "masked_text") for kind in ("embeds", "features")
+]
 
 
 class RenamedWeight(WeightRenaming):
@@ -68,8 +79,7 @@ class RenamedWeight(WeightRenaming):
     __slots__ = ()
 
     def reverse_transform(self) -> Self:
-        # By default, transformers would save the weight under its loaded name.
-        return self
+        return self  # transformers would save the weight under its loaded name
 
 
 class WeightsAsMade(PreTrainedModel):
@@ -84,8 +94,7 @@ class WeightsAsMade(PreTrainedModel):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        renamings = [RenamedWeight(f"^{re.escape(old)}$", new) for old, new in cls.renamed_weights.items()]
-        if renamings:
+        if renamings := [RenamedWeight(f"^{re.escape(old)}$", new) for old, new in cls.renamed_weights.items()]:
             register_checkpoint_conversion_mapping(cls.__name__, renamings, overwrite=True)
 
     def post_init(self) -> None:
@@ -98,8 +107,7 @@ class WeightsAsMade(PreTrainedModel):
         loaded = super().from_pretrained(*args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded  # with `output_loading_info`
         for name, weight in model.named_parameters():
-            if name in model._frozen_as_made:
-                weight.requires_grad_(False)
+            weight.requires_grad_(weight.requires_grad and name not in model._frozen_as_made)
         return loaded
 
     @torch.no_grad()
@@ -134,7 +142,7 @@ def tower_keywords(given: dict[str, Any], *calls: Callable[..., Any]) -> dict[st
 class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     """Base class of the dual encoders.
 
-    Subclasses define `get_text_features`, `get_image_features` and `contrastive_objective`.
+    Subclasses define `get_text_features`, `get_image_features`, and `contrastive_objective` or `_objective`.
     """
 
     base_model_prefix = "dual_encoder"
@@ -154,9 +162,16 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.text_model.set_input_embeddings(value)
 
-    def contrastive_objective(self, output: DualEncoderOutput, *, positives: Tensor | None = None) -> Tensor:
-        """Computes the training loss [] from the embeddings of a batch, or of several chunks or processes. Methods add
-        the keywords `tile_size` (as in `contrastive_loss`) and `step` (a `TrainingStep`) if their loss uses them."""
+    def contrastive_objective(self, output: Any, **options: Any) -> Tensor:
+        """Computes the training loss [] from the embeddings of a batch, or of several chunks or processes.
+
+        Options are `positives` and `tile_size` (as in `contrastive_loss`), and `step` (a `TrainingStep`) for losses
+        that change in training.
+        """
+        return self.mean_over_widths(partial(self._objective, **options), output)
+
+    def _objective(self, output: Any, **options: Any) -> Tensor:
+        """Computes the loss of embeddings of one width."""
         raise NotImplementedError
 
     def mean_over_widths(self, loss: Callable[[OutputT], Tensor], output: OutputT) -> Tensor:
@@ -178,28 +193,29 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         return 0.0
 
     def with_logits_and_loss(
-        self, output: OutputT, *, return_logits: bool, return_loss: bool | None, positives: Tensor | None = None
+        self, output: OutputT, return_logits: bool, return_loss: bool | None, positives: Tensor | None
     ) -> OutputT:
         """Adds the similarities of all images with all texts, and the loss, to the embeddings of a batch. By default,
         it computes the loss only if `positives` are given. Without logits, as in training on large batches, it drops
         the states of the towers, unless they were asked for."""
         if output.text_embeds is None and output.image_embeds is None and output.paired_text_embeds is None:
             raise InputError(f"{type(self).__name__} was called without texts (input_ids) and images")
-        if return_loss is None:
-            return_loss = positives is not None
-        parts = {name: output.get(name) for name in ("text_model_output", "vision_model_output")}
-        output = replace(output, **{name: _kept(part, return_logits) for name, part in parts.items()})
+        for name in ("text_model_output", "vision_model_output"):
+            states: Any = output.get(name) or {}
+            is_asked_for = states.get("hidden_states") is not None or states.get("attentions") is not None
+            if states.get("last_hidden_state") is None or not (return_logits or is_asked_for):
+                output = replace(output, **{name: None})
         if return_logits and output.text_embeds is not None and output.image_embeds is not None:
             logits = output.text_embeds @ output.image_embeds.T / output.temperature  # [n_texts, n_images]
             logits = logits + self.logit_bias
             output = replace(output, logits_per_text=logits, logits_per_image=logits.T)
+        if return_loss is None:
+            return_loss = positives is not None
         return replace(output, loss=self.contrastive_objective(output, positives=positives)) if return_loss else output
 
     def parameter_parts(self) -> dict[str, int]:
         """Returns the number of parameters of each part, divided as in the papers; the numbers add up to the total."""
-        embeddings = sum(
-            p.numel() for m in self.text_model.modules() if isinstance(m, nn.Embedding) for p in m.parameters()
-        )
+        embeddings = sum(count_parameters(m) for m in self.text_model.modules() if isinstance(m, nn.Embedding))
         towers = {"image": count_parameters(self.vision_model), "embeddings": embeddings}
         towers["transformer"] = count_parameters(self.text_model) - embeddings
         return towers | {"heads": count_parameters(self) - sum(towers.values())}
@@ -227,26 +243,13 @@ def with_embeddings(output: Any, embeddings: Tensor) -> BaseModelOutputWithPooli
     return BaseModelOutputWithPooling(output.last_hidden_state, embeddings, states, attentions)
 
 
-def _kept(output: Any, always: bool) -> Any:
-    """Returns a tower's output, or `None` if it has only pooled features, or is not needed."""
-    if output is None or output.last_hidden_state is None:
-        return None
-    has_layers = output.get("hidden_states") is not None or output.get("attentions") is not None
-    return output if always or has_layers else None
-
-
 def normalize(features: Tensor) -> Tensor:
     """Scales rows to unit length, so a dot product is a cosine; a row of zeros stays zero. [N, d] -> [N, d]"""
     wide = features.to(torch.promote_types(features.dtype, torch.float32))
     return nn.functional.normalize(wide, dim=-1).to(features.dtype)
 
 
-# Also in every saved folder, although nothing here imports it; these lines never run (`hub_code`).
-SHIPS_WITH = """
-from ..inference.feature_extraction_pipeline import MultilingualFeatureExtractionPipeline
-from ..inference.zero_shot_pipeline import MultilingualZeroShotPipeline
-from ..processing.sentence_modules import DualEncoderModule
-"""
+# ---- Temperature ----
 
 # Nothing in the loss keeps a temperature positive: once the model separates nearly all pairs, the gradient lowers it
 # at every step. It is bounded like CLIP's (Radford et al. 2021, section 2.5: logits are multiplied by at most 100).
@@ -258,34 +261,153 @@ class _AtLeast(torch.autograd.Function):
     would never change again."""
 
     @staticmethod
-    def forward(value: Tensor, bound: float) -> Tensor:
+    def forward(ctx: Any, value: Tensor, bound: float) -> Tensor:
+        ctx.save_for_backward(value < bound)
         return value.clamp(min=bound)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[0] < inputs[1])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return gradient.masked_fill(ctx.saved_tensors[0] & (gradient > 0), 0), None
 
 
-def at_least(value: Tensor, bound: float) -> Tensor:
-    """Returns `value`, or `bound` where `value` is below it."""
-    return _AtLeast.apply(value, bound)
+at_least = _AtLeast.apply
 
 
 class LearnedTemperature(nn.Module):
-    """A learned temperature."""
+    """A learned temperature; its value [], which divides the cosines, is at least `MIN_TEMPERATURE`."""
 
     def __init__(self, initial: float) -> None:
         super().__init__()
         self.temperature = nn.Parameter(torch.tensor(float(initial)))
 
     def forward(self) -> Tensor:
-        """Returns the bounded temperature [], which divides the cosines."""
         return at_least(self.temperature, MIN_TEMPERATURE)
 
-    @torch.no_grad()
-    def bound(self) -> None:
-        self.temperature.clamp_(min=MIN_TEMPERATURE)
+
+# ---- Towers ----
+
+# Towers that `AutoModel` does not have, or has with a decoder only; `model_type` -> the class in transformers.
+CLASSES = {
+    "align_text_model": "AlignTextModel",
+    "align_vision_model": "AlignVisionModel",
+    "altclip_text_model": "AltCLIPTextModel",
+    "altclip_vision_model": "AltCLIPVisionModel",
+    "chinese_clip_text_model": "ChineseCLIPTextModel",
+    "chinese_clip_vision_model": "ChineseCLIPVisionModel",
+    "m2m_100": "models.m2m_100.modeling_m2m_100.M2M100Encoder",
+    "metaclip_2_text_model": "MetaClip2TextModel",
+    "metaclip_2_vision_model": "MetaClip2VisionModel",
+    "mt5": "MT5EncoderModel",
+    "siglip2_text_model": "Siglip2TextModel",
+    "siglip_text_model": "SiglipTextModel",
+    "t5": "T5EncoderModel",
+    "umt5": "UMT5EncoderModel",
+}
+
+
+def tower_class(config: PreTrainedConfig) -> Any:
+    """Returns the class of a tower, or `AutoModel` if transformers decides, as it does for code from the Hub."""
+    name = CLASSES.get(config.model_type)
+    found = attrgetter(name)(transformers) if name else MODEL_MAPPING.get(type(config), AutoModel)
+    return AutoModel if isinstance(found, tuple) else found
+
+
+def build_tower(config: PreTrainedConfig, *, pooler: bool | None = None) -> PreTrainedModel:
+    """Builds an untrained text encoder or vision backbone.
+
+    `pooler` says whether it has the optional pooling layer of some classes. By default, a vision backbone is as its
+    class is, and a text encoder has none: next-sentence prediction trained that layer.
+    """
+    chosen = tower_class(config)
+    if pooler is None and hasattr(config, "vocab_size"):
+        pooler = False
+    has_choice = pooler is not None and "add_pooling_layer" in signature(chosen).parameters
+    options = {"add_pooling_layer": pooler} if has_choice else {}
+    attends = hasattr(config, "num_attention_heads")
+    if not attends:
+        config._attn_implementation = "eager"  # the only one that transformers accepts for such towers
+    tower = (chosen._from_config if config.model_type in CLASSES else AutoModel.from_config)(config, **options)
+    if not attends:  # so that another can be set later, for the text tower
+        tower._supports_sdpa = tower._supports_flash_attn = tower._supports_flex_attn = True
+    return tower
+
+
+def text_head(width: int, out_width: int, hidden_size: int | None, dropout: float) -> nn.Module:
+    """Returns new layers from the width of pooled texts to the width of a shared space: one linear layer, or two with
+    a hidden layer between them, to which dropout is applied."""
+    if hidden_size is None:
+        return nn.Linear(width, out_width)
+    return nn.Sequential(
+        nn.Linear(width, hidden_size), nn.GELU(), nn.Dropout(dropout), nn.Linear(hidden_size, out_width)
+    )
+
+
+def text_head_input(width: int, *, layer_norm: bool, dropout: float) -> nn.Module:
+    """Returns the modules between pooled texts and their head: an optional layer normalization, and dropout."""
+    normalization = [nn.LayerNorm(width, elementwise_affine=False)] if layer_norm else []
+    return nn.Sequential(*normalization, nn.Dropout(dropout))
+
+
+def pool_image(output: BaseModelOutputWithPooling, pooling: str = POOLER) -> Tensor:
+    """Returns one vector for each image, [N, width]: by the backbone's own pooling (`pooler`) or else the mean over
+    positions; the state of the first position (`cls`); the mean over all positions (`mean`)."""
+    pooled = getattr(output, "pooler_output", None) if pooling == POOLER else None
+    if pooled is None:
+        last = output.last_hidden_state  # [N, width, H, W] or [N, patches, width]
+        if pooling == "cls" and last.dim() == 3:
+            return last[:, 0]
+        pooled = last.mean((-2, -1)) if last.dim() == 4 else last.mean(1)
+    return pooled.flatten(1)
+
+
+def pool_text(
+    output: BaseModelOutput,
+    attention_mask: Tensor | None,
+    pooling: str,
+    *,
+    input_ids: Tensor,
+    end_id: int | None = None,
+) -> Tensor:
+    """Returns one vector for each text, [N, width].
+
+    `cls` takes the state of the first token, `mean` the mean over the tokens of the text, `eos` the state of its last
+    token (the first `end_id` in `input_ids` without a mask), `pooler` the encoder's own pooling.
+    """
+    if pooling == POOLER:
+        return output.pooler_output
+    states = output.last_hidden_state  # [N, T, width]
+    if pooling == "cls":
+        return states[:, 0]
+    if pooling == "mean":
+        if attention_mask is None:
+            return states.mean(1)
+        weights = attention_mask.to(states.dtype)[..., None]  # [N, T, 1]
+        return (states * weights).sum(1) / weights.sum(1).clamp_min(1)
+    positions = torch.arange(states.shape[1], device=states.device)
+    last = positions[-1].expand(len(states))
+    if attention_mask is not None:
+        last = (attention_mask * positions).argmax(-1)
+    elif end_id is not None:
+        last = (input_ids == end_id).int().argmax(-1)
+    return states[torch.arange(len(states), device=states.device), last]
+
+
+def eval_frozen_modules(module: nn.Module) -> None:
+    """Sets evaluation mode in the modules whose weights are all frozen: they have no dropout, and no new batch
+    statistics. Batch normalization updates its statistics only if all of its weights are trained."""
+    trained = [weight.requires_grad for weight in module.parameters()]
+    if trained and all(trained):
+        return
+    if isinstance(module, _NormBase) or (trained and not any(trained)):
+        module.eval()
+        return
+    for child in module.children():
+        eval_frozen_modules(child)
+
+
+# Also in every saved folder, although nothing here imports it; these lines never run (`hub_code`).
+SHIPS_WITH = """
+from ..inference.feature_extraction_pipeline import MultilingualFeatureExtractionPipeline
+from ..inference.zero_shot_pipeline import MultilingualZeroShotPipeline
+from ..processing.sentence_modules import DualEncoderModule
+"""

@@ -8,7 +8,6 @@ continues its training on triplets: an image x, its caption a in one language, a
     L_ETCL  = 1/3 (L(x, a) + L(a, b) + L(b, x))                                                          (equation 4)
 """
 
-from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -53,26 +52,22 @@ class EtclModel(TwoTowerModel):
     def training_head(self, has_images: bool, has_translations: bool) -> nn.Module:
         return self.text_projection
 
-    def contrastive_objective(
-        self, output: DualEncoderOutput, *, positives: Tensor | None = None, tile_size: int | None = None
-    ) -> Tensor:
+    def _objective(self, output: DualEncoderOutput, **options: Any) -> Tensor:
         """Computes L_ETCL on triplets, and L(x, a) on images with texts or L(a, b) on translations, which the trainer
         weights as in equation 3."""
-        return self.mean_over_widths(partial(self._objective, positives=positives, tile_size=tile_size), output)
-
-    def _objective(self, output: DualEncoderOutput, **options: Any) -> Tensor:
         images, texts, translations = output.image_embeds, output.text_embeds, output.paired_text_embeds
-        if texts is None or (images is None and translations is None):
+        if texts is None or (output.image_embeds is None and translations is None):
             raise ValueError("a loss needs texts and their images (pixel_values) or translations (paired_input_ids)")
-        config = self.config
+        config, temperature = self.config, output.temperature
         options["label_smoothing"] = config.label_smoothing
-        if images is not None and translations is None:
-            return symmetric_contrastive_loss(images, texts, output.temperature, **options)
-        temperature, margin = output.temperature, config.text_text_margin
+        if translations is None:
+            return symmetric_contrastive_loss(images, texts, temperature, **options)
+        options["margin"] = config.text_text_margin
         if images is None:
-            temperature = config.text_text_temperature or temperature
-            return symmetric_contrastive_loss(texts, translations, temperature, margin=margin, **options)
-        return triple_contrastive_loss(images, texts, translations, temperature, margin=margin, **options)
+            return symmetric_contrastive_loss(
+                texts, translations, config.text_text_temperature or temperature, **options
+            )
+        return triple_contrastive_loss(images, texts, translations, temperature, **options)
 
 
 __all__ = ["EtclModel"]

@@ -12,7 +12,6 @@ removes, and the attention over the regions of an image, because an image has on
 normalization ignores padded words.
 """
 
-from functools import partial
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -29,7 +28,7 @@ from .modeling_word_dual_encoder import WordDualEncoderModel, gru_states
 
 
 class WordEncoder(nn.Module):
-    """Computes the embeddings of words from their characters."""
+    """Embeds words by their characters, [n, C] -> [n, word size]."""
 
     def __init__(self, config: LiweConfig) -> None:
         super().__init__()
@@ -42,13 +41,12 @@ class WordEncoder(nn.Module):
         self.convolutions = nn.Sequential(*(module for layer in layers for module in layer))
 
     def forward(self, input_ids: Tensor) -> Tensor:
-        """Maps characters [n, C] to word embeddings [n, word size]."""
         characters = self.characters(input_ids) * (input_ids != PADDING_ID)[..., None]
         return self.convolutions(characters.flatten(1))  # [n, C, c] -> [n, C * c]
 
 
 class LiweTextEncoder(nn.Module):
-    """Computes the embeddings of texts from the characters of their words."""
+    """Embeds texts by the characters of their words."""
 
     def __init__(self, config: LiweConfig) -> None:
         super().__init__()
@@ -105,12 +103,11 @@ class LiweModel(WordDualEncoderModel):
         language_ids: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """Embeds texts.
+        """Embeds texts in any language.
 
         Args:
             input_ids ([N, W, C]): character ids of the words of the texts; 0 pads each word.
             attention_mask ([N, W]): 0 at padding; by default, words without characters are padding.
-            language_ids: ignored, because no language has its own parameters.
 
         Returns:
             `last_hidden_state` [N, W, width], the mean of both directions of the GRU; `pooler_output` [N, width], not
@@ -121,52 +118,39 @@ class LiweModel(WordDualEncoderModel):
         return BaseModelOutputWithPooling(states, pooled, (words, states) if output_hidden_states else None)
 
     def _embed_texts(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None,
-        language_ids: Tensor | None,
-        output_hidden_states: bool,
+        self, input_ids: Tensor, attention_mask: Tensor | None, language_ids: Tensor | None, with_states: bool
     ) -> dict[str, Any]:
-        texts = self.get_text_features(input_ids, attention_mask, output_hidden_states, return_dict=True)
+        texts = self.get_text_features(input_ids, attention_mask, with_states, return_dict=True)
         languages = input_ids.new_zeros(input_ids.shape[0]) if language_ids is None else language_ids
-        return {
-            "text_embeds": normalize(texts.pooler_output),
-            "text_model_output": texts,
-            "language_ids": languages,
-        }
+        embeds = normalize(texts.pooler_output)
+        return {"text_embeds": embeds, "text_model_output": texts, "language_ids": languages}
 
     def _embed_image_features(self, features: Tensor) -> tuple[Tensor, Tensor]:
         pooled = self.image_projection(features)
         return pooled, pooled
 
-    def contrastive_objective(
-        self, output: Any, *, positives: Tensor | None = None, step: TrainingStep = FIRST_STEP
-    ) -> Tensor:
+    def _objective(self, output: Any, *, step: TrainingStep = FIRST_STEP, **options: Any) -> Tensor:
         """Computes the hinge losses of the batch: between images and the texts of each language, averaged over the
         languages, and between texts in two languages, averaged over the pairs.
 
         The loss gradually turns from all negatives to the hardest ones, at one rate for images and texts and another
-        for texts in two languages. `positives` are not used, because the labels in `output` name all positive pairs.
+        for texts in two languages. The labels in `output` name all positive pairs.
         """
-        return self.mean_over_widths(partial(self._objective, step=step), output)
-
-    def _objective(self, output: Any, *, step: TrainingStep) -> Tensor:
         image_labels, text_labels = self.labels(output)
+
+        def hinge(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor], rate: float) -> Tensor:
+            distances, positives = pairwise_distances(one[0], other[0]), same_label(one[1], other[1])
+            hardness = hinge_hardness(step.index, rate)
+            return annealed_hinge_loss(distances, positives, hardness=hardness, margin=self.config.margin)
+
+        config, images = self.config, (output.image_embeds, image_labels)
         languages = [output.language_ids == language for language in output.language_ids.unique()]
         texts = [(output.text_embeds[mine], text_labels[mine]) for mine in languages]
-        hardness = hinge_hardness(step.index, self.config.annealing_rate)
-        images = (output.image_embeds, image_labels)
-        loss = torch.stack([self._hinge(images, text, hardness) for text in texts]).mean()
-        hardness = hinge_hardness(step.index, self.config.translation_annealing_rate)
-        pairs = [self._hinge(one, other, hardness) for one, other in combinations(texts, 2)]
-        return loss + self.config.translation_weight * torch.stack(pairs).mean() if pairs else loss
-
-    def _hinge(self, one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor], hardness: float) -> Tensor:
-        distances, positives = pairwise_distances(one[0], other[0]), same_label(one[1], other[1])
-        return annealed_hinge_loss(distances, positives, hardness=hardness, margin=self.config.margin)
+        loss = torch.stack([hinge(images, text, config.annealing_rate) for text in texts]).mean()
+        pairs = [hinge(one, other, config.translation_annealing_rate) for one, other in combinations(texts, 2)]
+        return loss + config.translation_weight * torch.stack(pairs).mean() if pairs else loss
 
     def parameter_parts(self) -> dict[str, int]:
-        """Returns the number of parameters of each part; they add up to the total."""
         parts = {
             "image": count_parameters(self.image_projection),
             "embeddings": count_parameters(self.text_model.words),

@@ -15,7 +15,6 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
 from importlib import import_module
 from typing import Any, Literal, Self
 
@@ -73,11 +72,8 @@ Trainable = Literal["acquirers", "native", "all"]
 
 @dataclass
 class MlaOutput(DualEncoderOutput):
-    """Output of an `MlaModel`, an `MlaStudentModel` or a `RidgeModel`.
-
-    Args:
-        text_features, image_features, paired_text_features ([N, d]): the embeddings before normalization.
-    """
+    """Output of an `MlaModel`, an `MlaStudentModel` or a `RidgeModel`, with the embeddings [N, d] before
+    normalization."""
 
     text_features: Tensor | None = None
     image_features: Tensor | None = None
@@ -101,9 +97,8 @@ def new_native_model(config: PreTrainedConfig) -> PreTrainedModel:
 class MlaPreTrainedModel(DualEncoderPreTrainedModel):
     """Base class of models that build on a frozen dual encoder, the native model.
 
-    Subclasses define `get_text_features`, `frozen_parts`, `learned_parts` and `set_trainable`. The native model keeps
-    its precision, and saved files keep the exact bits of its weights; the learned parts may have another precision,
-    which the configuration states (`learned_dtype`).
+    The native model keeps its precision, and saved files keep the exact bits of its weights; the learned parts may
+    have another precision, which the configuration states (`learned_dtype`).
     """
 
     _no_split_modules = ("AcquiredBlock", "AcquiredEmbedding")
@@ -111,8 +106,6 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
     stored_weights: Mapping[str, Tensor] = {}  # set by `load_model` with `as_stored`
     trains_native = False
     trains_temperature = False
-
-    # ---- Precision and files ----
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
@@ -173,8 +166,7 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
     def initialize_weights(self) -> None:
         super().initialize_weights()
         # CLIP's scale, which transformers sets when it builds the model, but not when a folder lacks it.
-        initial = getattr(self.native_model.config, "logit_scale_init_value", None)
-        if initial is not None:
+        if (initial := getattr(self.native_model.config, "logit_scale_init_value", None)) is not None:
             init.constant_(self.native_model.logit_scale, initial)
 
     def take_native(self, native_model: PreTrainedModel) -> None:
@@ -236,9 +228,7 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         self, input_ids: Tensor, attention_mask: Tensor | None, language_ids: Tensor | None
     ) -> Tensor:
         if language_ids is not None and language_ids.any():
-            raise ValueError(
-                "paired texts must be in the native language: their features are the targets of the other texts"
-            )
+            raise ValueError("paired texts must be in the native language: their features are the targets")
         inputs = {} if attention_mask is None else {"attention_mask": attention_mask}
         return self.native_model.get_text_features(input_ids=input_ids, return_dict=True, **inputs).pooler_output
 
@@ -269,38 +259,26 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
                 Their features are targets and receive no gradient.
             paired_language_ids: zeros, or omitted.
             paired_text_features ([N, d]): precomputed features, instead of these translations.
-            return_loss: whether to compute `contrastive_objective`; by default, if `positives` are given.
-            return_logits: whether to compute the similarities of all images with all texts.
-            positives: other pairs that belong together, as collators mark them; see `contrastive_loss`.
-            kwargs: arguments of transformers for both towers, such as `output_hidden_states`.
+            return_loss, return_logits, positives, kwargs: as in `MuralModel`.
         """
         kwargs |= {"return_dict": True}
-        texts = images = text_features = None
+        found: dict[str, Any] = {"temperature": self._temperature()}
         if input_ids is not None:
             texts = self.get_text_features(input_ids, attention_mask, language_ids, **kwargs)
-            text_features = texts.pooler_output
+            found |= {"text_model_output": texts, "text_features": texts.pooler_output}
         if pixel_values is not None:
             with torch.set_grad_enabled(self.trains_native and torch.is_grad_enabled()):
                 images = self.get_image_features(pixel_values, **kwargs)
-            image_features = images.pooler_output
+            found["vision_model_output"], image_features = images, images.pooler_output
         if paired_input_ids is not None:
             paired_text_features = self._paired_features(paired_input_ids, paired_attention_mask, paired_language_ids)
-        bias = self.logit_bias if self.config.image_text_objective == "sigmoid" else None
-        output = MlaOutput(
-            text_embeds=None if text_features is None else normalize(text_features),
-            image_embeds=None if image_features is None else normalize(image_features),
-            text_model_output=texts,
-            vision_model_output=images,
-            paired_text_embeds=None if paired_text_features is None else normalize(paired_text_features),
-            temperature=self._temperature(),
-            logit_bias=bias.clone().reshape(()) if isinstance(bias, Tensor) else None,
-            text_features=text_features,
-            image_features=image_features,
-            paired_text_features=paired_text_features,
-        )
-        return self.with_logits_and_loss(
-            output, return_logits=return_logits, return_loss=return_loss, positives=positives
-        )
+        given = {"image_features": image_features, "paired_text_features": paired_text_features}
+        found |= {name: features for name, features in given.items() if features is not None}
+        for name in [name for name in found if name.endswith("_features")]:
+            found[name.replace("_features", "_embeds")] = normalize(found[name])
+        if self.config.image_text_objective == "sigmoid" and isinstance(self.logit_bias, Tensor):
+            found["logit_bias"] = self.logit_bias.clone().reshape(())
+        return self.with_logits_and_loss(MlaOutput(**found), return_logits, return_loss, positives)
 
     # ---- Temperature and loss ----
 
@@ -331,38 +309,30 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
     def check_objectives(self) -> None:
         """Checks that the native model supports the objectives in the configuration."""
         if self.config.image_text_objective == "sigmoid" and not isinstance(self.logit_bias, Tensor):
-            raise ModelKindError(
-                "image_text_objective='sigmoid' needs a native model whose logits have a bias, such as SigLIP; those "
-                f"of {self.native_model.config.model_type!r} have none: choose 'nce'"
-            )
+            kind = self.native_model.config.model_type
+            raise ModelKindError(f"image_text_objective='sigmoid' needs logits with a bias, not those of {kind!r}")
 
-    def contrastive_objective(
-        self, output: MlaOutput, *, positives: Tensor | None = None, tile_size: int | None = None
-    ) -> Tensor:
+    def _objective(self, output: Any, **options: Any) -> Tensor:
         """Computes native language transfer on translations (equation 4), language exposure on images (equation 5), or
         their sum on texts with both."""
         self.check_objectives()
-        return self.mean_over_widths(partial(self._objective, positives=positives, tile_size=tile_size), output)
-
-    def _objective(self, output: Any, *, positives: Tensor | None, tile_size: int | None) -> Tensor:
-        pairs = [
+        losses = []
+        for features, embeds, objective in (
             (output.paired_text_features, output.paired_text_embeds, self.config.text_text_objective),
             (output.image_features, output.image_embeds, self.config.image_text_objective),
-        ]
-        given = [(target, embeds, kind) for target, embeds, kind in pairs if target is not None]
-        if output.text_features is None or not given:
-            raise ValueError("a loss needs texts and their images or native translations")
-        temperature = output.temperature if self.trains_temperature else 1 / self.config.logit_scale
-        options = {"positives": positives, "tile_size": tile_size}
-
-        def loss(features: Tensor, embeds: Tensor, objective: str) -> Tensor:
+        ):
+            if features is None or output.text_features is None:
+                continue
             if objective == "mse":
-                return nn.functional.mse_loss(output.text_features.float(), features.float())
-            if objective == "sigmoid":
-                return sigmoid_loss(embeds, output.text_embeds, output.temperature, output.logit_bias, **options)
-            return symmetric_contrastive_loss(embeds, output.text_embeds, temperature, **options) / 2
-
-        losses = [loss(*each) for each in given]
+                losses.append(nn.functional.mse_loss(output.text_features.float(), features.float()))
+            elif objective == "sigmoid":
+                scale = output.temperature, output.logit_bias
+                losses.append(sigmoid_loss(embeds, output.text_embeds, *scale, **options))
+            else:
+                temperature = output.temperature if self.trains_temperature else 1 / self.config.logit_scale
+                losses.append(symmetric_contrastive_loss(embeds, output.text_embeds, temperature, **options) / 2)
+        if not losses:
+            raise ValueError("a loss needs texts and their images or native translations")
         return torch.stack(losses).sum() if len(losses) > 1 else losses[0]
 
 
@@ -398,11 +368,10 @@ class MlaModel(MlaPreTrainedModel):
 
     @classmethod
     def from_native(cls, native_model: PreTrainedModel, *, table: Tensor | None = None, **options: Any) -> Self:
-        """Makes a model that is ready to acquire languages; acquirers and the projection of the shared embedding start
-        with random weights.
+        """Makes a model of a dual encoder that is ready to acquire languages; acquirers and the projection of the
+        shared embedding start with random weights.
 
         Args:
-            native_model: a dual encoder, such as CLIP, SigLIP or MURAL.
             table ([vocabulary, size]): initial word pieces of the embedding, from the model whose tokenizer reads the
                 languages; the authors start with M-BERT's. Without it, training takes many more steps.
             options: keys of `MlaConfig`, such as `languages`.
@@ -415,9 +384,8 @@ class MlaModel(MlaPreTrainedModel):
             model.embedding.non_native.table.load_state_dict({"weight": table})
         elif model.config.languages:
             logger.warning(
-                "the embedding of %s starts with random word pieces, which take many steps to learn; table= starts it "
-                "with those of a pretrained model",
-                ", ".join(model.config.languages),
+                "the embedding starts with random word pieces, which take many steps to learn: give those of a "
+                "pretrained model as table="
             )
         model.take_native(native_model)
         return model.train(native_model.training)
@@ -486,12 +454,11 @@ class MlaModel(MlaPreTrainedModel):
     ) -> None:
         """Selects the parts to train; everything else is frozen, including batch-norm statistics.
 
-        The selection is not saved: a loaded model trains the `acquirers` of all its languages, as a new one does.
+        A loaded model trains the `acquirers` of all its languages, as a new one does.
 
         Args:
-            part: `acquirers`, for those of `languages` and, unless the configuration freezes it, the non-native
-                embedding; `native`, for only the native model; or `all`.
-            languages: languages whose acquirers are trained, by default all.
+            part: `acquirers`, for those of `languages` (by default all) and, unless the configuration freezes it, the
+                non-native embedding; `native`, for only the native model; or `all`.
             temperature: whether to train the native model's temperature with it, down to 0.01. Otherwise, a loss
                 multiplies the cosines by the configuration's `logit_scale`: the authors fine-tune with a fixed 100.
         """
@@ -527,7 +494,6 @@ class MlaModel(MlaPreTrainedModel):
         self.embedding.non_native.table = value
 
     def parameter_parts(self) -> dict[str, int]:
-        """Returns the number of parameters of each part; they add up to the total."""
         acquired = sum(parameter.numel() for parameter in self.acquirer_parameters())
         embedding = count_parameters(self.embedding.non_native)
         native = count_parameters(self) - acquired - embedding
@@ -565,11 +531,9 @@ class MlaModel(MlaPreTrainedModel):
         if language_ids is not None and is_exporting():
             return MasksByLanguage(languages, language_ids)
         ids = [] if language_ids is None else language_ids.tolist()
-        if not any(ids):
-            return None
-        if min(ids) < 0 or max(ids) >= len(languages):
-            raise ValueError(f"language_ids={sorted(set(ids))}: this model acquired {len(self.config.languages)}")
-        return RowsByLanguage([languages[language_id] for language_id in ids])
+        if any(language_id < 0 for language_id in ids):
+            raise ValueError(f"language_ids={ids} must be from 0 to {len(self.config.languages)}")
+        return RowsByLanguage([languages[language_id] for language_id in ids]) if any(ids) else None
 
 
 __all__ = ["MlaModel"]

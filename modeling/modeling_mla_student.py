@@ -29,25 +29,24 @@ from ..configuration.configuration_two_tower import POOLER, TextPooling, text_wi
 from .acquirer import (
     AcquiredBlock,
     Acquirer,
-    BatchLanguages,
     MasksByLanguage,
     RowsByLanguage,
     initialize_linears,
     load_plain_state_dict,
     name_of_blocks,
 )
-from .modeling_common import initialized_by_itself, is_exporting
-from .modeling_dual_encoder import count_parameters, tower_keywords, with_embeddings
-from .modeling_mla import MlaPreTrainedModel, Trainable, new_native_model
-from .towers import (
+from .modeling_common import check_pooling, check_text_encoder, initialized_by_itself, is_exporting
+from .modeling_dual_encoder import (
     build_tower,
-    check_pooling,
-    check_text_encoder,
-    keep_frozen_parts_still,
+    count_parameters,
+    eval_frozen_modules,
     pool_text,
     text_head,
     text_head_input,
+    tower_keywords,
+    with_embeddings,
 )
+from .modeling_mla import MlaPreTrainedModel, Trainable, new_native_model
 
 _EVERY = "every"  # all languages
 
@@ -86,11 +85,9 @@ class MlaStudentModel(MlaPreTrainedModel):
             blocks: Any = self.text_model.get_submodule(name_of_blocks(self.text_model, config.text_config))
             for index, block in enumerate(blocks):
                 blocks[index] = CrossModalBlock(block, Acquirer(width, config.acquirer_size, config.acquirer))
-        self.text_head_input = text_head_input(
-            self.pooled_width, layer_norm=config.text_layer_norm, dropout=config.text_dropout
-        )
-        width = feature_width(config.base_config)
-        self.projection = text_head(self.pooled_width, width, config.text_hidden_size, config.text_dropout)
+        pooled, width = text_width(config.text_config, config.text_pooling), feature_width(config.base_config)
+        self.text_head_input = text_head_input(pooled, layer_norm=config.text_layer_norm, dropout=config.text_dropout)
+        self.projection = text_head(pooled, width, config.text_hidden_size, config.text_dropout)
         initialize_linears(self.projection)
         for layer in self.projection.modules():
             if isinstance(layer, nn.Linear):
@@ -122,10 +119,10 @@ class MlaStudentModel(MlaPreTrainedModel):
             ...     "openai/clip-vit-base-patch32", "intfloat/multilingual-e5-small", languages=["de", "fr"]
             ... )
         """
-        code: dict[str, Any] = {"trust_remote_code": trust_remote_code}
         from ..utils.pretrained import load_model
         from .tower_loading import chosen_pooling, load_text_encoder
 
+        code: dict[str, Any] = {"trust_remote_code": trust_remote_code}
         pooling = chosen_pooling(text, text_pooling, **code)
         encoder = load_text_encoder(text, pooling=pooling, **code)
         if not isinstance(native, PreTrainedModel):
@@ -143,16 +140,14 @@ class MlaStudentModel(MlaPreTrainedModel):
     def set_trainable(
         self, part: Trainable, languages: Sequence[str] | None = None, *, temperature: bool = False
     ) -> None:
-        """Selects the parts that the strategy trains, for all languages; `languages` and `temperature` have no effect,
-        and `part` must be `acquirers`: the native model provides the targets."""
+        """Selects the parts that the strategy trains, for all languages; `part` must be `acquirers`, because the
+        native model provides the targets."""
         if part != "acquirers":
             raise ValueError(f"trainable={part!r}: the native model of a student stays frozen")
         self.requires_grad_(False)
-        self.projection.requires_grad_(True)
-        if self.config.strategy == "distillation":
-            self.text_model.requires_grad_(True)
-        for acquirer in self.acquirers():
-            acquirer.requires_grad_(True)
+        self.text_model.requires_grad_(self.config.strategy == "distillation")
+        for trained in (self.projection, *self.acquirers()):
+            trained.requires_grad_(True)
         self.train(self.training)
 
     def frozen_parts(self) -> list[nn.Module]:
@@ -167,7 +162,7 @@ class MlaStudentModel(MlaPreTrainedModel):
         """Sets training mode, except in the frozen parts, including those of a partly trained text encoder."""
         super().train(mode)
         if mode and self.text_model.training:
-            keep_frozen_parts_still(self.text_model)
+            eval_frozen_modules(self.text_model)
         return self
 
     @property
@@ -175,17 +170,11 @@ class MlaStudentModel(MlaPreTrainedModel):
         """The text encoder, named `text`; the image tower is never trained."""
         return {"text": self.text_model}
 
-    @property
-    def pooled_width(self) -> int:
-        """Width of the text encoder's pooled features."""
-        return text_width(self.config.text_config, self.config.text_pooling)
-
     def acquirers(self) -> list[Acquirer]:
         """Returns the acquirers, which only the strategy `acquisition` has."""
         return [module for module in self.text_model.modules() if isinstance(module, Acquirer)]
 
     def parameter_parts(self) -> dict[str, int]:
-        """Returns the number of parameters of each part; they add up to the total."""
         acquired = sum(map(count_parameters, self.acquirers()))
         parts = {"native model": count_parameters(self.native_model)}
         parts["text encoder"] = count_parameters(self.text_model) - acquired
@@ -226,9 +215,6 @@ class MlaStudentModel(MlaPreTrainedModel):
         self, input_ids: Tensor, attention_mask: Tensor | None, language_ids: Tensor, **kwargs: Any
     ) -> BaseModelOutputWithPooling:
         """Embeds a batch in which the native model reads some or all rows."""
-        readers: BatchLanguages = MasksByLanguage([None, _EVERY], language_ids)
-        if not is_exporting():
-            readers = RowsByLanguage([_EVERY if id else None for id in language_ids.tolist()])
 
         def read(language: str | None, rows: Tensor) -> Tensor:
             ids = readers.ids_of(language, input_ids, rows)
@@ -237,6 +223,9 @@ class MlaStudentModel(MlaPreTrainedModel):
                 return self.embed_native_texts(ids, mask)
             return self.get_text_features(ids, mask, **kwargs | {"return_dict": True}).pooler_output
 
+        readers: Any = MasksByLanguage([None, _EVERY], language_ids)
+        if not is_exporting():
+            readers = RowsByLanguage([_EVERY if id else None for id in language_ids.tolist()])
         rows = torch.arange(input_ids.shape[0], device=input_ids.device)
         return BaseModelOutputWithPooling(pooler_output=readers.map(read, rows))
 

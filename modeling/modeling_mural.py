@@ -10,7 +10,6 @@ matching images with texts and one for matching translations (section 3.1). With
 t is learned for images, and fixed for translations, where a margin m is subtracted from s(l_i, r_i).
 """
 
-from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -66,19 +65,14 @@ class MuralModel(TwoTowerModel):
             raise ValueError("give images or translations, not both: each task has its own text head")
         return self._head(TEXT_TEXT if has_translations else IMAGE_TEXT)
 
-    def contrastive_objective(
-        self, output: DualEncoderOutput, *, positives: Tensor | None = None, tile_size: int | None = None
-    ) -> Tensor:
-        """Computes L_i2t + L_t2i on image-text pairs, or L_l2r + L_r2l on translation pairs (section 3.1)."""
-        return self.mean_over_widths(partial(self._objective, positives=positives, tile_size=tile_size), output)
-
     def _objective(self, output: DualEncoderOutput, **options: Any) -> Tensor:
-        texts, config = output.text_embeds, self.config
-        if texts is None or (output.image_embeds is None and output.paired_text_embeds is None):
+        """Computes L_i2t + L_t2i on image-text pairs, or L_l2r + L_r2l on translation pairs (section 3.1)."""
+        config, texts, translations = self.config, output.text_embeds, output.paired_text_embeds
+        if texts is None or (output.image_embeds is None and translations is None):
             raise ValueError("a loss needs texts and their images (pixel_values) or translations (paired_input_ids)")
-        if output.paired_text_embeds is not None:
+        if translations is not None:
             temperature, margin = config.text_text_temperature, config.text_text_margin
-            return symmetric_contrastive_loss(texts, output.paired_text_embeds, temperature, margin=margin, **options)
+            return symmetric_contrastive_loss(texts, translations, temperature, margin=margin, **options)
         options["label_smoothing"] = config.label_smoothing
         return symmetric_contrastive_loss(output.image_embeds, texts, output.temperature, **options)
 

@@ -32,10 +32,14 @@ from ..configuration.configuration_ridge import RidgeConfig, VectorSpaceConfig
 from ..configuration.configuration_two_tower import POOLER, text_width
 from ..utils.errors import InputError
 from .acquirer import load_plain_state_dict
-from .modeling_common import is_exporting
-from .modeling_dual_encoder import count_parameters, normalize
+from .modeling_common import check_pooling, check_text_encoder, is_exporting
+from .modeling_dual_encoder import (
+    build_tower,
+    count_parameters,
+    normalize,
+    pool_text,
+)
 from .modeling_mla import MlaPreTrainedModel, new_native_model
-from .towers import build_tower, check_pooling, check_text_encoder, pool_text
 
 logger = logging.getLogger(__name__)
 

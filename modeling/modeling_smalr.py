@@ -40,7 +40,6 @@ from .modeling_smalr_latent import (
     WordRows,
     fill_pairs,
     means_of_words,
-    row_count,
     rows_at,
 )
 from .modeling_word_dual_encoder import WordDualEncoderModel, WordDualEncoderOutput, gru_states, pack, pad
@@ -86,7 +85,8 @@ class SmalrModel(WordDualEncoderModel):
         super().__init__(config)
         self.words = WordRows(config)
         if config.compressed:
-            self.word_table = nn.Embedding(row_count(config), config.hidden_size)
+            rows = SPECIAL_IDS + sum(config.specific_sizes) + config.latent_tokens
+            self.word_table = nn.Embedding(rows, config.hidden_size)
         else:
             self.word_embedding = HybridWordEmbedding(config)
             self.alignment = LanguageAlignment(config)
@@ -113,12 +113,8 @@ class SmalrModel(WordDualEncoderModel):
         """Makes a model whose words are assigned as in the first stage; tokens that no word uses are dropped (section
         3.1). `options` replace keys of its configuration."""
         config = type(latent.config).from_dict(latent.config.to_dict() | options)
-        is_shared = torch.cat(
-            [
-                torch.arange(size) >= specific
-                for specific, size in zip(config.specific_sizes, config.vocabulary_sizes, strict=True)
-            ]
-        )
+        sizes = zip(config.specific_sizes, config.vocabulary_sizes, strict=True)
+        is_shared = torch.cat([torch.arange(size) >= specific for specific, size in sizes])
         used, indices = latent.assignment()[is_shared].unique(return_inverse=True)
         config.latent_tokens = len(used)
         model = cls(config)
@@ -145,12 +141,9 @@ class SmalrModel(WordDualEncoderModel):
         left out."""
         config = type(self.config).from_dict(self.config.to_dict() | {"compressed": True})
         model = type(self)(config).to(device=self.device, dtype=self.dtype)
-        mine = {
-            name: value
-            for name, value in self.state_dict().items()
-            if not name.startswith(("word_embedding.", "alignment."))
-        }
-        model.load_state_dict(mine | {"word_table.weight": self.word_embedding.table()})
+        left_out = ("word_embedding.", "alignment.")
+        kept = {name: value for name, value in self.state_dict().items() if not name.startswith(left_out)}
+        model.load_state_dict(kept | {"word_table.weight": self.word_embedding.table()})
         return model.train(self.training)
 
     # ---- Embedding ----
@@ -168,27 +161,26 @@ class SmalrModel(WordDualEncoderModel):
             return self._encode_by(0, table, indices, lengths)
         pooled = table.new_zeros(indices.shape[0], table.shape[1])
         states = table.new_zeros(*indices.shape, table.shape[1])
-        if is_exporting():
-            for language in range(len(self.text_model)):
-                is_mine = (language_ids == language)[:, None]
-                found, found_states = self._encode_by(language, table, indices, lengths)
-                pooled = torch.where(is_mine, found, pooled)
-                states = torch.where(is_mine[..., None], found_states, states)
-            return pooled, states
-        for language in language_ids.unique().tolist():
+        for language in range(len(self.text_model)):
             mine = language_ids == language
-            found, found_states = self._encode_by(language, table, indices[mine], lengths[mine])
-            # Autocast gives another type than the table's.
-            pooled[mine], states[mine] = found.to(pooled.dtype), found_states.to(states.dtype)
+            if is_exporting():
+                found, found_states = self._encode_by(language, table, indices, lengths)
+                pooled = torch.where(mine[:, None], found, pooled)
+                states = torch.where(mine[:, None, None], found_states, states)
+            elif mine.any():
+                found, found_states = self._encode_by(language, table, indices[mine], lengths[mine])
+                # Autocast gives another type than the table's.
+                pooled[mine], states[mine] = found.to(pooled.dtype), found_states.to(states.dtype)
         return pooled, states
 
     def _encode_by(self, branch: int, table: Tensor, indices: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        encoder: Any = self.text_model[branch]
         if is_exporting():
-            states, last = gru_states(self.text_model[branch].gru, nn.functional.embedding(indices, table), lengths)
-            return self.text_model[branch].projection(last[-1]), states
+            states, last = gru_states(encoder.gru, nn.functional.embedding(indices, table), lengths)
+            return encoder.projection(last[-1]), states
         packed = pack(indices, lengths)
         words = nn.functional.embedding(packed.data, table)
-        pooled, states = self.text_model[branch](PackedSequence(words, *packed[1:]))
+        pooled, states = encoder(PackedSequence(words, *packed[1:]))
         return pooled, pad(states, indices.shape[1])
 
     @can_return_tuple
@@ -222,11 +214,7 @@ class SmalrModel(WordDualEncoderModel):
         return self.image_branch(features)
 
     def _embed_texts(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None,
-        language_ids: Tensor | None,
-        output_hidden_states: bool,
+        self, input_ids: Tensor, attention_mask: Tensor | None, language_ids: Tensor | None, with_states: bool
     ) -> dict[str, Any]:
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         count = input_ids.shape[0]
@@ -239,7 +227,7 @@ class SmalrModel(WordDualEncoderModel):
         table, indices = self._distinct_words(rows)
         pooled, states = self._encode(table, indices, lengths, languages.repeat(rows.shape[0] // count))
         texts, means = normalize(pooled), means_of_words(table, indices, mask)
-        hidden = (nn.functional.embedding(indices[:count], table), states[:count]) if output_hidden_states else None
+        hidden = (nn.functional.embedding(indices[:count], table), states[:count]) if with_states else None
         found = {
             "text_embeds": texts[:count],
             "text_model_output": BaseModelOutputWithPooling(states[:count], pooled[:count], hidden),
@@ -253,29 +241,41 @@ class SmalrModel(WordDualEncoderModel):
     # ---- Training ----
 
     def contrastive_objective(
-        self, output: Any, *, positives: Tensor | None = None, step: TrainingStep = FIRST_STEP
+        self, output: Any, *, positives: Tensor | None = None, step: TrainingStep = FIRST_STEP, **options: Any
     ) -> Tensor:
         """Computes L_SMALR (equation 4), and on sentences without images the loss of the warm-up.
 
         `positives` are the labels [N] or [1, N] of the images that sentences without images describe; with images, the
         labels in `output` name all positive pairs. The weight of the adversarial loss depends on the step.
         """
-        if self.config.compressed:
+        config, texts, languages = self.config, output.text_embeds, output.language_ids
+        if config.compressed:
             raise ValueError("a compressed model cannot be trained: parts that training needs were left out")
-        if output.image_embeds is None and output.text_embeds is not None and positives is not None:
-            return self._word_alignment(output, positives.reshape(-1))
+        constraints = {"margin": config.triplet_margin, "top_n": config.triplet_violations}
+        if output.image_embeds is None and texts is not None and positives is not None:
+            # MULE's warm-up, as in its authors' code: the constraints between every two languages.
+            labels = positives.reshape(-1)
+            return neighborhood_loss(output.sentence_embeds, labels, languages, only_across=True, **constraints)
         image_labels, labels = self.labels(output)
-        texts, languages = output.text_embeds, output.language_ids
         grid = sentence_grid(labels, languages)
-        config = self.config
 
         def multimodal(texts: str) -> Tensor:
-            return self.mean_over_widths(
-                lambda cut: self._multimodal(cut.image_embeds, cut[texts], image_labels, grid), output
-            )
+            def loss(cut: Any) -> Tensor:
+                """L_mm, the mean over the languages (equation 3)."""
+                distances = pairwise_distances(cut.image_embeds, cut[texts][grid.indices.flatten()])  # [M, L * K]
+                is_of_image = same_label(image_labels, grid.image_ids)  # [M, K]
+                return multimodal_triplet_loss(
+                    distances.unflatten(1, grid.indices.shape).transpose(0, 1),  # [L, M, K]
+                    grid.is_there[:, None] & is_of_image,
+                    negatives=grid.is_there[:, None] & ~is_of_image,
+                    sentence_weight=config.sentence_weight,
+                    **constraints,
+                ).mean()
+
+            return self.mean_over_widths(loss, output)
 
         def neighbors(sentences: Tensor) -> Tensor:
-            return neighborhood_loss(sentences, labels, languages, **self._constraints)
+            return neighborhood_loss(sentences, labels, languages, **constraints)
 
         loss, mask = multimodal("text_embeds"), texts.new_zeros(())
         neighborhood = adversarial = mask
@@ -308,35 +308,9 @@ class SmalrModel(WordDualEncoderModel):
         layers = [self.alignment.classifier] if config.adversarial_weight else []
         layers += [self.alignment.fill_sentence, self.alignment.fill_text] if config.mask_weight else []
         if layers:
-            found["alignment"] = (
-                0 * torch.stack([weight.sum() for each in layers for weight in each.parameters()]).sum()
-            )
+            sums = [weight.sum() for layer in layers for weight in layer.parameters()]
+            found["alignment"] = 0 * torch.stack(sums).sum()
         return found
-
-    def _word_alignment(self, output: Any, labels: Tensor) -> Tensor:
-        """Computes the loss of MULE's warm-up, as in its authors' code: the neighborhood constraints between every
-        two languages, on the mean universal embeddings of the sentences."""
-        if len(labels) != len(output.text_embeds):
-            raise ValueError(f"{len(output.text_embeds)} texts came with {len(labels)} labels")
-        return neighborhood_loss(
-            output.sentence_embeds, labels, output.language_ids, only_across=True, **self._constraints
-        )
-
-    @property
-    def _constraints(self) -> dict[str, Any]:
-        return {"margin": self.config.triplet_margin, "top_n": self.config.triplet_violations}
-
-    def _multimodal(self, images: Tensor, texts: Tensor, image_labels: Tensor, grid: SentenceGrid) -> Tensor:
-        """Computes L_mm, the mean over the languages (equation 3)."""
-        distances = pairwise_distances(images, texts[grid.indices.flatten()])  # [M, L * K]
-        is_of_image = same_label(image_labels, grid.image_ids)  # [M, K]
-        return multimodal_triplet_loss(
-            distances.unflatten(1, grid.indices.shape).transpose(0, 1),  # [L, M, K]
-            grid.is_there[:, None] & is_of_image,
-            negatives=grid.is_there[:, None] & ~is_of_image,
-            sentence_weight=self.config.sentence_weight,
-            **self._constraints,
-        ).mean()
 
     def _mask_loss(self, output: Any, grid: SentenceGrid) -> Tensor:
         """Computes L_mask of both representations (equation 2), over all pairs of sentences in two languages that
@@ -356,7 +330,6 @@ class SmalrModel(WordDualEncoderModel):
         return total
 
     def parameter_parts(self) -> dict[str, int]:
-        """Returns the number of parameters of each part; they add up to the total."""
         parts = {"image": count_parameters(self.image_branch), "transformer": count_parameters(self.text_model)}
         if self.vision_model is not None:
             parts["backbone"] = count_parameters(self.vision_model)

@@ -30,12 +30,8 @@ from .modeling_dual_encoder import DualEncoderOutput, WeightsAsMade, normalize
 # dictionary maps to another has the row of that word (section 4).
 
 
-def row_count(config: SmalrConfig) -> int:
-    return SPECIAL_IDS + sum(config.specific_sizes) + config.latent_tokens
-
-
 class WordRows(nn.Module):
-    """Maps word ids of a language to rows."""
+    """Maps word ids [N, T] of languages [N] to rows [N, T]."""
 
     rows: Tensor
     offsets: Tensor
@@ -50,12 +46,10 @@ class WordRows(nn.Module):
     def _initial(self) -> tuple[Tensor, Tensor]:
         """Returns the initial rows, and the offsets of the languages. Until they are assigned, words without their own
         row have the row of the first latent token, or of [UNK] if there are no latent tokens."""
-        parts = [torch.arange(SPECIAL_IDS)]
+        parts, start = [torch.arange(SPECIAL_IDS)], SPECIAL_IDS
         shared = SPECIAL_IDS + sum(self.config.specific_sizes) if self.config.latent_tokens else UNKNOWN_ID
-        start = SPECIAL_IDS
         for specific, size in zip(self.config.specific_sizes, self.config.vocabulary_sizes, strict=True):
-            parts.append(torch.arange(start, start + specific))
-            parts.append(torch.full((size - specific,), shared))
+            parts += [torch.arange(start, start + specific), torch.full((size - specific,), shared)]
             start += specific
         sizes = torch.tensor([0, *self.config.vocabulary_sizes])
         return torch.cat(parts), sizes.cumsum(0)[:-1]
@@ -93,11 +87,6 @@ class HybridWordEmbedding(nn.Module):
             self.register_buffer("initial_specific", torch.zeros_like(self.specific))
         self.sizes = [SPECIAL_IDS, *config.specific_sizes, config.latent_tokens]  # numbers of rows of each part
 
-    def forward(self, rows: Tensor) -> Tensor:
-        """Maps rows [...] to embeddings [..., width]."""
-        table, indices = self.distinct(rows)
-        return nn.functional.embedding(indices, table)
-
     def distinct(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the embeddings [n, width] of the rows that occur, each computed once, and the index of each row's
         embedding among them; in an exported graph, the embeddings of all rows."""
@@ -131,7 +120,8 @@ class HybridWordEmbedding(nn.Module):
 
 
 class SentenceEncoder(nn.Module):
-    """A GRU whose state at the last word goes through a linear layer (EmbN on MULE)."""
+    """A GRU whose state at the last word goes through a linear layer (EmbN on MULE): maps the words of N texts
+    [.., width] to [N, width], and returns the states at all words too."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -139,13 +129,13 @@ class SentenceEncoder(nn.Module):
         self.projection = nn.Linear(width, width)
 
     def forward(self, words: PackedSequence) -> tuple[Tensor, PackedSequence]:
-        """Maps the words of N texts [.., width] to [N, width], and returns the states at all words too."""
         states, last = self.gru(words)
         return self.projection(last[-1]), states
 
 
 class ImageBranch(nn.Module):
-    """Two layers on the features of an image (the Embedding Network of Wang et al. 2018)."""
+    """Two layers on features [N, F] of images (the Embedding Network of Wang et al. 2018): returns embeddings
+    [N, width] and hidden states [N, image_hidden_size]."""
 
     def __init__(self, config: SmalrConfig, feature_size: int) -> None:
         super().__init__()
@@ -155,7 +145,6 @@ class ImageBranch(nn.Module):
         self.projection = nn.Linear(config.image_hidden_size, config.hidden_size)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Maps features [N, F] to embeddings [N, width] and hidden states [N, image_hidden_size]."""
         hidden = self.norm(self.hidden(features)).relu()
         return self.projection(self.dropout(hidden)), hidden
 
@@ -176,7 +165,7 @@ class LanguageAlignment(nn.Module):
 
 
 class HardAttention(nn.Module):
-    """Chooses one latent token for each word vector.
+    """Chooses one latent token [n, width] for each word vector [n, vector size].
 
     The gradient reaches the scores by a straight-through estimator, which the paper does not specify: the token is
     multiplied by its probability, whose value is replaced by 1.
@@ -190,7 +179,6 @@ class HardAttention(nn.Module):
         self.candidates = min(config.exploration_tokens, config.latent_tokens)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Maps word vectors [n, vector size] to latent tokens [n, width]."""
         scores = self.score(vectors)
         chosen = self._choose(scores.detach())
         probability = scores.gather(1, chosen[:, None]).squeeze(1).sub(scores.logsumexp(1)).exp()  # [n]
@@ -274,13 +262,8 @@ class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
         embeds, labels = output.text_embeds, positives.reshape(-1)
         same = same_label(labels, labels)
         pairs = same & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)
-        return top_violation_triplet_loss(
-            pairwise_distances(embeds, embeds),
-            pairs,
-            negatives=~same,
-            margin=self.config.triplet_margin,
-            top_n=self.config.triplet_violations,
-        )
+        options = {"margin": self.config.triplet_margin, "top_n": self.config.triplet_violations}
+        return top_violation_triplet_loss(pairwise_distances(embeds, embeds), pairs, negatives=~same, **options)
 
     @torch.no_grad()
     def assignment(self, chunk_size: int = 4096) -> Tensor:

@@ -19,15 +19,21 @@ from transformers.utils import can_return_tuple
 from ..configuration.configuration_two_tower import POOLER, TOWERS, image_width, text_width
 from ..utils.errors import InputError
 from .modeling_dual_encoder import (
+    MIN_TEMPERATURE,
     DualEncoderOutput,
     DualEncoderPreTrainedModel,
     LearnedTemperature,
+    build_tower,
+    eval_frozen_modules,
     in_dtype_of,
     normalize,
+    pool_image,
+    pool_text,
+    text_head,
+    text_head_input,
     tower_keywords,
     with_embeddings,
 )
-from .towers import build_tower, keep_frozen_parts_still, pool_image, pool_text, text_head, text_head_input
 
 
 class TwoTowerModel(DualEncoderPreTrainedModel):
@@ -46,13 +52,9 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         self.text_model = build_tower(config.text_config, pooler=config.text_pooling == POOLER)
         self.vision_model = build_tower(config.vision_config, pooler=None if config.image_pooling == POOLER else False)
         width = image_width(config.vision_config)
-        image_head = nn.Linear(width, config.projection_dim) if config.image_head else nn.Identity()
-        self.image_projection = image_head
-        self.text_head_input = text_head_input(
-            text_width(config.text_config, config.text_pooling),
-            layer_norm=config.text_layer_norm,
-            dropout=config.text_dropout,
-        )
+        self.image_projection = nn.Linear(width, config.projection_dim) if config.image_head else nn.Identity()
+        width = text_width(config.text_config, config.text_pooling)
+        self.text_head_input = text_head_input(width, layer_norm=config.text_layer_norm, dropout=config.text_dropout)
         self.image_dropout = nn.Dropout(config.image_dropout)
         for name in config.freeze:
             self.towers[name].requires_grad_(False).eval()
@@ -81,9 +83,9 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
     def from_native(cls, native: Any, **options: Any) -> Self:
         """Makes a model with the towers, the temperature and the image-text head of a trained MURAL, ETCL or ALIGN.
 
-        Heads that the native model does not have are drawn as in a new model; `options` are keys of the configuration
-        that replace the native model's. An ALIGN of transformers stays one, with its label smoothing, unless `tasks`
-        add a text head for translations (Jain et al. 2021, appendix A.1).
+        Other heads are initialized; `options` are keys of the configuration that replace the native model's. An ALIGN
+        of transformers stays one, with its label smoothing, unless `tasks` add a text head for translations (Jain et
+        al. 2021, appendix A.1).
 
         Examples:
             >>> model = EtclModel.from_native("runs/mural", label_smoothing=0.05)
@@ -110,14 +112,14 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
     def frozen_towers(self) -> tuple[str, ...]:
         """The names of the towers without a trained weight, of `image` and `text`."""
         return tuple(
-            name for name, tower in self.towers.items() if not any(each.requires_grad for each in tower.parameters())
+            name for name, tower in self.towers.items() if not any(p.requires_grad for p in tower.parameters())
         )
 
     def train(self, mode: bool = True) -> Self:
-        """Sets training mode, except in the frozen parts of the towers: see `keep_frozen_parts_still`."""
+        """Sets training mode, except in the frozen parts of the towers (`eval_frozen_modules`)."""
         super().train(mode)
         for tower in self.towers.values() if mode else ():
-            keep_frozen_parts_still(tower)
+            eval_frozen_modules(tower)
         return self
 
     @property
@@ -125,8 +127,9 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         """The stored temperature []; the cosines are divided by at least `MIN_TEMPERATURE`."""
         return self.similarity.temperature
 
+    @torch.no_grad()
     def bound_temperature(self) -> None:
-        self.similarity.bound()
+        self.temperature.clamp_(min=MIN_TEMPERATURE)
 
     def new_text_head(self) -> nn.Module:
         """Returns a new head from the width of the text features to the width of the shared space."""
@@ -154,14 +157,15 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
     ) -> BaseModelOutputWithPooling:
         """Runs the text tower, or takes its features [N, W]; `pooler_output` [N, d] is their projection by `head`."""
         if text_features is not None:
-            features = in_dtype_of(self, text_features)
-            return BaseModelOutputWithPooling(pooler_output=head(self.text_head_input(features)))
+            return BaseModelOutputWithPooling(
+                pooler_output=head(self.text_head_input(in_dtype_of(self, text_features)))
+            )
         if input_ids is None:
             raise InputError(f"{type(self).__name__} needs texts: input_ids or text_features")
         kwargs = tower_keywords(kwargs, self.text_model.forward)
         output = self.text_model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True, **kwargs)
-        pooled = head(self.text_head_input(self.pooled_texts(output, input_ids, attention_mask)))
-        return with_embeddings(output, pooled)
+        features = self.pooled_texts(output, input_ids, attention_mask)
+        return with_embeddings(output, head(self.text_head_input(features)))
 
     def pooled_texts(self, output: Any, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Returns the features [N, W] of texts from the text tower's output."""
@@ -186,8 +190,7 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         kwargs = tower_keywords(kwargs, self.vision_model.forward)
         pixel_values = in_dtype_of(self.vision_model, pixel_values)
         output = self.vision_model(pixel_values=pixel_values, return_dict=True, **kwargs)
-        pooled = self.image_projection(self.image_dropout(self.pooled_images(output)))
-        return with_embeddings(output, pooled)
+        return with_embeddings(output, self.image_projection(self.image_dropout(self.pooled_images(output))))
 
     @can_return_tuple
     def forward(
@@ -221,21 +224,14 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         has_images = pixel_values is not None or image_features is not None
         has_translations = paired_input_ids is not None or paired_text_features is not None
         head = self.training_head(has_images, has_translations)
-        images = texts = translations = None
+        found: dict[str, Any] = {"temperature": self.similarity()}
         if has_images:
             images = self.get_image_features(pixel_values, image_features, **kwargs | {"return_dict": True})
+            found |= {"vision_model_output": images, "image_embeds": normalize(images.pooler_output)}
         if text_features is not None or input_ids is not None:
             texts = self.embed_text(input_ids, attention_mask, head, text_features, **kwargs)
+            found |= {"text_model_output": texts, "text_embeds": normalize(texts.pooler_output)}
         if has_translations:
-            translations = self.embed_text(paired_input_ids, paired_attention_mask, head, paired_text_features)
-        output = DualEncoderOutput(
-            text_embeds=None if texts is None else normalize(texts.pooler_output),
-            image_embeds=None if images is None else normalize(images.pooler_output),
-            text_model_output=texts,
-            vision_model_output=images,
-            paired_text_embeds=None if translations is None else normalize(translations.pooler_output),
-            temperature=self.similarity(),
-        )
-        return self.with_logits_and_loss(
-            output, return_logits=return_logits, return_loss=return_loss, positives=positives
-        )
+            paired = self.embed_text(paired_input_ids, paired_attention_mask, head, paired_text_features)
+            found["paired_text_embeds"] = normalize(paired.pooler_output)
+        return self.with_logits_and_loss(DualEncoderOutput(**found), return_logits, return_loss, positives)

@@ -6,7 +6,7 @@ about each of its images.
 """
 
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import torch
@@ -18,25 +18,22 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_two_tower import image_width
 from ..utils.errors import InputError
-from .modeling_common import is_exporting
+from .modeling_common import is_exporting, vision_tower
 from .modeling_dual_encoder import (
     DualEncoderOutput,
     DualEncoderPreTrainedModel,
+    build_tower,
     in_dtype_of,
     normalize,
+    pool_image,
     tower_keywords,
 )
-from .towers import build_tower, pool_image, vision_tower
 
 
 @dataclass
 class WordDualEncoderOutput(DualEncoderOutput):
-    """Output of a dual encoder that reads words.
-
-    Args:
-        language_ids ([n_texts]): index of the language of each text.
-        image_labels ([n_images]), text_labels ([n_texts]): an image and a text with equal labels belong together.
-    """
+    """Output of a dual encoder that reads words: also the index of the language of each text, and labels of images and
+    texts; an image and a text with equal labels belong together."""
 
     language_ids: Tensor | None = None
     image_labels: Tensor | None = None
@@ -44,11 +41,7 @@ class WordDualEncoderOutput(DualEncoderOutput):
 
 
 class WordDualEncoderModel(DualEncoderPreTrainedModel):
-    """Base class of SMALR and LIWE.
-
-    Subclasses call `add_backbone`, and define `get_text_features`, `_embed_texts`, `_embed_image_features` and
-    `contrastive_objective`. Their configuration has `vision_config`, `image_feature_size` and `temperature`.
-    """
+    """Base class of SMALR and LIWE."""
 
     output_class: ClassVar[type[WordDualEncoderOutput]] = WordDualEncoderOutput
     supports_gradient_checkpointing = False  # the models have few layers
@@ -62,12 +55,8 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
 
     @classmethod
     def from_backbone(cls, backbone: PreTrainedModel, **options: Any) -> Self:
-        """Makes a model that sees images by a pretrained vision backbone, whose weights it copies.
-
-        Args:
-            backbone: any vision model that `AutoModel` loads, or a dual encoder, whose vision tower is taken. A new
-                processor takes its image processor as the first argument.
-            options: keys of the configuration.
+        """Makes a model with a copy of a pretrained vision backbone, or of a dual encoder's vision tower; `options` are
+        keys of the configuration. A new processor takes its image processor as the first argument.
 
         Examples:
             >>> backbone = AutoModel.from_pretrained("facebook/dinov2-small")
@@ -75,19 +64,11 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
         """
         tower = vision_tower(backbone)
         model = cls(cls.config_class(vision_config=deepcopy(tower.config), **options))
-        model.take_backbone(tower)
+        model.vision_model.load_state_dict(tower.state_dict())
         return model
 
-    def take_backbone(self, backbone: PreTrainedModel) -> None:
-        """Copies the weights of a vision backbone of this model's `vision_config`."""
-        self.vision_model.load_state_dict(backbone.state_dict())
-
     def _embed_texts(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None,
-        language_ids: Tensor | None,
-        output_hidden_states: bool,
+        self, input_ids: Tensor, attention_mask: Tensor | None, language_ids: Tensor | None, with_states: bool
     ) -> dict[str, Any]:
         """Returns the fields of the output that concern texts, such as `text_embeds`."""
         raise NotImplementedError
@@ -144,28 +125,19 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
             pixel_values ([M, 3, H, W]), image_features ([M, F]): images, or features of a backbone.
             image_labels ([M]), text_labels ([N]): an image and a text with equal labels belong together; by default,
                 the n-th image belongs to the n-th text.
-            return_loss: whether to compute `contrastive_objective`; by default, if `positives` are given.
-            return_logits: whether to compute the similarities of all images with all texts.
-            positives: pairs that collators mark; the labels contain the same information and more.
+            return_loss, return_logits, positives: as in `MuralModel`; the labels contain more than `positives`.
         """
-        wants_states = bool(kwargs.get("output_hidden_states"))
-        output = self.output_class(
-            image_labels=image_labels,
-            text_labels=text_labels,
-            temperature=torch.tensor(float(self.config.temperature), device=self.device),
-        )
+        temperature = torch.tensor(float(self.config.temperature), device=self.device)
+        found: dict[str, Any] = {"temperature": temperature, "image_labels": image_labels, "text_labels": text_labels}
         if input_ids is not None:
-            found = self._embed_texts(input_ids, attention_mask, language_ids, wants_states)
-            output = replace(output, **found)
+            with_states = bool(kwargs.get("output_hidden_states"))
+            found |= self._embed_texts(input_ids, attention_mask, language_ids, with_states)
         if pixel_values is not None or image_features is not None:
             images = self.get_image_features(pixel_values, image_features, **kwargs | {"return_dict": True})
-            embeds = normalize(images.pooler_output)
-            output = replace(output, image_embeds=embeds, vision_model_output=images)
+            found |= {"image_embeds": normalize(images.pooler_output), "vision_model_output": images}
             if self.training and input_ids is not None:
-                output = replace(output, **self._weights_of_objective())
-        return self.with_logits_and_loss(
-            output, return_logits=return_logits, return_loss=return_loss, positives=positives
-        )
+                found |= self._weights_of_objective()
+        return self.with_logits_and_loss(self.output_class(**found), return_logits, return_loss, positives)
 
     def _weights_of_objective(self) -> dict[str, Tensor]:
         """Returns scalars that depend on the weights which only `contrastive_objective` reads: DistributedDataParallel
@@ -179,14 +151,10 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
         if texts is None or images is None:
             raise ValueError("a loss needs texts and their images")
         if output.text_labels is None and len(texts) != len(images):
-            raise ValueError(
-                f"{list(texts.shape)} texts and {list(images.shape)} images need text_labels and image_labels"
-            )
+            raise ValueError(f"{len(texts)} texts and {len(images)} images need text_labels and image_labels")
         order = torch.arange(len(texts), device=texts.device)
-        return (
-            order if output.image_labels is None else output.image_labels,
-            order if output.text_labels is None else output.text_labels,
-        )
+        given = output.image_labels, output.text_labels
+        return order if given[0] is None else given[0], order if given[1] is None else given[1]
 
 
 # ---- Recurrent layers over texts of different lengths ----
@@ -197,12 +165,7 @@ def gru_states(gru: nn.GRU, words: Tensor, lengths: Tensor) -> tuple[Tensor, Ten
     direction [directions, N, width].
 
     A text without words is read as if it had one. An exported graph is limited to the length of the texts that it was
-    made with, because torch.export unrolls a GRU.
-
-    Args:
-        gru: a GRU with one layer and `batch_first`.
-        words ([N, T, d]): texts, padded on the right.
-        lengths ([N]): number of words of each text.
+    made with, because torch.export unrolls a GRU. `words` [N, T, d] are padded on the right, to `lengths` [N].
     """
     if is_exporting():
         return _gru_states_by_mask(gru, words, lengths.clamp(min=1))

@@ -14,7 +14,8 @@ from ..configuration.configuration_two_tower import IMAGE_TEXT, POOLER, DualEnco
 from ..utils.errors import ModelFolderError, ModelKindError
 from ..utils.files import optional_file
 from ..utils.pretrained import explained, load_config, load_model, located
-from .towers import build_tower, check_pooling, check_text_encoder, tower_class, vision_tower
+from .modeling_common import check_pooling, check_text_encoder, vision_tower
+from .modeling_dual_encoder import build_tower, tower_class
 
 Source: TypeAlias = PreTrainedModel | str | Path
 
@@ -50,8 +51,7 @@ def model_of_towers(
     pooling = chosen_pooling(text, options.pop("text_pooling", None), **where)
     encoder = load_text_encoder(_tower(text, _TEXT, **where), pooling=pooling, **where)
     towers = {"text": encoder, "image": _image_tower(image, **where)}
-    config_class = model_class.config_class
-    config = config_of_towers(config_class, towers["image"], towers["text"], text_pooling=pooling, **options)
+    config = config_of_towers(model_class.config_class, towers["image"], encoder, text_pooling=pooling, **options)
     model = model_class(config).to(encoder.dtype)
     for name in towers.keys() - set(fresh):
         own = model.towers[name].state_dict()  # without unused parts, such as a pooling layer
@@ -64,12 +64,9 @@ def model_from_native(model_class: Any, native: Source, **options: Any) -> Any:
     """Makes a model of a trained MURAL, ETCL or ALIGN: see `TwoTowerModel.from_native`."""
     if not isinstance(native, PreTrainedModel):
         native = AutoModel.from_pretrained(native)
-    config, kind = native.config, native.config.model_type
-    config_class = model_class.config_class
+    config, kind, config_class = native.config, native.config.model_type, model_class.config_class
     if kind not in ("align", "etcl", "mural"):
-        raise ModelKindError(
-            f"{model_class.__name__} starts from a MURAL, an ETCL or an ALIGN; this model is {kind!r}"
-        )
+        raise ModelKindError(f"{model_class.__name__} starts from a MURAL, an ETCL or an ALIGN, not from {kind!r}")
     if kind == "align" and "tasks" in config_class.__annotations__:
         options = {"tasks": [IMAGE_TEXT], "label_smoothing": _ALIGN_LABEL_SMOOTHING} | options
     taken = {name: getattr(config, name) for name in _SHARED_KEYS if hasattr(config, name)}
@@ -107,7 +104,7 @@ def config_of_towers(
         options = {"projection_dim": projection_dim, "image_head": True} | options
     if isinstance(image, PreTrainedModel) and getattr(_image_tower(image), "pooler", True) is None:
         options = {"image_pooling": "cls"} | options
-    text_config, vision_config = _tower_config(text, _TEXT, **where), _tower_config(image, _IMAGE, **where)
+    text_config, vision_config = _config_in(_config(text, **where), _TEXT), _config_in(_config(image, **where), _IMAGE)
     check_text_encoder(text_config)
     if pooling == POOLER and not isinstance(text, PreTrainedModel):
         with torch.device("meta"):
@@ -127,17 +124,15 @@ def config_of_towers(
 # ---- One tower ----
 
 
-def _native(config: PreTrainedConfig) -> PreTrainedConfig:
-    return getattr(config, "base_config", config)  # an MLA model's contains a dual encoder's
+def _config(source: Source, **loading: Any) -> PreTrainedConfig:
+    return source.config if isinstance(source, PreTrainedModel) else load_config(source, **loading)
 
 
-def _is_dual_encoder(config: PreTrainedConfig) -> bool:
-    return all(hasattr(_native(config), f"{kind}_config") for kind in (_TEXT, _IMAGE))
-
-
-def _tower_config(source: Source, kind: str, **loading: Any) -> PreTrainedConfig:
-    config = source.config if isinstance(source, PreTrainedModel) else load_config(source, **loading)
-    return getattr(_native(config), f"{kind}_config") if _is_dual_encoder(config) else config
+def _config_in(config: PreTrainedConfig, kind: str) -> PreTrainedConfig:
+    """Returns the configuration of a tower of a dual encoder, or of another model."""
+    native = getattr(config, "base_config", config)  # an MLA model's contains a dual encoder's
+    is_dual_encoder = all(hasattr(native, f"{each}_config") for each in (_TEXT, _IMAGE))
+    return getattr(native, f"{kind}_config") if is_dual_encoder else config
 
 
 def _tower(source: Source, kind: str, **loading: Any) -> Source:
@@ -146,8 +141,8 @@ def _tower(source: Source, kind: str, **loading: Any) -> Source:
     def tower_in(model: Any) -> Any:
         return getattr(getattr(model, "native_model", model), f"{kind}_model")
 
-    config = source.config if isinstance(source, PreTrainedModel) else load_config(source, **loading)
-    if not _is_dual_encoder(config):
+    config = _config(source, **loading)
+    if _config_in(config, kind) is config:
         return source
     if not isinstance(source, PreTrainedModel):
         source = load_model(AutoModel, source, part=lambda model: without_pooler(tower_in(model)), **loading)
@@ -157,8 +152,9 @@ def _tower(source: Source, kind: str, **loading: Any) -> Source:
 def _image_tower(source: Source, **loading: Any) -> PreTrainedModel:
     tower: Any = _tower(source, _IMAGE, **loading)
     if not isinstance(tower, PreTrainedModel):
-        config, untrained = load_config(source, **loading), set[str]()
-        tower = load_model(tower_class(config), source, part=without_pooler, untrained=untrained, **loading)
+        untrained: set[str] = set()
+        kind = tower_class(load_config(source, **loading))
+        tower = load_model(kind, source, part=without_pooler, untrained=untrained, **loading)
         if untrained:  # a pooling layer that the files lack, as for a ViT for classification
             tower.pooler = None
     return vision_tower(tower)
@@ -171,7 +167,7 @@ def load_text_encoder(source: Source, *, pooling: str, **loading: Any) -> PreTra
     modeling have none.
     """
     model: Any = source
-    config = source.config if isinstance(source, PreTrainedModel) else load_config(source, **loading)
+    config = _config(source, **loading)
     check_text_encoder(config)
     if not isinstance(source, PreTrainedModel):
         if config.model_type == "m2m_100":  # a whole translator, such as NLLB, or an encoder alone, such as SONAR's
@@ -218,8 +214,8 @@ def declared_pooling(source: Source, **loading: Any) -> TextPooling | None:
     except (ValueError, AttributeError, TypeError) as error:
         raise ModelFolderError(f"{source}: {_POOLING_FILE} is damaged: {error}") from error
     if len(modes) != 1 or modes[0] not in _POOLINGS:
+        named = " and ".join(map(str, modes)) or "nothing"
         raise ModelKindError(
-            f"{source} pools texts by {' and '.join(map(str, modes)) or 'nothing'} ({_POOLING_FILE}): choose "
-            f"text_pooling, one of {', '.join(_POOLINGS.values())} or pooler"
+            f"{source} pools texts by {named} ({_POOLING_FILE}): choose text_pooling cls, mean or eos"
         )
     return _POOLINGS[modes[0]]

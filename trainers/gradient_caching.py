@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from ..modeling.modeling_common import text_ends
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
 
 
@@ -120,16 +119,22 @@ def backward_in_chunks(
 def _by_length(inputs: dict[str, Tensor]) -> Tensor:
     """The indices of the rows of a batch sorted by the length of their texts, [N]; unsorted if there are no texts."""
     if "attention_mask" in inputs:
-        return text_ends(inputs["attention_mask"]).argsort(stable=True)
+        return _lengths(inputs["attention_mask"]).argsort(stable=True)
     value = next(iter(inputs.values()))
     return torch.arange(len(value), device=value.device)
+
+
+def _lengths(attention_mask: Tensor) -> Tensor:
+    """The number of columns up to the last token of each row of a mask [N, T], on whichever side it is padded. [N]"""
+    columns = torch.arange(1, attention_mask.shape[1] + 1, device=attention_mask.device)
+    return (attention_mask.bool() * columns).amax(1)
 
 
 def _take(inputs: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
     """Selects rows of a batch, with the texts padded to the longest one."""
     taken = {name: value[rows] for name, value in inputs.items()}
     for name in [name for name in taken if name.endswith("attention_mask")]:
-        longest = int(text_ends(taken[name]).max())
+        longest = int(_lengths(taken[name]).max())
         for padded in (name, name.replace("attention_mask", "input_ids")):
             taken[padded] = taken[padded][:, :longest]
     return taken

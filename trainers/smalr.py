@@ -13,7 +13,7 @@ from ..data.batching.collators import CaptionedImages, Collator, SentenceCollato
 from ..data.batching.mixture import FeatureView, SizedView, TaskData
 from ..data.batching.views import Images
 from ..modeling.modeling_common import TrainingStep
-from ..modeling.towers import pool_image
+from ..modeling.modeling_dual_encoder import pool_image
 from ..utils.identity import model_identity
 from .arguments import LiweTrainingArguments, SmalrTrainingArguments
 from .contrastive import ContrastiveTrainer

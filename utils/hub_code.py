@@ -23,7 +23,6 @@ FILES = {
         "utils.in_folders",
         "configuration.configuration_two_tower",
         "modeling.modeling_dual_encoder",
-        "modeling.towers",
         "modeling.losses.contrastive",
         "modeling.modeling_two_tower",
         "processing.text_inputs",

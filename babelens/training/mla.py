@@ -34,7 +34,7 @@ from ..model_cards.licenses import OTHER
 from ..model_cards.short_cards import write_adapter_card
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.modeling_mla_student import MlaStudentModel
-from ..modeling.peft_mla.conversion import save_adapter
+from ..modeling.peft_mla import save_adapter
 from ..modeling.tower_loading import chosen_pooling, load_text_encoder
 from ..processing.processing_mla import MlaProcessor, closing_token_id
 from ..processing.processing_mla_student import MlaStudentProcessor

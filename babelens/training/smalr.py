@@ -134,7 +134,7 @@ class WordsBuilder(ModelBuilder):
     def with_backbone(self, model: LiweModel | SmalrModel) -> PreTrainedModel:
         """Gives the model the weights of the recipe's backbone."""
         if model.vision_model is not None and self._backbone is not None:
-            model.take_backbone(self._backbone)
+            model.vision_model.load_state_dict(self._backbone.state_dict())
         return model
 
     def new_image_processor(self) -> BaseImageProcessor:

@@ -37,7 +37,6 @@ def contrastive_loss(
         x, y ([N, d]): embeddings, normalized or not; row i of `x` and row i of `y` belong together.
         temperature ([]): divides the cosines; a tensor that requires a gradient receives one.
         margin: additive margin, in units of the cosine (Yang et al. 2019).
-        label_smoothing: a probability.
         positives ([N, N] bool, [N] or [K, N] integer): pairs off the diagonal that are also correct and therefore not
             negatives, as a mask or as labels: two rows belong together if they have an equal label in any of the K
             groupings.
@@ -92,18 +91,14 @@ def triple_contrastive_loss(
 
 def checked_tile_size(x: Tensor, y: Tensor, positives: Tensor | None, tile_size: int | None) -> int:
     """Checks the shapes of a loss's arguments, and returns the number of rows and columns of its tiles."""
-    count, default = len(x), CPU_TILE if x.device.type == "cpu" else GPU_TILE
-    tile_size = default if tile_size is None else tile_size
     if x.shape != y.shape or x.dim() != 2:
         raise ValueError(f"x and y must both be [N, d], but are {list(x.shape)} and {list(y.shape)}")
     if positives is not None:
-        is_mask, shape = positives.dtype == torch.bool, tuple(positives.shape)
-        fits = shape == (count, count) if is_mask else len(shape) in (1, 2) and shape[-1] == count
+        shape = list(positives.shape)
+        fits = shape == [len(x)] * 2 if positives.dtype == torch.bool else shape[-1:] == [len(x)] and len(shape) < 3
         if not fits or positives.is_floating_point():
-            raise ValueError(f"positives of {count} pairs are a mask or labels, not {list(shape)} {positives.dtype}")
-    if tile_size < 1:
-        raise ValueError(f"tile_size={tile_size} must be at least 1")
-    return tile_size
+            raise ValueError(f"positives of {len(x)} pairs are a mask or labels, not {shape} {positives.dtype}")
+    return tile_size or (CPU_TILE if x.device.type == "cpu" else GPU_TILE)
 
 
 class _TiledSoftmax(torch.autograd.Function):
@@ -118,7 +113,7 @@ class _TiledSoftmax(torch.autograd.Function):
         ctx: Any, x: Tensor, y: Tensor, right: Tensor, positives: Tensor | None, tile_size: int, with_mean: bool
     ) -> tuple[Tensor, Tensor]:
         count = len(x)
-        ctx.tiles = tiles_of(count, tile_size)
+        ctx.tiles, ctx.with_mean = tiles_of(count, tile_size), with_mean
         lse = x.new_full((2, count), -torch.inf)
         total, finite = x.new_zeros(2, count), x.new_full((2, count), count)
         for rows, columns in ctx.tiles:
@@ -133,7 +128,6 @@ class _TiledSoftmax(torch.autograd.Function):
                 total[0, rows] += logits.sum(1)
                 total[1, columns] += logits.sum(0)
         ctx.save_for_backward(x, y, right, positives, lse, finite)
-        ctx.with_mean = with_mean
         return lse, total / finite
 
     @staticmethod
@@ -146,8 +140,7 @@ class _TiledSoftmax(torch.autograd.Function):
         with torch.autocast(x.device.type, enabled=False):
             for rows, columns in ctx.tiles:
                 logits, excluded = _tile(x, y, right, positives, rows, columns)
-                # The derivative of a log-sum-exp is the softmax, and the derivative of a mean is 1 / the number of its
-                # terms.
+                # The derivative of a log-sum-exp is the softmax, of a mean 1 / the number of its terms.
                 grad = (logits - lse[0, rows, None]).exp_().mul_(grad_lse[0, rows, None])
                 grad.addcmul_(logits.sub_(lse[1, columns]).exp_(), grad_lse[1, columns])
                 if ctx.with_mean:
@@ -174,20 +167,21 @@ def _tile(
     x: Tensor, y: Tensor, right: Tensor, positives: Tensor | None, rows: slice, columns: slice
 ) -> tuple[Tensor, Tensor | None]:
     """Returns a tile of logits, and the mask of its other positives, each [rows, columns]."""
-    logits = x[rows] @ y[columns].T
-    excluded = None if positives is None else belong_together(positives, rows, columns)
+    logits, excluded = x[rows] @ y[columns].T, other_positives(positives, rows, columns)
     if excluded is not None:
-        if rows == columns:
-            excluded.fill_diagonal_(False)
         logits.masked_fill_(excluded, -torch.inf)
     if rows == columns:
         logits.diagonal().copy_(right[rows])
     return logits, excluded
 
 
-def belong_together(positives: Tensor, rows: slice, columns: slice) -> Tensor:
-    """Returns which entries of a tile belong together, as a new tensor [rows, columns]."""
+def other_positives(positives: Tensor | None, rows: slice, columns: slice) -> Tensor | None:
+    """Returns which entries of a tile off the diagonal belong together, as a new tensor [rows, columns]."""
+    if positives is None:
+        return None
     if positives.dtype == torch.bool:
-        return positives[rows, columns].clone()
-    groupings = positives if positives.dim() == 2 else positives[None]  # [K, N]
-    return reduce(torch.logical_or, (labels[rows, None] == labels[columns] for labels in groupings))
+        together = positives[rows, columns].clone()
+    else:
+        groupings = positives if positives.dim() == 2 else positives[None]  # [K, N]
+        together = reduce(torch.logical_or, (labels[rows, None] == labels[columns] for labels in groupings))
+    return together.fill_diagonal_(False) if rows == columns else together

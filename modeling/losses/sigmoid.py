@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .contrastive import belong_together, checked_tile_size, tiles_of
+from .contrastive import checked_tile_size, other_positives, tiles_of
 
 
 def sigmoid_loss(
@@ -18,7 +18,7 @@ def sigmoid_loss(
     positives: Tensor | None = None,
     tile_size: int | None = None,
 ) -> Tensor:
-    """Computes SigLIP's loss (Zhai et al. 2023, section 3.2), which classifies each of the N^2 pairs independently.
+    """Computes SigLIP's loss, which classifies each of the N^2 pairs independently.
 
     With the logits `l_ij = cos(x_i, y_j) / temperature + bias`, the loss is
     `-1/N sum_i (log sigmoid(l_ii) + sum_{j != i} log sigmoid(-l_ij))`. The paper begins with the temperature 0.1 and
@@ -39,15 +39,12 @@ class _TiledSigmoid(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, bias: Tensor, positives: Tensor | None, tile_size: int) -> Tensor:
-        count = len(x)
+        ctx.count = len(x)
         loss, grad_bias = x.new_zeros(()), x.new_zeros(())
         grad_x, grad_y = (torch.zeros_like(side) if ctx.needs_input_grad[k] else None for k, side in enumerate((x, y)))
-        for rows, columns in tiles_of(count, tile_size):
+        for rows, columns in tiles_of(ctx.count, tile_size):
             logits = (x[rows] @ y[columns].T).add_(bias)
-            if positives is not None:
-                excluded = belong_together(positives, rows, columns)
-                if rows == columns:
-                    excluded.fill_diagonal_(False)
+            if (excluded := other_positives(positives, rows, columns)) is not None:
                 logits.masked_fill_(excluded, -torch.inf)  # no loss and no gradient
             if rows == columns:
                 logits.diagonal().neg_()
@@ -64,8 +61,7 @@ class _TiledSigmoid(torch.autograd.Function):
             if grad_y is not None:
                 grad_y[columns].addmm_(grad.T, x[rows])
         ctx.save_for_backward(grad_x, grad_y, grad_bias)
-        ctx.count = count
-        return loss / count
+        return loss / ctx.count
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from babelens.modeling.peft_mla.conversion import save_adapter
+from babelens.modeling.peft_mla import save_adapter
 from babelens.trainers.checkpoints import CheckpointMarks, atomic_directory
 from babelens.utils.files import atomic_file, new_folder
 

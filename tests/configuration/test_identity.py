@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from babelens.inference.embedder import Embedder
-from babelens.modeling.peft_mla.conversion import embedding_digest
+from babelens.modeling.peft_mla import embedding_digest
 from babelens.utils.identity import contents_digest, folder_identity, image_identity, model_identity, remote_state
 
 

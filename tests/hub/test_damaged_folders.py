@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
 from babelens import CrossEncoder, Embedder, MlaModel
-from babelens.modeling.peft_mla.conversion import save_adapter
+from babelens.modeling.peft_mla import save_adapter
 from babelens.utils.errors import BabelensError, ModelFolderError
 from babelens.utils.pretrained import load_config, load_model
 from tests.support.tiny_native import saved, tiny_bert, tiny_clip

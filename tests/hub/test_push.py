@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from babelens.cli.main import app
 from babelens.model_cards.base_models import BaseModel
-from babelens.modeling.peft_mla.conversion import save_adapter
+from babelens.modeling.peft_mla import save_adapter
 from babelens.publishing import files_to_publish, folder_problems, push
 from babelens.utils.errors import PublishError, SourceUnavailableError
 from tests.support.hub_double import HubDouble

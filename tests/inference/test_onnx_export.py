@@ -9,7 +9,7 @@ import pytest
 from babelens import Embedder
 from babelens.inference.onnx import export_onnx
 from babelens.inference.texts import SAMPLE_TEXTS as SAMPLES
-from babelens.modeling.peft_mla.conversion import save_adapter
+from babelens.modeling.peft_mla import save_adapter
 from babelens.utils.errors import InputError, ModelFolderError
 from tests.contracts import LANGUAGES, TEXTS, drawn_images
 from tests.support.exported_kinds import EXPORTED, LEARNED, MLA_KINDS

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import AutoModel
 
-from babelens.modeling.towers import keep_frozen_parts_still
+from babelens.modeling.modeling_dual_encoder import eval_frozen_modules
 
 LOCKED = {"freeze": ["image"]}
 _LOAD_WITHOUT_PACKAGE = """
@@ -54,8 +54,8 @@ def test_a_folder_is_frozen_without_the_package(make_mural, run_without_babelens
 def test_batch_statistics_move_only_with_the_scales():
     norm, plain = torch.nn.BatchNorm1d(2), torch.nn.BatchNorm1d(2, affine=False)
     module = torch.nn.Sequential(torch.nn.Linear(2, 2), norm, plain, torch.nn.Dropout())
-    keep_frozen_parts_still(module)
+    eval_frozen_modules(module)
     assert [part.training for part in module] == [True, True, True, True]
     norm.weight.requires_grad_(False)
-    keep_frozen_parts_still(module)
+    eval_frozen_modules(module)
     assert [part.training for part in module] == [True, False, False, True]

@@ -6,8 +6,7 @@ from transformers import AutoConfig
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from babelens.configuration.configuration_two_tower import image_width
-from babelens.modeling.modeling_dual_encoder import normalize
-from babelens.modeling.towers import build_tower, pool_image
+from babelens.modeling.modeling_dual_encoder import build_tower, normalize, pool_image
 
 TRANSFORMER = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 PATCHES = TRANSFORMER | {"image_size": 32, "patch_size": 8}

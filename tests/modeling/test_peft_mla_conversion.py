@@ -4,7 +4,7 @@ import pytest
 import torch
 from peft import PeftModel
 
-from babelens.modeling.peft_mla.conversion import save_adapter, to_mla_model
+from babelens.modeling.peft_mla import save_adapter, to_mla_model
 from babelens.utils.errors import InputError
 from tests.contracts import LANGUAGES, TEXTS, drawn_images
 from tests.support.tiny_adapters import make_clip

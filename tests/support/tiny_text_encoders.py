@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from babelens.modeling.towers import build_tower
+from babelens.modeling.modeling_dual_encoder import build_tower
 from babelens.processing.tokenizer_training import train_wordpiece
 
 TEXTS = ["a red square", "a green bar", "ein rotes Quadrat", "ein grüner Balken", "un carré rouge", "query: "]

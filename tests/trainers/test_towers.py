@@ -16,7 +16,7 @@ from transformers import (
 
 from babelens import ContrastiveTrainingArguments, MuralModel, MuralTrainer
 from babelens.inference import Embedder
-from babelens.modeling.towers import build_tower
+from babelens.modeling.modeling_dual_encoder import build_tower
 from babelens.trainers.tower_training import layer_depths, tower_layers
 from babelens.training.run import RecipeRun
 from babelens.training.schema import load_recipe
