@@ -108,17 +108,9 @@ class ClipResNetModel(PreTrainedModel):
     def forward(
         self, pixel_values: Tensor, output_hidden_states: bool | None = None, **kwargs: Any
     ) -> BaseModelOutputWithPooling:
-        """Computes the features of images.
-
-        Args:
-            pixel_values ([N, 3, H, W]): images of the configuration's size.
-            output_hidden_states: whether to return the feature maps of the stem and of each stage.
-            kwargs: ignored; a ResNet has no attentions.
-
-        Returns:
-            `last_hidden_state` [N, C, H / 32, W / 32], the feature map of the last stage, and `pooler_output` [N, d],
-            which is not normalized.
-        """
+        """Computes features of images [N, 3, H, W]: `last_hidden_state` [N, C, H / 32, W / 32], the feature map of the
+        last stage, and `pooler_output` [N, d], which is not normalized. Hidden states are the feature maps of the stem
+        and of each stage; there are no attentions."""
         size = self.config.image_size
         if pixel_values.shape[-2:] != (size, size):
             raise ValueError(f"images of {list(pixel_values.shape[-2:])} pixels: this tower reads {size} x {size}")
@@ -129,11 +121,7 @@ class ClipResNetModel(PreTrainedModel):
         for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
             x = stage(x)
             states.append(x)
-        return BaseModelOutputWithPooling(
-            last_hidden_state=x,
-            pooler_output=self.attnpool(x),
-            hidden_states=tuple(states) if output_hidden_states else None,
-        )
+        return BaseModelOutputWithPooling(x, self.attnpool(x), tuple(states) if output_hidden_states else None)
 
 
 # Lets transformers load a `VisionTextDualEncoderModel` with such an image tower.

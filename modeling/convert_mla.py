@@ -61,12 +61,8 @@ _OF_RESNETS = "visual.attnpool.c_proj.weight"
 
 
 def mla_from_openai(weights: dict[str, Tensor], *, sep_token_id: int = 102, **sizes: int | None) -> MlaModel:
-    """Converts a checkpoint of MLA with the names of OpenAI's CLIP to an `MlaModel`.
-
-    Args:
-        weights: the state dict, which determines the sizes and the languages.
-        sep_token_id: id of [SEP] in the multilingual vocabulary.
-        sizes: as in `clip_from_openai`.
+    """Converts the state dict of an MLA with the names of OpenAI's CLIP to an `MlaModel`. `sep_token_id` is the id of
+    [SEP] in the multilingual vocabulary; `sizes` are as in `clip_from_openai`.
 
     Examples:
         >>> model = mla_from_openai(torch.load("mla.pt", weights_only=True))
@@ -78,11 +74,10 @@ def mla_from_openai(weights: dict[str, Tensor], *, sep_token_id: int = 102, **si
 
 
 def clip_from_openai(weights: dict[str, Tensor], **sizes: int | None) -> PreTrainedModel:
-    """Converts a checkpoint of OpenAI's CLIP to a `CLIPModel`, or to a `VisionTextDualEncoderModel` if the image tower
-    is a ResNet.
+    """Converts the state dict of OpenAI's CLIP to a `CLIPModel`, or to a `VisionTextDualEncoderModel` if the image
+    tower is a ResNet.
 
     Args:
-        weights: the state dict.
         sizes: `text_heads` and `vision_heads`, by default one for every 64 of the width, as in CLIP (in a ResNet, of
             the attention that pools its last stage); `end_token_id` in the native vocabulary, by default the last one.
 
@@ -128,14 +123,10 @@ def _native_config(
     vision_heads: int | None = None,
     end_token_id: int | None = None,
 ) -> PreTrainedConfig:
-    vocab_size, text_width = weights["token_embedding.weight"].shape
+    vocab_size, width = weights["token_embedding.weight"].shape
     projection_dim = weights["text_projection"].shape[1]
-    text = {
+    text = _transformer(weights, "transformer.", width, text_heads) | {
         "vocab_size": vocab_size,
-        "hidden_size": text_width,
-        "intermediate_size": 4 * text_width,
-        "num_hidden_layers": _layer_count(weights, r"transformer\.resblocks\.(\d+)\."),
-        "num_attention_heads": text_heads or text_width // 64,
         "max_position_embeddings": len(weights["positional_embedding"]),
         "eos_token_id": vocab_size - 1 if end_token_id is None else end_token_id,
     }
@@ -153,18 +144,20 @@ def _native_config(
         return VisionTextDualEncoderConfig.from_vision_text_configs(
             resnet, CLIPTextConfig(**text), projection_dim=projection_dim
         )
-    vision_width, channels, patch_size, _ = weights["visual.conv1.weight"].shape
-    patches = len(weights["visual.positional_embedding"]) - 1
-    vision = {
-        "hidden_size": vision_width,
-        "intermediate_size": 4 * vision_width,
-        "num_hidden_layers": _layer_count(weights, r"visual\.transformer\.resblocks\.(\d+)\."),
-        "num_attention_heads": vision_heads or vision_width // 64,
-        "num_channels": channels,
-        "patch_size": patch_size,
-        "image_size": patch_size * round(patches**0.5),
-    }
+    width, channels, patch_size, _ = weights["visual.conv1.weight"].shape
+    side = round((len(weights["visual.positional_embedding"]) - 1) ** 0.5)
+    vision = _transformer(weights, "visual.transformer.", width, vision_heads)
+    vision |= {"num_channels": channels, "patch_size": patch_size, "image_size": patch_size * side}
     return CLIPConfig(text_config=text, vision_config=vision, projection_dim=projection_dim)
+
+
+def _transformer(weights: dict[str, Tensor], prefix: str, width: int, heads: int | None) -> dict[str, int]:
+    return {
+        "hidden_size": width,
+        "intermediate_size": 4 * width,
+        "num_hidden_layers": _layer_count(weights, rf"{re.escape(prefix)}resblocks\.(\d+)\."),
+        "num_attention_heads": heads or width // 64,
+    }
 
 
 def _config(weights: dict[str, Tensor], native: PreTrainedConfig, sep_token_id: int) -> MlaConfig:
@@ -188,17 +181,15 @@ def _layer_count(weights: dict[str, Tensor], pattern: str) -> int:
     return 1 + max(int(match[1]) for name in weights if (match := re.match(pattern, name)))
 
 
-# ---- Files ----
-
-
 def read_weights(file: Path) -> dict[str, Tensor]:
     """Returns the state dict of a checkpoint, in float32: of a safetensors file; of a file written by `torch.save`,
     read with weights-only unpickling, also one level down (`state_dict`); or of one of OpenAI's TorchScript archives,
-    which contain code."""
+    which contain code and have a member for their constants."""
     try:
+        members = zipfile.ZipFile(file).namelist() if zipfile.is_zipfile(file) else []
         if file.suffix == ".safetensors":
             held: Any = load_file(file)
-        elif _is_archive(file):
+        elif any(name.endswith("/constants.pkl") for name in members):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)  # about the format of OpenAI's files
                 held = torch.jit.load(str(file), map_location="cpu").state_dict()
@@ -213,11 +204,3 @@ def read_weights(file: Path) -> dict[str, Tensor]:
         raise ModelFolderError(f"{file} holds no weights by their names")
     tensors = {name.removeprefix("module."): value for name, value in held.items() if isinstance(value, Tensor)}
     return {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}
-
-
-def _is_archive(file: Path) -> bool:
-    """Returns whether a file is a TorchScript archive, which has a member for its constants."""
-    if not zipfile.is_zipfile(file):
-        return False
-    with zipfile.ZipFile(file) as archive:
-        return any(name.endswith("/constants.pkl") for name in archive.namelist())

@@ -2,8 +2,7 @@
 
 The tensors that depend on the vocabulary are those whose shape changes when the model's class is built for the smaller
 vocabulary, without allocating memory: input embeddings, tied and untied heads, their biases. For kept tokens, the
-trimmed model computes exactly the same as before. `processing.vocabulary_trimming` trims the tokenizer and selects the
-tokens to keep.
+trimmed model computes exactly the same as before. `processing.vocabulary_trimming` trims the tokenizer.
 """
 
 import re
@@ -31,19 +30,10 @@ def vocabulary_size(config: PreTrainedConfig) -> int:
 
 def named_token_ids(config: PreTrainedConfig, generation_config: GenerationConfig | None = None) -> set[int]:
     """Returns the token ids in a model's settings, such as [BOS], [PAD], a forced language or suppressed tokens."""
-    key, _ = _owner(config)
-    settings = [_own(config), generation_config.to_dict() if generation_config else {}]
-    if key:
-        settings.append(_own(getattr(config, key)))
-    found: set[int] = set()
-
-    def noted(number: int) -> int:
-        found.add(number)
-        return number
-
-    for part in settings:
-        _renumbered(part, noted)
-    return found
+    found: list[int] = []
+    for part in (_own(config), _own(_owner(config)[1]), generation_config.to_dict() if generation_config else {}):
+        _renumbered(part, lambda number: found.append(number) or 0)  # type: ignore[func-returns-value]
+    return set(found)
 
 
 def trim_embeddings(model: Model, kept: Sequence[int]) -> Model:
@@ -59,7 +49,11 @@ def trim_embeddings(model: Model, kept: Sequence[int]) -> Model:
             raise InputError(f"the model's settings name token {number}, which is not among those to keep")
         return new_ids[number]
 
-    config = _trimmed_config(model.config, change, len(kept))
+    key, part = _owner(model.config)
+    settings = model.config.to_dict() | _renumbered(_own(model.config), change)
+    owner = settings if key is None else settings[key]
+    owner |= _renumbered(_own(part), change) | {"vocab_size": len(kept)}
+    config = type(model.config).from_dict(settings)
     with torch.device("meta"):
         smaller = type(model)(config)
     shapes = {name: tensor.shape for name, tensor in smaller.state_dict().items()}
@@ -71,7 +65,9 @@ def trim_embeddings(model: Model, kept: Sequence[int]) -> Model:
     if model.can_generate():
         generation = _renumbered(model.generation_config.to_dict(), change)
         trimmed.generation_config = GenerationConfig.from_dict(generation)
-    _check_head(trimmed, len(kept))
+        head = trimmed.get_output_embeddings()
+        if head is not None and len(head.weight) != len(kept):
+            raise InputError(f"{type(model).__name__} predicts {len(head.weight)} tokens of a separate vocabulary")
     return trimmed.train(model.training)
 
 
@@ -88,27 +84,11 @@ def _own(config: PreTrainedConfig) -> Settings:
     return {name: value for name, value in config.to_dict().items() if name not in config.sub_configs}
 
 
-def _trimmed_config(config: PreTrainedConfig, change: Callable[[int], int], size: int) -> PreTrainedConfig:
-    key, part = _owner(config)
-    settings = config.to_dict() | _renumbered(_own(config), change)
-    owner = settings if key is None else settings[key]
-    owner |= _renumbered(_own(part), change) | {"vocab_size": size}
-    return type(config).from_dict(settings)
-
-
 def _cut(tensor: Tensor, shape: torch.Size, rows: Tensor) -> Tensor:
     for axis, (old, new) in enumerate(zip(tensor.shape, shape, strict=True)):
         if old != new:
             tensor = tensor.index_select(axis, rows.to(tensor.device))
     return tensor
-
-
-def _check_head(model: PreTrainedModel, size: int) -> None:
-    head = model.get_output_embeddings() if model.can_generate() else None
-    if head is not None and len(head.weight) != size:
-        raise InputError(
-            f"{type(model).__name__} predicts {len(head.weight)} tokens of a separate vocabulary, and reads {size}"
-        )
 
 
 def _renumbered(settings: Settings, change: Callable[[int], int]) -> Settings:

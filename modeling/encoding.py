@@ -8,8 +8,6 @@ import torch
 from datasets.utils.logging import tqdm
 from torch import nn
 
-# By default, a progress bar appears only when encoding takes longer than this.
-_PROGRESS_AFTER_SECONDS = 2.0
 # The models in evaluation: how many blocks each is in, and its modules that were in training mode before.
 _EVALUATED: dict[nn.Module, tuple[int, dict[nn.Module, bool]]] = {}
 _LOCK = threading.Lock()
@@ -17,11 +15,8 @@ _LOCK = threading.Lock()
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Puts a model into evaluation mode, without gradients, inside the block.
-
-    Afterwards, each module returns to its previous mode; frozen parts may have had another mode than the rest. If
-    several threads use one model, the first one saves the modes, and the last one restores them.
-    """
+    """Puts a model into evaluation mode, without gradients, inside the block; afterwards, each module returns to its
+    previous mode. If several threads use one model, the first one saves the modes, and the last one restores them."""
     with _LOCK:
         entered, modes = _EVALUATED.get(model, (0, {}))
         if not entered:
@@ -44,20 +39,13 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 
 def autocasting(device: torch.device, precision: str) -> torch.autocast:
-    """Returns a context manager and decorator that computes matrix products and convolutions in a given precision.
-
-    Weights, normalizations and results stay in float32, so embeddings of one model are comparable across precisions.
-
-    Args:
-        device: the device of the model.
-        precision: `float32`, which changes nothing, `bfloat16` or `float16`.
-    """
+    """Returns a context manager that computes matrix products and convolutions in `float32`, which changes nothing,
+    `bfloat16` or `float16`. Weights, normalizations and results stay in float32."""
     return torch.autocast(device.type, getattr(torch, precision), enabled=precision != "float32")
 
 
 def progress_bar(total: int, description: str, show: bool | None) -> tqdm:
-    """Returns a progress bar: `show` turns it on or off; by default it appears on a terminal, for jobs of more than
-    two seconds."""
+    """Returns a progress bar; by default it appears on a terminal, for jobs of more than two seconds."""
     if show is None:
-        return tqdm(total=total, desc=description, delay=_PROGRESS_AFTER_SECONDS, leave=False, disable=None)
+        return tqdm(total=total, desc=description, delay=2.0, leave=False, disable=None)
     return tqdm(total=total, desc=description, leave=False, disable=not show)

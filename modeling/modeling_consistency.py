@@ -26,8 +26,7 @@ from ..utils.hub_mixin import HubCodeMixin
 from .losses.triplet import multimodal_triplet_loss
 from .modeling_dual_encoder import WeightsAsMade
 
-# Maximum number of pairs of queries and candidates whose hidden units training keeps in memory.
-_PAIRS_AT_ONCE = 2**18
+_PAIRS_AT_ONCE = 2**18  # of queries and candidates, whose hidden units training keeps in memory
 
 
 class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
@@ -64,10 +63,7 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
 
     def forward(self, scores: Tensor) -> Tensor:
         """Combines the scores of queries and candidates in each of `config.languages`; higher means more similar.
-
-        Shape:
-            scores: [L, n_queries, n_candidates]; result: [n_queries, n_candidates].
-        """
+        [L, n_queries, n_candidates] -> [n_queries, n_candidates]"""
         self._check(scores)
         return self._join(scores.to(self.dtype))
 
@@ -85,18 +81,13 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         iterations: int = 30,
         learning_rate: float = 1e-2,
     ) -> list[float]:
-        """Trains CLC-C on the scores of a validation set, from its current weights; each iteration uses all scores.
+        """Trains CLC-C on the scores [L, n_queries, n_candidates] of a validation set, from its current weights; each
+        iteration uses all scores.
 
         The loss is L_mm (equation 3), with the negated scores as distances and the candidates as images. The joint
         scores are always multiplied by the factor that gives them the standard deviation of CLC-A's, which is not in
         the paper: otherwise, smaller weights would reduce the loss without changing any ranking, because its margin is
-        a constant.
-
-        Args:
-            scores ([L, n_queries, n_candidates]): the scores in each language.
-            query_to_candidates: the indices of each query's correct candidates, at least one.
-            iterations: number of iterations; the default is the paper's.
-            learning_rate: learning rate of Adam; the paper states neither the rate nor the optimizer.
+        a constant. The paper states 30 iterations, and neither the optimizer, which is Adam, nor its learning rate.
 
         Returns:
             The loss before each iteration and after the last one, `iterations + 1` values; the first is CLC-A's loss.
@@ -105,9 +96,7 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
             raise ValueError("CLC-A (aggregation='mean') has nothing to learn; CLC-C is aggregation='mlp'")
         self._check(scores)
         positives = _mask(query_to_candidates, scores.shape[1], scores.shape[2]).to(scores.device)
-        optimizer = torch.optim.Adam(self.parameters(), lr=learning_rate)
-        losses = []
-        dtype = self.dtype
+        optimizer, losses, dtype = torch.optim.Adam(self.parameters(), lr=learning_rate), [], self.dtype
         # The loss does not depend on the scale of the weights. In float32, its gradient along the weights is therefore
         # only noise, which Adam would turn into full steps.
         self.double()
@@ -145,15 +134,11 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         return multimodal_triplet_loss(-(joint * scale).T, positives.T), scale
 
     def _check(self, scores: Tensor) -> None:
-        languages = self.config.languages
-        if scores.dim() != 3 or 0 in scores.shape or len(scores) != len(languages):
-            raise InputError(
-                f"scores are {list(scores.shape)}, but must be [{len(languages)}, n_queries, n_candidates], in "
-                f"{', '.join(languages)}"
-            )
+        count = len(self.config.languages)
+        if scores.dim() != 3 or 0 in scores.shape or len(scores) != count:
+            raise InputError(f"scores are {list(scores.shape)}, but must be [{count}, n_queries, n_candidates]")
         if len(broken := (~scores.isfinite()).nonzero()):
-            language, query, candidate = broken[0].tolist()
-            raise InputError(f"scores[{language}, {query}, {candidate}] in {languages[language]} is not finite")
+            raise InputError(f"scores{broken[0].tolist()} is not finite")
 
 
 def _drawn_weights(config: CrossLingualConsistencyConfig) -> tuple[Tensor, Tensor]:
@@ -167,9 +152,7 @@ def _drawn_weights(config: CrossLingualConsistencyConfig) -> tuple[Tensor, Tenso
 def _mask(query_to_candidates: Sequence[Sequence[int]], n_queries: int, n_candidates: int) -> Tensor:
     """Returns the mask of the correct pairs, [n_queries, n_candidates] bool."""
     if len(query_to_candidates) != n_queries:
-        raise InputError(
-            f"there are scores of {n_queries} queries, but right candidates for {len(query_to_candidates)}"
-        )
+        raise InputError(f"{n_queries} queries have right candidates for {len(query_to_candidates)}")
     mask = torch.zeros(n_queries, n_candidates, dtype=torch.bool)
     for query, right in enumerate(query_to_candidates):
         if not len(right) or not all(0 <= candidate < n_candidates for candidate in right):

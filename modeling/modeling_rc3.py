@@ -4,8 +4,7 @@
     TR(x)     = Enc([BOS] x [LANG])_1                the textual representation
     p(y | v, x) = Π_t Dec(y_t | [LANG'] y_<t, Enc(…))
 
-`modeling_rc3_encoder` assembles the encoder's input; the layers are transformers' `MBartEncoder` and `MBartDecoder`.
-The heads for tasks are in `modeling_rc3_tasks`, those of the pre-training in `modeling_rc3_pretraining`.
+The layers are transformers' `MBartEncoder` and `MBartDecoder`; `modeling_rc3_encoder` assembles the encoder's input.
 """
 
 import dataclasses
@@ -22,7 +21,7 @@ from transformers.utils import can_return_tuple
 from ..configuration.configuration_rc3 import Rc3Config
 from ..utils.hub_mixin import HubCodeMixin
 from .modeling_dual_encoder import WeightsAsMade, tower_keywords
-from .modeling_rc3_encoder import Rc3Encoder, Rc3EncoderOutput, visual_inputs
+from .modeling_rc3_encoder import Rc3Encoder, Rc3EncoderOutput
 
 # The installed transformers' name for the decoder's keys and values: 5.24 renamed them.
 CACHE = "cache" if "cache" in Seq2SeqModelOutput.__dataclass_fields__ else "past_key_values"
@@ -50,13 +49,13 @@ class Rc3PreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
 
     @classmethod
     def from_mbart(cls, mbart: PreTrainedModel | str | Path, **overrides: Any) -> Self:
-        """Makes a model with mBART's weights; the image layers and the head of a task are newly initialized.
+        """Makes a model with the weights of an mBART (a model, a folder or a Hub id); the image layers and the head of
+        a task are new.
 
         [CLS] and [SEP'] are added at the end of mBART's vocabulary, unless `overrides` names existing tokens. They
         start as copies of `<s>` and `</s>`, which mBART uses as its [CLS] and [SEP].
 
         Args:
-            mbart: a transformers mBART, or its folder or Hub id.
             overrides: keys of `Rc3Config`; a vocabulary other than mBART-50's needs `mask_token_id`, `languages` and
                 `language_token_ids`.
 
@@ -69,7 +68,14 @@ class Rc3PreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         weights = source.base_model.state_dict()
         fresh = model.get_input_embeddings().weight.detach()
         for name in ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"):
-            weights[name] = _with_new_tokens(weights[name], fresh, config)
+            table = weights[name]
+            weights[name] = torch.cat([table, fresh[len(table) :]])
+            for token, like in (
+                (config.cls_token_id, config.bos_token_id),
+                (config.image_separator_token_id, config.eos_token_id),
+            ):
+                if token >= len(table):
+                    weights[name][token] = table[like]
         missing, unexpected = model.base_model.load_state_dict(weights, strict=False)
         strange = [name for name in missing if "_projection" not in name] + unexpected
         if strange:
@@ -83,14 +89,10 @@ class Rc3PreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     def parameter_parts(self) -> dict[str, int]:
         """Returns the number of parameters of each part; they add up to the total."""
         encoder, decoder = self.base_model.encoder, self.base_model.decoder
-        embeddings = self.base_model.shared.weight.numel()
-        visual = sum(p.numel() for name, p in encoder.named_parameters() if "_projection." in name)
-        parts = {
-            "embeddings": embeddings,
-            "visual": visual,
-            "encoder": encoder.num_parameters() - embeddings - visual,
-            "decoder": decoder.num_parameters() - embeddings,
-        }
+        parts = {"embeddings": self.base_model.shared.weight.numel()}
+        parts["visual"] = sum(p.numel() for name, p in encoder.named_parameters() if "_projection." in name)
+        parts["encoder"] = encoder.num_parameters() - sum(parts.values())
+        parts["decoder"] = decoder.num_parameters() - parts["embeddings"]
         return parts | {"heads": self.num_parameters() - sum(parts.values())}
 
 
@@ -102,18 +104,6 @@ def _config_of(mbart: MBartConfig, overrides: dict[str, Any]) -> Rc3Config:
     settings = {name: getattr(mbart, name) for name in shared} | added | overrides
     needed = max(settings[name] for name in added) + 1
     return Rc3Config(**settings | {"vocab_size": max(mbart.vocab_size, settings["vocab_size"], needed)})
-
-
-def _with_new_tokens(table: Tensor, fresh: Tensor, config: Rc3Config) -> Tensor:
-    """Returns mBART's embeddings with rows for the new tokens."""
-    grown = torch.cat([table, fresh[len(table) :]])
-    for token, like in (
-        (config.cls_token_id, config.bos_token_id),
-        (config.image_separator_token_id, config.eos_token_id),
-    ):
-        if token >= len(table):
-            grown[token] = table[like]
-    return grown
 
 
 class Rc3Model(Rc3PreTrainedModel):
@@ -154,10 +144,6 @@ class Rc3Model(Rc3PreTrainedModel):
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        region_features: Tensor | None = None,
-        region_mask: Tensor | None = None,
-        pixel_values: Tensor | None = None,
-        pixel_mask: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         encoder_outputs: Rc3EncoderOutput | None = None,
@@ -169,8 +155,7 @@ class Rc3Model(Rc3PreTrainedModel):
         """Encodes the inputs, and decodes `decoder_input_ids` if they are given.
 
         Args:
-            input_ids, attention_mask, region_features, region_mask, pixel_values, pixel_mask: as in
-                `Rc3Encoder.forward`.
+            input_ids, attention_mask, kwargs: texts and visual inputs, as in `Rc3Encoder.forward`.
             decoder_input_ids ([N, U]): `[LANG] words`.
             decoder_attention_mask ([N, U]): 0 at padding.
             encoder_outputs: result of `encode`, instead of the inputs.
@@ -182,8 +167,7 @@ class Rc3Model(Rc3PreTrainedModel):
         """
         encoded = encoder_outputs
         if encoded is None:
-            visual = visual_inputs(region_features, region_mask, pixel_values, pixel_mask)
-            encoded = self.encode(input_ids=input_ids, attention_mask=attention_mask, **visual, **kwargs)
+            encoded = self.encode(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
         if decoder_input_ids is None:
             return encoded
         kwargs = tower_keywords(kwargs)

@@ -82,19 +82,13 @@ class RunningProbability(nn.Module):
 VISUAL_INPUTS = ("region_features", "region_mask", "pixel_values", "pixel_mask")
 
 
-def visual_inputs(*values: Tensor | None) -> dict[str, Tensor | None]:
-    """Returns the visual arguments of a forward, in the order of `VISUAL_INPUTS`, as one dictionary."""
-    return dict(zip(VISUAL_INPUTS, values, strict=True))
-
-
 @dataclass
 class Rc3EncoderOutput(BaseModelOutput):
-    """Output of `Rc3Encoder`.
+    """Output of `Rc3Encoder`: the states [N, S, d] of the packed inputs, with padding on the right.
 
     Args:
-        last_hidden_state ([N, S, d]): states of the packed inputs.
         pooler_output ([N, d]): the first state: VtR for a row with an image, TR for a row without.
-        attention_mask ([N, S]): False at padding, which is on the right.
+        attention_mask ([N, S]): False at padding.
         text_start ([N]): position of the first token of the text.
     """
 
@@ -104,17 +98,12 @@ class Rc3EncoderOutput(BaseModelOutput):
 
 
 class ImageEmbeds(NamedTuple):
-    """Images at the width of the encoder, K for each of N texts; masks mark the regions and patches that exist.
+    """Images at the width of the encoder, K for each of N texts; masks mark the regions and patches that exist."""
 
-    Attributes:
-        regions, region_mask ([N, K, R, d], [N, K, R]): regions; R is 0 if there are none.
-        patches, patch_mask ([N, K, P, d], [N, K, P]): patches; P is 0 if there are none.
-    """
-
-    regions: Tensor
-    region_mask: Tensor
-    patches: Tensor
-    patch_mask: Tensor
+    regions: Tensor  # [N, K, R, d], R is 0 if there are none
+    region_mask: Tensor  # [N, K, R]
+    patches: Tensor  # [N, K, P, d], P is 0 if there are none
+    patch_mask: Tensor  # [N, K, P]
 
     def at(self, indices: Tensor) -> "ImageEmbeds":
         """Returns the images at the indices [M], which may repeat."""
@@ -128,12 +117,6 @@ def text_states(output: Rc3EncoderOutput, length: int) -> Tensor:
     indices = output.text_start[:, None] + torch.arange(length, device=states.device)  # [N, length]
     indices = indices.clamp(max=states.shape[1] - 1)
     return states.gather(1, indices[..., None].expand(-1, -1, states.shape[2]))
-
-
-def without_decoder_inputs(given: dict[str, Any]) -> dict[str, Any]:
-    """Returns keyword arguments except a decoder's, which transformers' tools pass to every encoder-decoder."""
-    of_decoder = ("decoder_input_ids", "decoder_attention_mask", "use_cache")
-    return {name: value for name, value in given.items() if name not in of_decoder}
 
 
 def pack_left(embeds: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -184,6 +167,7 @@ class Rc3Encoder(MBartEncoder):
             image_embeds: the result of `embed_images`, instead of visual inputs.
         """
         kwargs = tower_keywords(kwargs)
+        kwargs.pop("use_cache", None)  # transformers' tools pass it to every encoder-decoder
         if input_ids is None:
             raise InputError("RC3 reads images only together with a text: give input_ids, at least `[BOS] [LANG]`")
         text_mask = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
@@ -191,8 +175,8 @@ class Rc3Encoder(MBartEncoder):
             self._check_languages(input_ids, text_mask)
         special, text = self._embed_tokens(input_ids)
         if image_embeds is None:
-            visual = visual_inputs(region_features, region_mask, pixel_values, pixel_mask)
-            image_embeds = self.embed_images(visual)
+            visual = (region_features, region_mask, pixel_values, pixel_mask)
+            image_embeds = self.embed_images(dict(zip(VISUAL_INPUTS, visual, strict=True)))
         segments = [] if image_embeds is None else self._visual_segments(special, image_embeds)
         embeds, masks = zip(*segments, (text, text_mask), strict=True)
         packed, mask = torch.cat(embeds, 1), torch.cat(masks, 1)
@@ -200,9 +184,7 @@ class Rc3Encoder(MBartEncoder):
         if segments:
             packed, mask = pack_left(packed, mask)
         if packed.shape[1] > self.max_source_positions:
-            raise ValueError(
-                f"{packed.shape[1]} tokens are more than max_position_embeddings={self.max_source_positions}"
-            )
+            raise ValueError(f"{packed.shape[1]} tokens are more than max_position_embeddings")
         output = super().forward(inputs_embeds=packed, attention_mask=mask, return_dict=True, **kwargs)
         return Rc3EncoderOutput(
             **output, pooler_output=output.last_hidden_state[:, 0], attention_mask=mask, text_start=text_start
@@ -214,9 +196,8 @@ class Rc3Encoder(MBartEncoder):
         config = self.config
         special = [config.cls_token_id, config.image_separator_token_id, config.eos_token_id]
         before = input_ids.new_tensor(special).expand(input_ids.shape[0], -1)
-        embeds = self.embed_tokens(torch.cat([before, input_ids], dim=1))
-        count = len(special)
-        return dict(zip(special, embeds[:, :count].split(1, dim=1), strict=True)), embeds[:, count:]
+        *first, text = self.embed_tokens(torch.cat([before, input_ids], dim=1)).split([1, 1, 1, input_ids.shape[1]], 1)
+        return dict(zip(special, first, strict=True)), text
 
     def embed_images(self, visual: Mapping[str, Any]) -> ImageEmbeds | None:
         """Projects visual inputs to the encoder's width, for use with several texts; `None` if there are none."""
@@ -252,14 +233,14 @@ class Rc3Encoder(MBartEncoder):
     def _embed_regions(self, rows: int, features: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         if features is None:
             return self._nothing(rows)
-        if not self.config.has_regions:
+        config = self.config
+        if not config.has_regions:
             raise InputError("region_features: the model has no layer for regions (visual='patches')")
         features = self._by_image("region_features", features, dimensions=2)  # [N, K, R, F]
         count, size = features.shape[2:]
-        if not 0 < count <= self.config.max_regions or size != self.config.region_size:
+        if not 0 < count <= config.max_regions or size != config.region_size:
             raise InputError(
-                f"region_features of {count} regions with the width {size}; the model takes 1 to "
-                f"{self.config.max_regions} regions with the width {self.config.region_size}"
+                f"region_features {[count, size]} are not up to {[config.max_regions, config.region_size]}"
             )
         return self.region_projection(features.to(self.dtype)), _kept(mask, features, dimensions=3)
 
@@ -296,10 +277,8 @@ class Rc3Encoder(MBartEncoder):
         known = torch.tensor(self.config.language_token_ids, device=ends.device)
         if not (is_language := torch.isin(ends, known)).all():
             row = int((~is_language).nonzero()[0])
-            raise InputError(
-                f"text {row} ends with token {int(ends[row])}, which is not the token of a language; "
-                f"the model has {dict(zip(self.config.languages, self.config.language_token_ids, strict=True))}"
-            )
+            tokens = dict(zip(self.config.languages, self.config.language_token_ids, strict=True))
+            raise InputError(f"text {row} must end with the token of a language, not {int(ends[row])}: {tokens}")
 
 
 def _kept(mask: Tensor | None, of: Tensor, dimensions: int) -> Tensor:

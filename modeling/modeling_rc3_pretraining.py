@@ -42,10 +42,9 @@ from .modeling_rc3_encoder import (
     ImageEmbeds,
     RunningProbability,
     text_states,
-    without_decoder_inputs,
 )
 
-Texts = Mapping[str, Tensor]  # input_ids and attention_mask, [N, T]
+_TEXTS = ("input_ids", "attention_mask")  # [N, T] each
 
 # The rows of an image with two texts: whether the image is the partner's, whether the text is, and which of the two
 # texts it is. ITM uses the first four.
@@ -63,18 +62,11 @@ _MATCHES = [image == text for image, text, _ in _PAIRS[:_MATCHING]]
 
 @dataclass
 class Rc3ForPreTrainingOutput(ModelOutput):
-    """Output of `Rc3ForPreTraining`; losses are means over words, pairs or images.
+    """Output of `Rc3ForPreTraining`; losses [] are means over words, pairs or images.
 
-    Args:
-        loss ([]): the weighted sum of the four objectives.
-        mclm_loss ([]): the sum of `mlm_loss`, on the masked words, and `decoder_loss`, on the other text.
-        itm_loss, itm_accuracy ([]): over matching and non-matching pairs.
-        xtcl_loss ([]): over the pairs of translations.
-        rxvtcl_loss ([]): the sum of the next two, and of `relevance_loss` times `relevance_weight`.
-        strict_contrast_loss, weak_contrast_loss ([]): over the images of each data set.
-        relevance_loss ([]): KL(P_vtr || P_tr).
-        encoder_hidden_states, encoder_attentions, decoder_hidden_states, decoder_attentions, cross_attentions: states
-            of the rows with masked text (MCLM), on request.
+    `loss` is the weighted sum of the four objectives; `mclm_loss` that of `mlm_loss`, on the masked words, and
+    `decoder_loss`, on the other text; `rxvtcl_loss` that of the contrasts of both data sets and of `relevance_loss`,
+    KL(P_vtr || P_tr). States and attentions are those of the rows with masked text (MCLM), on request.
     """
 
     loss: Tensor | None = None
@@ -125,13 +117,6 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         if isinstance(module, RunningProbability):
             module.reset()
 
-    @property
-    def _strict_pairs(self) -> tuple[tuple[bool, bool, str], ...]:
-        """The rows of a strictly aligned image that the objectives with a weight need."""
-        if self.config.rxvtcl_weight:
-            return _PAIRS
-        return _PAIRS[:_MATCHING] if self.config.itm_weight else ()
-
     @can_return_tuple
     def forward(
         self,
@@ -157,61 +142,53 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
             gather: the rows of this process [B, ...] -> those of all processes [N, ...], with gradient. XTCL then
                 contrasts the parallel texts of all processes; by default of this one.
         """
-        kwargs = tower_keywords(without_decoder_inputs(kwargs))
-        parts: dict[str, Tensor] = {}
-        states: dict[str, Any] = {}
-        if strict is not None and (self._strict_pairs or self.config.mclm_weight):
-            learned, states = self._learn_strict(strict, kwargs)
-            parts |= learned
-        if weak is not None and self.config.rxvtcl_weight:
+        config, kwargs = self.config, tower_keywords(kwargs)
+        kwargs.pop("use_cache", None)
+        parts: dict[str, Any] = {}
+        if strict is not None:
+            parts |= self._learn_strict(strict, kwargs)
+        if weak is not None and config.rxvtcl_weight:
             parts |= self._learn_weak(weak)
-        if parallel is not None and self.config.xtcl_weight:
+        if parallel is not None and config.xtcl_weight:
             parts |= self._learn_parallel(parallel, gather)
         if not parts:
             raise InputError("none of the given data sets has an objective with a weight")
         if self.training and ends_step:
-            self._end_step(parts)
-        return self._summed(parts, states)
-
-    def _summed(self, parts: dict[str, Tensor], states: dict[str, Any]) -> Rc3ForPreTrainingOutput:
-        """Returns the losses with the four objectives and their weighted sum."""
-        config, relevance = self.config, {"relevance_loss": self.config.relevance_weight}
-        sums = {
+            if "xtcl_loss" in parts:
+                self.textual_probability.end_step()
+            if parts.keys() & {"strict_contrast_loss", "weak_contrast_loss"}:
+                self.visio_textual_probability.end_step()
+        contrast = {"strict_contrast_loss": 1, "weak_contrast_loss": 1, "relevance_loss": config.relevance_weight}
+        for name, weights in {
             "mclm_loss": {"mlm_loss": 1, "decoder_loss": 1},
-            "rxvtcl_loss": {"strict_contrast_loss": 1, "weak_contrast_loss": 1} | relevance,
+            "rxvtcl_loss": contrast,
             "loss": {f"{name}_loss": getattr(config, f"{name}_weight") for name in ("mclm", "itm", "xtcl", "rxvtcl")},
-        }
-        for name, weights in sums.items():
+        }.items():
             if terms := [weight * parts[term] for term, weight in weights.items() if term in parts]:
                 parts[name] = torch.stack(terms).sum()
-        return Rc3ForPreTrainingOutput(**parts, **states)
-
-    def _end_step(self, parts: dict[str, Tensor]) -> None:
-        if "xtcl_loss" in parts:
-            self.textual_probability.end_step()
-        if parts.keys() & {"strict_contrast_loss", "weak_contrast_loss"}:
-            self.visio_textual_probability.end_step()
+        return Rc3ForPreTrainingOutput(**parts)
 
     # ---- The objectives on each data set ----
 
-    def _learn_strict(
-        self, batch: Mapping[str, Any], kwargs: dict[str, Any]
-    ) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def _learn_strict(self, batch: Mapping[str, Any], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Computes MCLM, ITM and the contrast of R-XVtCL; also returns the requested states of MCLM."""
-        parts: dict[str, Tensor] = {}
-        states: dict[str, Any] = {}
+        config, parts = self.config, dict[str, Any]()
+        if not (config.mclm_weight or config.itm_weight or config.rxvtcl_weight):
+            return parts
         images = self._embed_images(batch)
-        if self.config.mclm_weight:
-            parts, states = self._masked_language_losses(batch, images, kwargs)
-        if not self._strict_pairs:
-            return parts, states
-        pairs = self._encode_pairs(batch, images, self._strict_pairs)
-        if self.config.itm_weight:
-            parts |= self._matching_losses(pairs[:_MATCHING], _MATCHES)
-        if self.config.rxvtcl_weight:
+        if config.mclm_weight:
+            parts |= self._masked_language_losses(batch, images, kwargs)
+        if config.itm_weight or config.rxvtcl_weight:
+            pairs = self._encode_pairs(batch, images, _PAIRS if config.rxvtcl_weight else _PAIRS[:_MATCHING])
+        if config.itm_weight:  # of representations [4, B, d], some of whose pairs match
+            logits = self.matching_head(pairs[:_MATCHING]).squeeze(-1).float()  # [4, B]
+            target = torch.tensor(_MATCHES, device=logits.device)[:, None].expand_as(logits)
+            parts["itm_loss"] = binary_cross_entropy_with_logits(logits, target.float())
+            parts["itm_accuracy"] = ((logits > 0) == target).float().mean()
+        if config.rxvtcl_weight:
             positive, negatives = self._visio_textual_distances(pairs, batch["partner"])
             parts["strict_contrast_loss"] = self._contrast(positive, negatives, self.visio_textual_probability)
-        return parts, states
+        return parts
 
     def _learn_weak(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         """Computes R-XVtCL with its regularization (equation 12)."""
@@ -253,7 +230,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
 
     def _masked_language_losses(
         self, batch: Mapping[str, Any], images: ImageEmbeds | None, kwargs: dict[str, Any]
-    ) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    ) -> dict[str, Any]:
         """Computes MCLM: masked words by the encoder, and the other text by the decoder."""
         masked, target = batch["masked"], batch["decoder"]
         rows = self.model.encode(
@@ -272,11 +249,9 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
             **kwargs,
         )
         labels = masked["labels"]
-        losses = {
+        return {
             "mlm_loss": self._word_loss(text_states(rows, labels.shape[1]), labels),
             "decoder_loss": self._word_loss(decoded.last_hidden_state, target["labels"]),
-        }
-        return losses, {
             "encoder_hidden_states": rows.hidden_states,
             "encoder_attentions": rows.attentions,
             "decoder_hidden_states": decoded.hidden_states,
@@ -290,15 +265,6 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         # Logits are as wide as the vocabulary: only where there is a label, which may be nowhere.
         logits = self.lm_head(states[known]).float()
         return cross_entropy(logits, labels[known], reduction="sum") / known.sum().clamp(min=1)
-
-    def _matching_losses(self, pairs: Tensor, matches: list[bool]) -> dict[str, Tensor]:
-        """Computes ITM on representations [P, B, d], some of whose pairs match."""
-        logits = self.matching_head(pairs).squeeze(-1).float()  # [P, B]
-        target = torch.tensor(matches, device=logits.device)[:, None].expand_as(logits)
-        return {
-            "itm_loss": binary_cross_entropy_with_logits(logits, target.float()),
-            "itm_accuracy": ((logits > 0) == target).float().mean(),
-        }
 
     @staticmethod
     def _visio_textual_distances(pairs: Tensor, partner: Tensor) -> tuple[Tensor, Tensor]:
@@ -324,7 +290,10 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         partner = batch["partner"]
         own = torch.arange(len(partner), device=partner.device)
         indices = torch.cat([partner if of_partner else own for of_partner, _, _ in pairs])
-        texts = [_taken_rows(batch[side], partner if of_partner else own) for _, of_partner, side in pairs]
+        texts = [
+            {name: value[partner if of_partner else own] for name, value in batch[side].items() if name in _TEXTS}
+            for _, of_partner, side in pairs
+        ]
         return self._encode(texts, images, indices).unflatten(0, (len(pairs), -1))
 
     def _encode_texts(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
@@ -333,22 +302,14 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         return first, second
 
     def _encode(
-        self, parts: Sequence[Texts], images: ImageEmbeds | None = None, indices: Tensor | None = None
+        self, parts: Sequence[Mapping[str, Tensor]], images: ImageEmbeds | None = None, indices: Tensor | None = None
     ) -> Tensor:
         """Returns the representations of all texts, [N, d]: VtR with the images at `indices` [N], or TR without
         images."""
         own = None if images is None or indices is None else images.at(indices)
-        return self.model.encode(**self._joined(parts), image_embeds=own).last_hidden_state[:, 0]
-
-    def _joined(self, texts: Sequence[Texts]) -> dict[str, Tensor]:
-        """Pads texts of several lengths to one batch."""
-        length = max(part["input_ids"].shape[1] for part in texts)
-        fill = {"input_ids": self.config.pad_token_id, "attention_mask": 0}
-        return {
-            name: torch.cat([pad(part[name], (0, length - part[name].shape[1]), value=value) for part in texts])
-            for name, value in fill.items()
+        length = max(part["input_ids"].shape[1] for part in parts)
+        joined = {
+            name: torch.cat([pad(part[name], (0, length - part[name].shape[1]), value=value) for part in parts])
+            for name, value in zip(_TEXTS, (self.config.pad_token_id, 0), strict=True)
         }
-
-
-def _taken_rows(texts: Texts, indices: Tensor) -> dict[str, Tensor]:
-    return {name: texts[name][indices] for name in ("input_ids", "attention_mask")}
+        return self.model.encode(**joined, image_embeds=own).last_hidden_state[:, 0]

@@ -16,14 +16,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import Cache, GenerationConfig, GenerationMixin, PreTrainedModel, initialization as init
+from transformers import GenerationMixin, PreTrainedModel, initialization as init
 from transformers.modeling_outputs import Seq2SeqLMOutput, SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
 from ..utils.errors import InputError, LanguageTagError
-from .modeling_rc3 import CACHE, Rc3Model, Rc3PreTrainedModel, cached
-from .modeling_rc3_encoder import Rc3EncoderOutput, visual_inputs, without_decoder_inputs
+from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel
+from .modeling_rc3_encoder import Rc3EncoderOutput
 
 # A logit for which a softmax gives exactly 0, also in half precision, and whose sum with others stays finite.
 _NEVER = -1e4
@@ -96,17 +96,11 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        region_features: Tensor | None = None,
-        region_mask: Tensor | None = None,
-        pixel_values: Tensor | None = None,
-        pixel_mask: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
         encoder_outputs: Rc3EncoderOutput | None = None,
-        past_key_values: Cache | None = None,
         use_cache: bool | None = None,
-        cache: Cache | None = None,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput:
         """Computes the logits of the next token at every position of the target, [N, U, vocabulary].
@@ -119,29 +113,16 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
         output = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
-            **visual_inputs(region_features, region_mask, pixel_values, pixel_mask),
             decoder_input_ids=decoder_input_ids,
             decoder_attention_mask=decoder_attention_mask,
             encoder_outputs=encoder_outputs,
-            past_key_values=past_key_values,
-            cache=cache,
             use_cache=False if labels is not None else use_cache,
-            return_dict=True,
-            **kwargs,
+            **kwargs | {"return_dict": True},
         )
         logits = self.lm_head(output.last_hidden_state) + self.final_logits_bias
         loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
-        return Seq2SeqLMOutput(
-            loss=loss,
-            logits=logits,
-            **cached(output.get(CACHE)),
-            decoder_hidden_states=output.decoder_hidden_states,
-            decoder_attentions=output.decoder_attentions,
-            cross_attentions=output.cross_attentions,
-            encoder_last_hidden_state=output.encoder_last_hidden_state,
-            encoder_hidden_states=output.encoder_hidden_states,
-            encoder_attentions=output.encoder_attentions,
-        )
+        states = {name: value for name, value in output.items() if name != "last_hidden_state"}
+        return Seq2SeqLMOutput(loss=loss, logits=logits, **states)
 
     def generate(
         self, inputs: Tensor | None = None, *args: Any, language: str | Sequence[str] | None = None, **kwargs: Any
@@ -152,23 +133,17 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
             tags = [language] if isinstance(language, str) else language
             tokens = [self.config.language_token_id(tag) for tag in tags]
             kwargs["decoder_start_token_id"] = tokens[0] if isinstance(language, str) else tokens
-        elif kwargs.get("decoder_input_ids") is None:
-            self._check_start(kwargs, next(iter(args), None))
+        elif kwargs.get("decoder_input_ids") is None:  # then transformers would start with <s>
+            configs = [kwargs.get("generation_config"), *args[:1], self.generation_config]
+            starts = [kwargs.get("decoder_start_token_id")]
+            starts += [config.decoder_start_token_id for config in configs if config is not None]
+            start = next((each for each in starts if each is not None), None)
+            if start is None:
+                raise InputError("the language to write is missing: give language='de', or decoder_start_token_id")
+            known = self.config.language_token_ids
+            if unknown := set(torch.as_tensor(start).flatten().tolist()) - {*known}:
+                raise LanguageTagError(f"decoder_start_token_id={unknown.pop()} is no language's token: {list(known)}")
         return super().generate(inputs, *args, **kwargs)
-
-    def _check_start(self, kwargs: dict[str, Any], given: GenerationConfig | None) -> None:
-        """Checks the start token: without one, transformers would start with <s>."""
-        configs = [kwargs.get("generation_config") or given, self.generation_config]
-        starts = [kwargs, *(config.to_dict() for config in configs if config is not None)]
-        start = next((x for each in starts if (x := each.get("decoder_start_token_id")) is not None), None)
-        if start is None:
-            raise InputError("the language to write is missing: give language='de', or decoder_start_token_id")
-        tokens = dict(zip(self.config.languages, self.config.language_token_ids, strict=True))
-        for token in torch.as_tensor(start).flatten().tolist():
-            if token not in tokens.values():
-                raise LanguageTagError(
-                    f"decoder_start_token_id={token} is not the token of a language; the model has {tokens}"
-                )
 
 
 class Rc3EncoderTaskModel(Rc3PreTrainedModel):
@@ -192,12 +167,8 @@ class Rc3EncoderTaskModel(Rc3PreTrainedModel):
 
 @dataclass
 class Rc3RetrievalOutput(SequenceClassifierOutput):
-    """Output of `Rc3ForImageTextRetrieval`.
-
-    Args:
-        logits ([N / candidates, candidates]): the scores, one row for each question.
-        scores ([N]): how well the text and the image of a row fit.
-    """
+    """Output of `Rc3ForImageTextRetrieval`: how well the text and the image of each row fit, `scores` [N], and the
+    same with one row for each question, `logits` [N / candidates, candidates]."""
 
     scores: Tensor | None = None
 
@@ -229,10 +200,6 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        region_features: Tensor | None = None,
-        region_mask: Tensor | None = None,
-        pixel_values: Tensor | None = None,
-        pixel_mask: Tensor | None = None,
         labels: Tensor | None = None,
         candidates: int | None = None,
         **kwargs: Any,
@@ -244,12 +211,7 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
             candidates: number of consecutive rows that answer one question; by default 4 with labels, as in IGLUE (the
                 right pair, another caption, another image, a hard caption), else 1.
         """
-        encoded = self.model.encode(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            **visual_inputs(region_features, region_mask, pixel_values, pixel_mask),
-            **without_decoder_inputs(kwargs),
-        )
+        encoded = self.model.encode(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
         scores = self.scorer(self.dropout(encoded.pooler_output))[:, 0]  # [N]
         size = candidates or (1 if labels is None else 4)
         if scores.shape[0] % size:
@@ -258,9 +220,9 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
         return Rc3RetrievalOutput(
             loss=None if labels is None else F.cross_entropy(logits.float(), labels),
             logits=logits,
-            scores=scores,
             hidden_states=encoded.hidden_states,
             attentions=encoded.attentions,
+            scores=scores,
         )
 
 
@@ -295,20 +257,11 @@ class Rc3ForClassification(Rc3EncoderTaskModel):
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        region_features: Tensor | None = None,
-        region_mask: Tensor | None = None,
-        pixel_values: Tensor | None = None,
-        pixel_mask: Tensor | None = None,
         labels: Tensor | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
         """Computes logits [N, labels]; inputs are as in `Rc3Encoder.forward`."""
-        encoded = self.model.encode(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            **visual_inputs(region_features, region_mask, pixel_values, pixel_mask),
-            **without_decoder_inputs(kwargs),
-        )
+        encoded = self.model.encode(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
         logits = self.classifier(self.dropout(encoded.pooler_output))
         return SequenceClassifierOutput(
             loss=None if labels is None else self.objective(logits, labels),

@@ -53,13 +53,9 @@ _PRIME, _FACTOR, _SALT = 2_147_483_647, 1_000_003, 7_919
 
 
 def hashed_ngrams(characters: Tensor, rows: int, shortest: int, longest: int) -> tuple[Tensor, Tensor]:
-    """Hashes the character n-grams of texts. An n-gram lies inside a word, or begins or ends with the space next to
-    it, as in scikit-learn's `char_wb`; scripts without spaces are one long word.
-
-    Args:
-        characters ([N, C]): Unicode code points, 0 at padding on the right; texts begin and end with a space.
-        rows: the number of rows.
-        shortest, longest: the numbers of characters of the n-grams.
+    """Hashes the n-grams, of `shortest` to `longest` characters, of texts [N, C] to one of `rows`. An n-gram lies
+    inside a word, or begins or ends with the space next to it, as in scikit-learn's `char_wb`; scripts without spaces
+    are one long word. Texts are Unicode code points that begin and end with a space, and 0 at padding on the right.
 
     Returns:
         The row of each n-gram [N, J], and whether it is one [N, J]: some of the J positions are padding, lie across
@@ -87,13 +83,9 @@ def hashed_ngrams(characters: Tensor, rows: int, shortest: int, longest: int) ->
 
 
 def ngram_weights(places: Tensor, kept: Tensor, importance: Tensor) -> Tensor:
-    """Returns the weight of each n-gram in its text [N, J]: log(1 + count) times the importance of its row, which is
-    tf-idf with sublinear counts. Summed by row, the weights of a text have length 1.
-
-    Args:
-        places, kept ([N, J]): of `hashed_ngrams`.
-        importance ([N, rows] or [1, rows]): the factor of each row, for each text or for all.
-    """
+    """Returns the weight of each n-gram of `hashed_ngrams` in its text [N, J]: log(1 + count) times the importance of
+    its row, for each text [N, rows] or for all [1, rows]. This is tf-idf with sublinear counts. Summed by row, the
+    weights of a text have length 1."""
     ones = kept.to(importance.dtype)
     counts = torch.zeros(places.shape[0], importance.shape[1], dtype=ones.dtype, device=ones.device)
     counts = counts.scatter_add(1, places, ones).gather(1, places).clamp(min=1)  # [N, J]
@@ -126,10 +118,8 @@ class VectorSpaceModel(PreTrainedModel):
         self.post_init()
 
     def get_text_features(self, **inputs: Any) -> Any:
-        raise InputError(
-            f"native texts and images are embedded by {self.config.source or 'what made the vectors'}: this model "
-            "puts texts of the languages that it has learned into that space"
-        )
+        source = self.config.source or "what made the vectors"
+        raise InputError(f"native texts and images are embedded by {source}, not by this model")
 
     get_image_features = get_text_features
 
@@ -140,8 +130,8 @@ AutoModel.register(VectorSpaceConfig, VectorSpaceModel, exist_ok=True)
 class RidgeMaps(nn.Module):
     """The maps of all languages; the first is shared, for texts whose language is not stated.
 
-    They are float32, whatever the precision of the native model is; those of n-grams are whole numbers of 8 bits with
-    a factor for each direction: 1.5 MB a language.
+    They are float32 in any model; those of n-grams are whole numbers of 8 bits with a factor for each direction: 1.5
+    MB a language.
     """
 
     mean: Tensor  # [d], of all targets
@@ -306,23 +296,17 @@ class RidgeModel(MlaPreTrainedModel):
     def from_native(
         cls, native_model: PreTrainedModel, text_model: PreTrainedModel | None = None, **options: Any
     ) -> Self:
-        """Makes a model without acquired languages.
-
-        Args:
-            native_model: a dual encoder.
-            text_model: a multilingual text encoder.
-            options: keys of `RidgeConfig`.
-        """
+        """Makes a model without acquired languages, of a dual encoder and a multilingual text encoder; `options` are
+        keys of `RidgeConfig`."""
         text_config = None if text_model is None else text_model.config
         with init.no_init_weights():  # which are those of the models, but for the maps
             model = cls(RidgeConfig(base_config=native_model.config, text_config=text_config, **options))
         model.maps.reset()
         model.take_native(native_model)
         if text_model is not None and model.text_model is not None:
-            own = model.text_model.state_dict()
+            own, stored = model.text_model.state_dict(), getattr(text_model, "stored_weights", {})
             weights = {name: value for name, value in text_model.state_dict().items() if name in own}
             load_plain_state_dict(model.text_model, weights)
-            stored = getattr(text_model, "stored_weights", {})
             kept = {f"text_model.{name}": value for name, value in stored.items() if name in own}
             model.stored_weights = {**model.stored_weights, **kept}
         return model.eval()
@@ -369,9 +353,6 @@ class RidgeModel(MlaPreTrainedModel):
 
         Returns:
             `pooler_output` [N, d] holds the embeddings, which are not normalized.
-
-        Raises:
-            InputError: if an input is missing that the languages of the texts need.
         """
         if input_ids is None:
             raise InputError("a ridge model needs texts: input_ids")
@@ -384,17 +365,17 @@ class RidgeModel(MlaPreTrainedModel):
             raise InputError("character_ids need language_ids: the processor makes both")
         if self.config.gloss_weights and (gloss_ids is None or gloss_attention_mask is None):
             raise InputError(
-                "this model reads glossaries: gloss_ids and gloss_attention_mask are missing, which the processor "
-                "makes of glossary.tsv. If the file is missing, get the model again"
+                "this model needs gloss_ids and gloss_attention_mask, which the processor makes of glossary.tsv: get "
+                "the model again if that file is missing"
             )
         native, indices = language_ids == 0, language_ids - 1
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        glosses = (gloss_ids, gloss_attention_mask) if self.config.gloss_weights else (None, None)
         if is_exporting():  # a graph has no branches: every row is read in both ways
             ids = torch.where(native[:, None], input_ids, 0), torch.where(native[:, None], 0, input_ids)
             own = self.embed_native_texts(ids[0], mask)
             pooled, indices = self.encoder_features(ids[1], mask), indices.clamp(min=0)
-            found = self.maps(indices, character_ids, pooled, *self._glosses(indices, *glosses)).to(own)
+            glosses = self._glosses(indices, gloss_ids, gloss_attention_mask)
+            found = self.maps(indices, character_ids, pooled, *glosses).to(own)
             return BaseModelOutputWithPooling(pooler_output=torch.where(native[:, None], own, found))
         if gloss_attention_mask is not None:
             self._warn_of_unread(indices, gloss_attention_mask)
@@ -405,8 +386,9 @@ class RidgeModel(MlaPreTrainedModel):
         if not native.all():
             other = ~native
             pooled = self.encoder_features(input_ids[other], mask[other])
-            read = self._glosses(indices[other], *(None if given is None else given[other] for given in glosses))
-            embeddings[other] = self.maps(indices[other], character_ids[other], pooled, *read).to(self.dtype)
+            given = (None if each is None else each[other] for each in (gloss_ids, gloss_attention_mask))
+            glosses = self._glosses(indices[other], *given)
+            embeddings[other] = self.maps(indices[other], character_ids[other], pooled, *glosses).to(self.dtype)
         return BaseModelOutputWithPooling(pooler_output=embeddings)
 
     def _glosses(
@@ -414,10 +396,10 @@ class RidgeModel(MlaPreTrainedModel):
     ) -> tuple[Tensor | None, Tensor | None]:
         """The native model's embeddings [N, d] of texts translated word by word, and the weight of each [N]:
         0 where no word is known."""
-        if ids is None or mask is None:
+        if ids is None or mask is None or not self.config.gloss_weights:
             return None, None
-        weights = torch.tensor(list(self.config.gloss_weights), device=ids.device)[indices]
         read = mask.any(1)
+        weights = torch.tensor(list(self.config.gloss_weights), device=ids.device)[indices]
         weights = torch.where(read, weights, 0.0)
         if is_exporting():  # fully masked attention is NaN, and 0 · NaN is NaN
             return self.embed_native_texts(ids, torch.where(read[:, None], mask, 1)), weights
@@ -441,10 +423,8 @@ class RidgeModel(MlaPreTrainedModel):
         """Returns the pooled features of texts [N, W]; None without a text encoder."""
         if self.text_model is None:
             return None
-        ids, mask = input_ids, attention_mask
-        if not is_exporting():
-            length = int(mask.sum(-1).max())
-            ids, mask = ids[:, :length], mask[:, :length]
+        length = input_ids.shape[1] if is_exporting() else int(attention_mask.sum(-1).max())
+        ids, mask = input_ids[:, :length], attention_mask[:, :length]
         output = self.text_model(input_ids=ids, attention_mask=mask, return_dict=True)
         return pool_text(output, mask, self.config.text_pooling, input_ids=ids).float()
 

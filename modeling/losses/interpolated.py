@@ -53,11 +53,7 @@ def interpolated_contrastive_loss(
         >>> contrast.loss.backward()
     """
     if positive.dim() != 1 or negatives.dim() != 2 or len(positive) != len(negatives):
-        raise ValueError(
-            f"distances must be [N] and [N, K], but are {list(positive.shape)} and {list(negatives.shape)}"
-        )
-    if valid is not None and (valid.dtype != torch.bool or valid.shape != negatives.shape):
-        raise ValueError(f"valid must be {list(negatives.shape)} in bool, but is {list(valid.shape)} {valid.dtype}")
+        raise ValueError(f"distances are [N] and [N, K], not {list(positive.shape)} and {list(negatives.shape)}")
     dtype = torch.promote_types(positive.dtype, torch.float32)
     positive, negatives = positive.to(dtype), negatives.to(dtype)
     weights = interpolation_weights(positive, negatives, average_probability, slack=slack)
@@ -87,9 +83,7 @@ def relevance_regularization(visio_textual: Tensor, textual: Tensor) -> Tensor:
     not specify.
     """
     if visio_textual.dim() != 2 or visio_textual.shape != textual.shape:
-        raise ValueError(
-            f"distances must both be [N, K], but are {list(visio_textual.shape)} and {list(textual.shape)}"
-        )
+        raise ValueError(f"distances must be [N, K], not {list(visio_textual.shape)} and {list(textual.shape)}")
     dtype = torch.promote_types(visio_textual.dtype, torch.float32)
     log_vtr = (-visio_textual.to(dtype)).log_softmax(dim=1)
     log_tr = (-textual.detach().to(dtype)).log_softmax(dim=1)

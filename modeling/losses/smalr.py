@@ -21,16 +21,11 @@ class SentenceGrid(NamedTuple):
 
     All sentences of a column are about one image. The n-th sentence about an image in one language and the n-th in
     another share a column, so translations in the same order do (`SentenceCollator` samples them together).
-
-    Args:
-        indices ([L, K]): index of the sentence in each cell; 0 in empty cells.
-        is_there ([L, K]): which cells hold a sentence.
-        image_ids ([K]): the image of each column.
     """
 
-    indices: Tensor
-    is_there: Tensor
-    image_ids: Tensor
+    indices: Tensor  # [L, K], index of the sentence in each cell; 0 in empty cells
+    is_there: Tensor  # [L, K], which cells hold a sentence
+    image_ids: Tensor  # [K], the image of each column
 
 
 def sentence_grid(image_ids: Tensor, language_ids: Tensor) -> SentenceGrid:
@@ -78,7 +73,7 @@ def neighborhood_loss(
     """
     if not len(sentences) == len(image_ids) == len(language_ids):
         raise ValueError(
-            f"{len(sentences)} sentences came with {len(image_ids)} image_ids and {len(language_ids)} language_ids"
+            f"{len(sentences)} sentences came with {len(image_ids)} labels and {len(language_ids)} languages"
         )
     grid = sentence_grid(image_ids, language_ids)
     same_image = same_label(grid.image_ids, grid.image_ids)  # [K, K]
@@ -109,16 +104,13 @@ def adversarial_language_loss(
     embeddings. The gradient is reversed before it reaches the embeddings (section 3.3, after MULE; Ganin & Lempitsky
     2015, arXiv 1409.7495), and multiplied by `reversal` (`reversal_schedule`).
     """
-    reversed_means = reverse_gradient(nn.functional.normalize(means, dim=-1), reversal)
+    reversed_means = _ReverseGradient.apply(nn.functional.normalize(means, dim=-1), reversal)
     return nn.functional.cross_entropy(nn.functional.linear(reversed_means, weight, bias), language_ids)
 
 
-def reverse_gradient(x: Tensor, weight: float) -> Tensor:
-    """Returns `x` unchanged; its gradient is multiplied by -weight."""
-    return _ReverseGradient.apply(x, weight)
-
-
 class _ReverseGradient(torch.autograd.Function):
+    """Returns `x` unchanged; its gradient is multiplied by -weight."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: float) -> Tensor:
         ctx.weight = weight
@@ -131,8 +123,6 @@ class _ReverseGradient(torch.autograd.Function):
 
 def reversal_schedule(progress: float) -> float:
     """Returns 2 / (1 + exp(-10 p)) - 1, the factor of the reversed gradient at fraction p of training: from 0 to 1."""
-    if not 0 <= progress <= 1:
-        raise ValueError(f"progress={progress} must be a fraction of the training, from 0 to 1")
     return 2 / (1 + math.exp(-10 * progress)) - 1
 
 
@@ -140,16 +130,9 @@ def masked_reconstruction_loss(masked: Tensor, predicted: Tensor, sentences: Ten
     """Computes |l2(S_i^m + S_i') - l2(S_i)| + |l2(S_j^m + S_j') - l2(S_j)| [] (L_mask, equation 2), averaged over the
     pairs. The norms are not squared; l2 normalizes.
 
-    Args:
-        masked ([2, N, d]): representations of the masked sentences in languages i and j, S^m.
-        predicted ([2, N, d]): the shared layer's predictions, which are added to them, S'.
-        sentences ([2, N, d]): representations of the unmasked sentences, S.
+    The representations [2, N, d] of sentences in languages i and j are those of masked sentences, S^m, the shared
+    layer's predictions, which are added to them, S', and those of the unmasked sentences, S.
     """
-    shapes = [list(tensor.shape) for tensor in (masked, predicted, sentences)]
-    if shapes.count(shapes[0]) < 3 or masked.dim() != 3 or len(masked) != 2:
-        raise ValueError(
-            f"masked, predicted and sentences must all be [2, N, d], but are {', '.join(map(str, shapes))}"
-        )
     reconstructed = nn.functional.normalize(masked + predicted, dim=-1)
     errors = (reconstructed - nn.functional.normalize(sentences, dim=-1)).norm(dim=-1)  # [2, N, d] -> [2, N]
     return errors.sum(0).mean()

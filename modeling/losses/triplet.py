@@ -32,8 +32,7 @@ def top_violation_triplet_loss(
             result is [G].
         positives, negatives ([A, B] bool): the pairs that belong together, and those that do not; by default, all
             other pairs.
-        margin: m in equation 1.
-        top_n: N in section 3.1.
+        margin, top_n: m in equation 1, and N in section 3.1.
         furthest_positive: use only the farthest positive of each anchor, as neighborhood constraints do.
 
     Examples:
@@ -41,14 +40,7 @@ def top_violation_triplet_loss(
         >>> loss = top_violation_triplet_loss(distances, same_label(image_ids, caption_image_ids))
     """
     negatives = ~positives if negatives is None else negatives
-    for name, mask in (("positives", positives), ("negatives", negatives)):
-        if mask.dtype != torch.bool or mask.shape != distances.shape or distances.dim() not in (2, 3):
-            raise ValueError(
-                f"distances must be [A, B] or [G, A, B] and {name} the same in bool, but they are "
-                f"{list(distances.shape)} and {list(mask.shape)} {mask.dtype}"
-            )
-    if top_n < 1:
-        raise ValueError(f"top_n={top_n} must be at least 1")
+    _check_masks(distances, positives, negatives)
     if distances.dim() == 2:
         options: dict[str, Any] = {"margin": margin, "top_n": top_n, "furthest_positive": furthest_positive}
         return top_violation_triplet_loss(distances[None], positives[None], negatives=negatives[None], **options)[0]
@@ -71,6 +63,14 @@ def top_violation_triplet_loss(
     both = torch.stack([violations.sum(1), exists.sum(1).to(violations.dtype)])
     violated, triplets = totals.index_add(1, group, both)
     return violated / triplets.clamp(min=1)
+
+
+def _check_masks(distances: Tensor, *masks: Tensor) -> None:
+    for mask in masks:
+        if mask.dtype != torch.bool or mask.shape != distances.shape:
+            raise ValueError(
+                f"masks of {list(distances.shape)} distances are bool, not {list(mask.shape)} {mask.dtype}"
+            )
 
 
 def multimodal_triplet_loss(
@@ -114,17 +114,10 @@ def annealed_hinge_loss(distances: Tensor, positives: Tensor, *, hardness: float
         distances ([A, B]): distances of images to texts, or of texts to texts (`pairwise_distances`).
         positives ([A, B] bool): the pairs that belong together; all others are negatives.
         hardness: k, from 0 (all negatives) to 1 (only the hardest).
-        margin: how much farther away than the positive a negative should be.
     """
-    if distances.dim() != 2 or positives.shape != distances.shape or positives.dtype != torch.bool:
-        raise ValueError(
-            f"distances must be [A, B] and positives the same in bool, but they are {list(distances.shape)} and "
-            f"{list(positives.shape)} {positives.dtype}"
-        )
-    if not 0 <= hardness <= 1:
-        raise ValueError(f"hardness={hardness} must be a fraction, from 0 to 1")
-    forth = _from_rows(distances, positives, hardness, margin)
-    return forth + _from_rows(distances.T, positives.T, hardness, margin)
+    _check_masks(distances, positives)
+    loss = _from_rows(distances, positives, hardness, margin)
+    return loss + _from_rows(distances.T, positives.T, hardness, margin)
 
 
 def hinge_hardness(step: int, rate: float = 0.991) -> float:
@@ -146,8 +139,6 @@ def _from_rows(distances: Tensor, positives: Tensor, hardness: float, margin: fl
 def pairwise_distances(x: Tensor, y: Tensor) -> Tensor:
     """Computes the cosine distance, 1 - cos(x, y), of every row of `x` [A, d] to every row of `y` [B, d], [A, B], in
     float32 at least."""
-    if x.dim() != 2 or y.dim() != 2 or x.shape[1] != y.shape[1]:
-        raise ValueError(f"x and y must be [A, d] and [B, d], but are {list(x.shape)} and {list(y.shape)}")
     return normalized_distances(normalize_wide(x), normalize_wide(y))
 
 
