@@ -55,8 +55,8 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
 
     @classmethod
     def from_backbone(cls, backbone: PreTrainedModel, **options: Any) -> Self:
-        """Makes a model with a copy of a vision backbone, or of a dual encoder's vision tower; `options` are keys of the
-        configuration. A new processor takes its image processor as the first argument.
+        """Makes a model with a copy of a vision backbone, or of a dual encoder's vision tower; `options` are keys of
+        the configuration. A new processor takes its image processor as the first argument.
 
         Examples:
             >>> backbone = AutoModel.from_pretrained("facebook/dinov2-small")
