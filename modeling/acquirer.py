@@ -123,7 +123,8 @@ def initialize_linears(module: nn.Module) -> None:
     for part in module.modules():
         if isinstance(part, nn.Linear):
             init.kaiming_uniform_(part.weight, a=5**0.5)
-            init.uniform_(part.bias, -(part.in_features**-0.5), part.in_features**-0.5)
+            bound = 1 / part.in_features**0.5
+            init.uniform_(part.bias, -bound, bound)
 
 
 class Acquirer(nn.Module):
