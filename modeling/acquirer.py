@@ -13,7 +13,6 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import wraps
 from types import MappingProxyType
 from typing import Any, Literal
@@ -131,6 +130,8 @@ class Acquirer(nn.Module):
     """A language's layer after a block: y = x + W2 ReLU(W1 x + b1) + b2, or y = x + W x + b (equation 3, table 1).
     [N, T, width] -> [N, T, width]"""
 
+    reset_parameters = initialize_linears
+
     def __init__(self, width: int, size: int, structure: Literal["mlp", "linear"] = "mlp") -> None:
         super().__init__()
         self.structure = structure
@@ -140,9 +141,6 @@ class Acquirer(nn.Module):
             self.map = nn.Linear(width, width)
         self.reset_parameters()
         initialized_by_itself(self)
-
-    def reset_parameters(self) -> None:
-        initialize_linears(self)
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         if self.structure == "linear":
@@ -291,10 +289,7 @@ class AcquiredEmbedding(WrappedLayer):
 
 @contextmanager
 def languages_of_rows(model: nn.Module, rows: BatchLanguages | None) -> Iterator[None]:
-    """Inside the block, every wrapped layer of `model` uses this assignment of rows to languages.
-
-    It applies to this thread and to calls inside the block, including calls of other models.
-    """
+    """Inside the block, every wrapped layer of `model` uses this assignment of rows to languages, in this thread."""
     layers = [id(module) for module in model.modules() if isinstance(module, WrappedLayer)]
     before, ids = _CALL.rows, _CALL.ids
     _CALL.rows = {**before, **dict.fromkeys(layers, rows)}
@@ -305,10 +300,8 @@ def languages_of_rows(model: nn.Module, rows: BatchLanguages | None) -> Iterator
 
 
 def eval_frozen(module: nn.Module, training: bool) -> None:
-    """Sets evaluation mode, with no dropout and no new batch statistics; acquirers have neither.
-
-    A wrapped layer recomputes its activations for the gradient only in training mode, so it keeps that mode.
-    """
+    """Sets evaluation mode, with no dropout and no new batch statistics; acquirers have neither. A wrapped layer
+    recomputes its activations for the gradient only in training mode, so it keeps that mode."""
     module.eval()
     for block in module.modules():
         if isinstance(block, AcquiredBlock):
@@ -318,39 +311,22 @@ def eval_frozen(module: nn.Module, training: bool) -> None:
 # ---- Text towers ----
 
 
-@dataclass(frozen=True)
 class TowerParts:
-    """The text tower of a dual encoder, and the names of the parts of it that MLA wraps."""
+    """The text tower of a dual encoder, whose layers may already be wrapped, and its parts that MLA wraps."""
 
-    tower: nn.Module
-    embeddings_name: str
-    blocks_name: str
-    embedding_width: int  # of the rows of its table
-    width: int  # of its states
-    end_token_id: int | None  # the end-of-text token at which it pools; None if it pools elsewhere
-
-    @property
-    def embeddings(self) -> Any:
-        return self.tower.get_submodule(self.embeddings_name)
-
-    @property
-    def blocks(self) -> Any:
-        return self.tower.get_submodule(self.blocks_name)
-
-    @property
-    def target_modules(self) -> str:
-        """Pattern that matches the names of the model's embedding and blocks."""
-        return rf"(.*\.)?text_model\.({self.embeddings_name}|{self.blocks_name}\.\d+)"
-
-
-def tower_parts(model: Any, config: PreTrainedConfig | None) -> TowerParts:
-    """Returns the text tower of a dual encoder, whose layers may already be wrapped."""
-    pooling, tower = tower_pooling(config), model.text_model
-    tables = ((name, part) for name, part in tower.named_modules() if isinstance(part, nn.Embedding))
-    name, table = next(tables)  # of tokens; those of positions follow
-    name, text = name.rpartition(".")[0].removesuffix(".base_layer"), model.config.text_config
-    end = text.eos_token_id if pooling == "end" else None
-    return TowerParts(tower, name, name_of_blocks(tower, text), table.embedding_dim, text.hidden_size, end)
+    def __init__(self, model: Any, config: PreTrainedConfig | None) -> None:
+        pooling, tower, text = tower_pooling(config), model.text_model, model.config.text_config
+        tables = ((name, part) for name, part in tower.named_modules() if isinstance(part, nn.Embedding))
+        name, table = next(tables)  # of tokens; those of positions follow
+        blocks = name_of_blocks(tower, text)
+        self.tower, self.embeddings_name = tower, name.rpartition(".")[0].removesuffix(".base_layer")
+        self.embeddings: Any = tower.get_submodule(self.embeddings_name)
+        self.blocks: Any = tower.get_submodule(blocks)
+        self.embedding_width, self.width = table.embedding_dim, text.hidden_size  # of the table, and of states
+        # The end-of-text token at which the tower pools; None if it pools elsewhere.
+        self.end_token_id: int | None = text.eos_token_id if pooling == "end" else None
+        # Pattern that matches the names of the model's embedding and blocks.
+        self.target_modules = rf"(.*\.)?text_model\.({self.embeddings_name}|{blocks}\.\d+)"
 
 
 def name_of_blocks(encoder: nn.Module, config: PreTrainedConfig) -> str:
@@ -379,8 +355,9 @@ def plain_state_dict(model: nn.Module) -> dict[str, Tensor]:
     return {plain_name(name): value for name, value in model.state_dict().items() if ".mla_" not in name}
 
 
-def load_plain_state_dict(model: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Loads the weights of a plain model into a model with wrapped layers, each in its own precision."""
+def load_plain_state_dict(model: nn.Module, weights: dict[str, Tensor]) -> dict[str, str]:
+    """Loads the weights of a plain model into a model with wrapped layers, each in its own precision; returns their
+    names there."""
     own = {plain_name(name): name for name in model.state_dict() if ".mla_" not in name}
     weights = {own.get(name, name): value for name, value in weights.items()}
     take_precision(model, weights)
@@ -388,6 +365,7 @@ def load_plain_state_dict(model: nn.Module, weights: dict[str, Tensor]) -> None:
     wrong = [name for name in missing if ".mla_" not in name] + unexpected
     if wrong:
         raise ValueError(f"these are not the weights of a {type(model).__name__} of this configuration: {wrong[:5]}")
+    return own
 
 
 def take_precision(model: nn.Module, weights: Mapping[str, Tensor]) -> None:

@@ -31,6 +31,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mla import OWN_NATIVES, ClipResNetConfig, MlaConfig
+from ..configuration.configuration_two_tower import POOLER
 from ..configuration.text_towers import text_positions, tower_pooling
 from ..utils.errors import ModelKindError
 from .acquirer import (
@@ -45,20 +46,19 @@ from .acquirer import (
     eval_frozen,
     languages_of_rows,
     load_plain_state_dict,
-    plain_name,
     plain_state_dict,
     take_precision,
-    tower_parts,
 )
 from .clip_resnet import ClipResNetModel
 from .losses.contrastive import symmetric_contrastive_loss
 from .losses.sigmoid import sigmoid_loss
-from .modeling_common import is_exporting
+from .modeling_common import check_pooling, check_text_encoder, is_exporting
 from .modeling_dual_encoder import (
     MIN_TEMPERATURE,
     DualEncoderOutput,
     DualEncoderPreTrainedModel,
     at_least,
+    build_tower,
     count_parameters,
     in_dtype_of,
     normalize,
@@ -149,13 +149,15 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         """The precision of the learned parts."""
         return next((weight.dtype for part in self.learned_parts() for weight in part.parameters()), self.dtype)
 
-    @property
-    def text_config(self) -> Any:
-        """The configuration of a text encoder separate from the native model, with its precision."""
-        text = self.config.text_config
+    def new_text_encoder(self) -> PreTrainedModel:
+        """Builds the untrained text encoder of a model that has one besides the native model."""
+        config, pooling = self.config.text_config, self.config.text_pooling
+        check_text_encoder(config)
         if self.config.learned_dtype is not None:
-            text.dtype = getattr(torch, self.config.learned_dtype)
-        return text
+            config.dtype = getattr(torch, self.config.learned_dtype)
+        encoder = build_tower(config, pooler=pooling == POOLER)
+        check_pooling(encoder, pooling)
+        return encoder
 
     def _settle_precision(self) -> None:
         if self.config.learned_dtype is not None:
@@ -171,8 +173,7 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
 
     def take_native(self, native_model: PreTrainedModel) -> None:
         """Loads the weights of a plain dual encoder, and keeps those that its files hold in another precision."""
-        load_plain_state_dict(self.native_model, native_model.state_dict())
-        wrapped = {plain_name(name): name for name in self.native_model.state_dict() if ".mla_" not in name}
+        wrapped = load_plain_state_dict(self.native_model, native_model.state_dict())
         stored = getattr(native_model, "stored_weights", {})
         self.stored_weights = {f"native_model.{wrapped[name]}": value for name, value in stored.items()}
         # Training learned parts in half precision would lose small steps.
@@ -223,15 +224,6 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
             inputs = {name: value[:, :length] for name, value in inputs.items()}
         return self.native_model.get_text_features(**inputs, return_dict=True).pooler_output
 
-    @torch.no_grad()
-    def _paired_features(
-        self, input_ids: Tensor, attention_mask: Tensor | None, language_ids: Tensor | None
-    ) -> Tensor:
-        if language_ids is not None and language_ids.any():
-            raise ValueError("paired texts must be in the native language: their features are the targets")
-        inputs = {} if attention_mask is None else {"attention_mask": attention_mask}
-        return self.native_model.get_text_features(input_ids=input_ids, return_dict=True, **inputs).pooler_output
-
     @can_return_tuple
     def forward(
         self,
@@ -254,11 +246,9 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         Args:
             input_ids ([N, T]), attention_mask ([N, T]), language_ids ([N]): texts, as in `get_text_features`.
             pixel_values ([M, 3, H, W]): images; a loss needs M = N.
-            image_features ([M, d]): precomputed features, instead of the images.
-            paired_input_ids, paired_attention_mask: native translations of the texts, as ids of the native tokenizer.
-                Their features are targets and receive no gradient.
-            paired_language_ids: zeros, or omitted.
-            paired_text_features ([N, d]): precomputed features, instead of these translations.
+            paired_input_ids, paired_attention_mask, paired_language_ids: native translations of the texts, as ids of
+                the native tokenizer. Their features are targets and receive no gradient.
+            image_features ([M, d]), paired_text_features ([N, d]): precomputed features, instead.
             return_loss, return_logits, positives, kwargs: as in `MuralModel`.
         """
         kwargs |= {"return_dict": True}
@@ -270,8 +260,13 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
             with torch.set_grad_enabled(self.trains_native and torch.is_grad_enabled()):
                 images = self.get_image_features(pixel_values, **kwargs)
             found["vision_model_output"], image_features = images, images.pooler_output
+        if paired_language_ids is not None and paired_language_ids.any():
+            raise ValueError("paired texts must be in the native language: their features are the targets")
         if paired_input_ids is not None:
-            paired_text_features = self._paired_features(paired_input_ids, paired_attention_mask, paired_language_ids)
+            paired = {"input_ids": paired_input_ids, "return_dict": True}
+            paired |= {} if paired_attention_mask is None else {"attention_mask": paired_attention_mask}
+            with torch.no_grad():
+                paired_text_features = self.native_model.get_text_features(**paired).pooler_output
         given = {"image_features": image_features, "paired_text_features": paired_text_features}
         found |= {name: features for name, features in given.items() if features is not None}
         for name in [name for name in found if name.endswith("_features")]:
@@ -402,7 +397,7 @@ class MlaModel(MlaPreTrainedModel):
     @property
     def text_parts(self) -> TowerParts:
         """The native model's text tower, and the parts of it that are wrapped."""
-        return tower_parts(self.native_model, self.config.base_config)
+        return TowerParts(self.native_model, self.config.base_config)
 
     @property
     def embedding(self) -> AcquiredEmbedding:

@@ -35,9 +35,8 @@ from .acquirer import (
     load_plain_state_dict,
     name_of_blocks,
 )
-from .modeling_common import check_pooling, check_text_encoder, initialized_by_itself, is_exporting
+from .modeling_common import initialized_by_itself, is_exporting
 from .modeling_dual_encoder import (
-    build_tower,
     count_parameters,
     eval_frozen_modules,
     pool_text,
@@ -66,7 +65,8 @@ class MlaStudentModel(MlaPreTrainedModel):
     """A multilingual text encoder that learns the features of a frozen dual encoder.
 
     Examples:
-        >>> model = MlaStudentModel.from_towers(clip, bert, languages=["de", "fr"])
+        >>> towers = "openai/clip-vit-base-patch32", "intfloat/multilingual-e5-small"
+        >>> model = MlaStudentModel.from_towers(*towers, languages=["de", "fr"])
         >>> inputs = processor(text=["ein rotes Auto"], language="de", return_tensors="pt")
         >>> model.get_text_features(**inputs).pooler_output  # [1, 512]
     """
@@ -77,9 +77,7 @@ class MlaStudentModel(MlaPreTrainedModel):
     def __init__(self, config: MlaStudentConfig) -> None:
         super().__init__(config)
         self.native_model = new_native_model(config.base_config)
-        check_text_encoder(config.text_config)
-        self.text_model = build_tower(self.text_config, pooler=config.text_pooling == POOLER)
-        check_pooling(self.text_model, config.text_pooling)
+        self.text_model = self.new_text_encoder()
         if config.strategy == "acquisition":
             width = self.text_model.config.hidden_size
             blocks: Any = self.text_model.get_submodule(name_of_blocks(self.text_model, config.text_config))
@@ -108,16 +106,8 @@ class MlaStudentModel(MlaPreTrainedModel):
     ) -> Self:
         """Makes an untrained student from a dual encoder and a text encoder, each a folder, a Hub id or a model.
 
-        Args:
-            text_pooling: how to pool its texts; by default as its folder states (`1_Pooling/config.json`, which
-                sentence-transformers writes), else `cls`.
-            trust_remote_code: whether to run code that comes with the models.
-            options: other keys of `MlaStudentConfig`, such as `languages` and `strategy`.
-
-        Examples:
-            >>> model = MlaStudentModel.from_towers(
-            ...     "openai/clip-vit-base-patch32", "intfloat/multilingual-e5-small", languages=["de", "fr"]
-            ... )
+        `text_pooling` is by default what the text encoder's folder states (`1_Pooling/config.json`, which
+        sentence-transformers writes), else `cls`; `options` are other keys of `MlaStudentConfig`.
         """
         from ..utils.pretrained import load_model
         from .tower_loading import chosen_pooling, load_text_encoder

@@ -29,12 +29,11 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mla import feature_width
 from ..configuration.configuration_ridge import RidgeConfig, VectorSpaceConfig
-from ..configuration.configuration_two_tower import POOLER, text_width
+from ..configuration.configuration_two_tower import text_width
 from ..utils.errors import InputError
 from .acquirer import load_plain_state_dict
-from .modeling_common import check_pooling, check_text_encoder, is_exporting
+from .modeling_common import is_exporting
 from .modeling_dual_encoder import (
-    build_tower,
     count_parameters,
     normalize,
     pool_text,
@@ -277,11 +276,7 @@ class RidgeModel(MlaPreTrainedModel):
         # Without this package, the class of `base` is a second copy, which `AutoModel` does not know.
         vectors = getattr(config.base_config, "model_type", None) == VectorSpaceConfig.model_type
         self.native_model = (VectorSpaceModel._from_config if vectors else new_native_model)(config.base_config)
-        self.text_model = None
-        if config.text_config is not None:
-            check_text_encoder(config.text_config)
-            self.text_model = build_tower(self.text_config, pooler=config.text_pooling == POOLER)
-            check_pooling(self.text_model, config.text_pooling)
+        self.text_model = None if config.text_config is None else self.new_text_encoder()
         self.maps = RidgeMaps(config)
         self.requires_grad_(False)
         self.post_init()

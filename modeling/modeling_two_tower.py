@@ -63,12 +63,10 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
     def from_towers(cls, image: Any, text: Any, **options: Any) -> Self:
         """Makes a model of two pretrained towers, with new linear layers.
 
-        Args:
-            image: folder, Hub id or model of a vision backbone, or of a dual encoder, whose image tower is taken.
-            text: the same of a text encoder.
-            options: keys of the configuration; `projection_dim` adds a projection of images, and `text_pooling` is by
-                default the pooling that the text encoder's folder states, else `cls`. `fresh` names the towers
-                ("image", "text") whose weights are initialized; `loading` holds arguments of `from_pretrained`.
+        Each tower is a folder, a Hub id or a model, also of a dual encoder that contains it. `options` are keys of the
+        configuration; `projection_dim` adds a projection of images, and `text_pooling` is by default the pooling that
+        the text encoder's folder states, else `cls`. `fresh` names the towers ("image", "text") whose weights are
+        initialized; `loading` holds arguments of `from_pretrained`.
 
         Examples:
             >>> towers = "google/efficientnet-b0", "intfloat/multilingual-e5-small"
@@ -86,9 +84,6 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         Other heads are initialized; `options` are keys of the configuration that replace the native model's. An ALIGN
         of transformers stays one, with its label smoothing, unless `tasks` add a text head for translations (Jain et
         al. 2021, appendix A.1).
-
-        Examples:
-            >>> model = EtclModel.from_native("runs/mural", label_smoothing=0.05)
         """
         from .tower_loading import model_from_native
 

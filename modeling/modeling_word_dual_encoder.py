@@ -151,7 +151,9 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
         if texts is None or images is None:
             raise ValueError("a loss needs texts and their images")
         if output.text_labels is None and len(texts) != len(images):
-            raise ValueError(f"{len(texts)} texts and {len(images)} images need text_labels and image_labels")
+            raise ValueError(
+                f"texts {list(texts.shape)} and images {list(images.shape)} need text_labels, image_labels"
+            )
         order = torch.arange(len(texts), device=texts.device)
         given = output.image_labels, output.text_labels
         return order if given[0] is None else given[0], order if given[1] is None else given[1]

@@ -44,7 +44,6 @@ from .acquirer import (
     eval_frozen,
     languages_of_rows,
     take_precision,
-    tower_parts,
 )
 from .modeling_mla import MlaModel
 
@@ -297,7 +296,7 @@ class MlaAdapterModel(BaseTuner):
             raise InputError(f"this model has acquired {config.language!r} already; delete that adapter first")
 
     def _parts(self) -> TowerParts:
-        return tower_parts(self.model, getattr(self.model, "config", None))
+        return TowerParts(self.model, getattr(self.model, "config", None))
 
     def _prepare_model(self, config: MlaAdapterConfig, model: nn.Module) -> None:
         """Compares the shared embedding that an adapter needs with the model's, if it has one."""

@@ -225,7 +225,7 @@ def test_the_warm_up_brings_words_of_two_languages_together():
     loss.backward()
     assert all(layer.weight.grad.any() for layer in model.word_embedding.projections)
     assert model.text_model[0].gru.weight_hh_l0.grad is None
-    with pytest.raises(ValueError, match="12 texts came with 3 labels"):
+    with pytest.raises(ValueError, match="12 sentences came with 3 labels"):
         model.contrastive_objective(output, positives=labels[:3])
 
 

@@ -62,5 +62,5 @@ def test_mla_reads_the_bias_of_its_native_model(make_mla):
     model.set_trainable("native", temperature=False)
     assert not model.logit_bias.requires_grad
     clip, _ = make_mla(image_text_objective="sigmoid")
-    with pytest.raises(ModelKindError, match=r"a native model whose logits have a bias.*'clip'"):
+    with pytest.raises(ModelKindError, match=r"needs logits with a bias.*'clip'"):
         clip.contrastive_objective(output)
