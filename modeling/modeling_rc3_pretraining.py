@@ -180,11 +180,8 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
             parts |= self._masked_language_losses(batch, images, kwargs)
         if config.itm_weight or config.rxvtcl_weight:
             pairs = self._encode_pairs(batch, images, _PAIRS if config.rxvtcl_weight else _PAIRS[:_MATCHING])
-        if config.itm_weight:  # of representations [4, B, d], some of whose pairs match
-            logits = self.matching_head(pairs[:_MATCHING]).squeeze(-1).float()  # [4, B]
-            target = torch.tensor(_MATCHES, device=logits.device)[:, None].expand_as(logits)
-            parts["itm_loss"] = binary_cross_entropy_with_logits(logits, target.float())
-            parts["itm_accuracy"] = ((logits > 0) == target).float().mean()
+        if config.itm_weight:
+            parts |= self._matching_losses(pairs[:_MATCHING], _MATCHES)
         if config.rxvtcl_weight:
             positive, negatives = self._visio_textual_distances(pairs, batch["partner"])
             parts["strict_contrast_loss"] = self._contrast(positive, negatives, self.visio_textual_probability)
@@ -265,6 +262,13 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         # Logits are as wide as the vocabulary: only where there is a label, which may be nowhere.
         logits = self.lm_head(states[known]).float()
         return cross_entropy(logits, labels[known], reduction="sum") / known.sum().clamp(min=1)
+
+    def _matching_losses(self, pairs: Tensor, matches: list[bool]) -> dict[str, Tensor]:
+        """Computes ITM on representations [P, B, d], some of whose pairs match."""
+        logits = self.matching_head(pairs).squeeze(-1).float()  # [P, B]
+        target = torch.tensor(matches, device=logits.device)[:, None].expand_as(logits)
+        accuracy = ((logits > 0) == target).float().mean()
+        return {"itm_loss": binary_cross_entropy_with_logits(logits, target.float()), "itm_accuracy": accuracy}
 
     @staticmethod
     def _visio_textual_distances(pairs: Tensor, partner: Tensor) -> tuple[Tensor, Tensor]:

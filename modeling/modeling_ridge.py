@@ -408,10 +408,10 @@ class RidgeModel(MlaPreTrainedModel):
 
     def _warn_of_unread(self, indices: Tensor, mask: Tensor) -> None:
         """Warns of words in a glossary that have no weight: somebody may have written them."""
-        weights = torch.tensor(list(self.config.gloss_weights) or [0.0] * (1 + len(self.config.languages)))
-        unread = mask.any(1) & (indices > 0) & (weights.to(indices.device)[indices.clamp(min=0)] == 0)
-        for index in indices[unread].unique().tolist():
-            _warn_of_unread_glossary(self.config.languages[index - 1])
+        weights = self.config.gloss_weights
+        for index in indices[mask.any(1) & (indices > 0)].unique().tolist():
+            if not weights or not weights[index]:
+                _warn_of_unread_glossary(self.config.languages[index - 1])
 
     @torch.no_grad()
     def encoder_features(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor | None:

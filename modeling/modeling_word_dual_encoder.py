@@ -151,9 +151,7 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
         if texts is None or images is None:
             raise ValueError("a loss needs texts and their images")
         if output.text_labels is None and len(texts) != len(images):
-            raise ValueError(
-                f"texts {list(texts.shape)} and images {list(images.shape)} need text_labels, image_labels"
-            )
+            raise ValueError(f"texts {list(texts.shape)} and images {list(images.shape)} need labels")
         order = torch.arange(len(texts), device=texts.device)
         given = output.image_labels, output.text_labels
         return order if given[0] is None else given[0], order if given[1] is None else given[1]

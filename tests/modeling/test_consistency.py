@@ -106,20 +106,6 @@ def test_the_first_and_last_loss_of_clc_c():
     assert joint.std().item() == pytest.approx(mean.std().item(), rel=1e-5)
 
 
-def test_a_language_that_knows_nothing_loses_its_say():
-    model = make("en", "de", "fr", "ja")
-    model.fit(*scores_with_noise(0))
-    *knowing, ignorant = model.importances.values()
-    assert ignorant < 0.5 * min(knowing)
-    scores, right = scores_with_noise(1)  # others than it was trained on
-    means = make("en", "de", "fr", "ja", aggregation="mean")(scores)
-
-    def found(joint):
-        return sum(int(row.argmax()) in candidates for row, candidates in zip(joint, right, strict=True))
-
-    assert found(model(scores)) > found(means)
-
-
 def test_rounding_does_not_turn_the_scores_around():
     """Where all languages agree, nothing can be learned but a factor, on which the loss does not depend."""
     generator = torch.Generator().manual_seed(0)
@@ -141,11 +127,9 @@ def test_what_cannot_be_learned_from_is_refused():
         make("en", "de", "ja", aggregation="mean").fit(torch.rand(3, 4, 5), [[0]] * 4)
 
 
-@pytest.mark.parametrize("aggregation", ["mean", "mlp"])
-def test_scores_that_do_not_fit_are_refused(aggregation):
-    model = make("en", "de", "ja", aggregation=aggregation)
+def test_scores_that_do_not_fit_are_refused():
     broken = torch.ones(3, 4, 5)
     broken[1, 2, 4] = torch.inf
-    for scores, complaint in ((torch.ones(2, 4, 5), "en, de, ja"), (broken, r"scores\[1, 2, 4\] in de")):
+    for scores, complaint in ((torch.ones(2, 4, 5), "n_queries"), (broken, r"scores\[1, 2, 4\]")):
         with pytest.raises(InputError, match=complaint):
-            model(scores)
+            make("en", "de", "ja")(scores)

@@ -1,11 +1,9 @@
 """A trimmed model computes of kept tokens what it computed before."""
 
-import json
-
 import pytest
 import torch
 
-from babelens.modeling.embedding_trimming import named_token_ids, trim_embeddings, vocabulary_size
+from babelens.modeling.embedding_trimming import named_token_ids, trim_embeddings
 from babelens.processing.vocabulary_trimming import choose_pieces, count_pieces, trim_tokenizer
 from tests.support.tiny_checkpoints import CHECKPOINTS, KEPT_TEXTS, tiny_mbart
 
@@ -71,19 +69,6 @@ def test_ids_in_settings_are_renumbered():
     assert (new.config.pad_token_id, new.config.eos_token_id, new.config.forced_eos_token_id) == (1, 2, 2)
 
 
-def test_dual_encoders_of_babelens(make_mural):
-    """The vocabulary is that of the text tower."""
-    model, processor = make_mural()
-    kept = choose_pieces(processor.tokenizer, count_pieces(processor.tokenizer, ["a red car"]), coverage=1.0)
-    new = trim_embeddings(model, kept)
-    smaller = trim_tokenizer(processor.tokenizer, kept)
-    with torch.no_grad():
-        before = model.get_text_features(**processor.tokenizer(["a red car"], return_tensors="pt")).pooler_output
-        after = new.get_text_features(**smaller(["a red car"], return_tensors="pt")).pooler_output
-    assert torch.equal(after, before)
-    assert vocabulary_size(new.config) == len(kept) < vocabulary_size(model.config)
-
-
 def test_of_mla_the_multilingual_vocabulary(make_mla):
     model, processor = make_mla()
     tokenizer = processor.multilingual_tokenizer
@@ -103,11 +88,3 @@ def test_of_mla_the_multilingual_vocabulary(make_mla):
     assert torch.equal(after.pooler_output, before.pooler_output)
     assert new.config.vocab_size == len(kept) < model.config.vocab_size
     assert new.config.sep_token_id == processor.multilingual_tokenizer.sep_token_id
-
-
-def test_what_was_trimmed_can_be_saved(checkpoint, tmp_path):
-    _, (new, tokenizer), _ = checkpoint
-    new.save_pretrained(tmp_path)
-    again = type(new).from_pretrained(tmp_path)
-    assert torch.equal(run(again, tokenizer).logits, run(new, tokenizer).logits)
-    assert json.loads((tmp_path / "config.json").read_text())["vocab_size"] == len(tokenizer)

@@ -5,8 +5,6 @@ from pathlib import Path
 import pytest
 import torch
 from transformers import (
-    AutoModel,
-    AutoProcessor,
     BertConfig,
     BertModel,
     CLIPConfig,
@@ -17,7 +15,7 @@ from transformers import (
     MBartModel,
 )
 
-from babelens import EtclModel, EtclProcessor, MuralModel, MuralProcessor
+from babelens import MuralModel, MuralProcessor
 from babelens.trainers.frozen_features import TowerFeatures
 from babelens.utils.errors import ModelKindError
 from tests.contracts import drawn_images
@@ -91,19 +89,6 @@ def test_the_pooling_of_sentence_transformers_is_taken_over(vit: Path, tmp_path:
         MuralModel.from_towers(vit, tmp_path / "max")
 
 
-def test_the_prompt_comes_before_every_text_and_is_saved(vit: Path, bert: Path, tmp_path: Path) -> None:
-    model = MuralModel.from_towers(vit, bert, text_prompt="query: ")
-    processor = MuralProcessor.from_towers(vit, bert, model.config)
-    plain = MuralProcessor(processor.image_processor, processor.tokenizer)
-    prompted = processor(text=TEXTS[:2], language="en")["input_ids"]
-    assert prompted == plain(text=["query: " + text for text in TEXTS[:2]], language="en")["input_ids"]
-    for part in (model, processor):
-        part.save_pretrained(tmp_path)
-    loaded = AutoProcessor.from_pretrained(tmp_path)
-    assert loaded(text=TEXTS[:2], language="en")["input_ids"] == prompted
-    assert AutoModel.from_pretrained(tmp_path).config.text_prompt == "query: "
-
-
 def test_a_configuration_names_towers_and_not_their_places(vit: Path, bert: Path, tmp_path: Path) -> None:
     MuralModel.from_towers(vit, bert).save_pretrained(tmp_path)
     told = (tmp_path / "config.json").read_text(encoding="utf-8")
@@ -131,22 +116,6 @@ def test_towers_are_taken_out_of_a_dual_encoder(tmp_path: Path) -> None:
     with torch.no_grad():
         own = clip.text_model(input_ids=ids).pooler_output
         assert torch.equal(TowerFeatures(model).get_text_features(ids).pooler_output, own)
-
-
-def test_features_take_the_place_of_images_and_texts(vit: Path, bert: Path) -> None:
-    model = EtclModel.from_towers(vit, bert, projection_dim=8).eval()
-    processor = EtclProcessor.from_towers(vit, bert, model.config)
-    inputs = processor(images=drawn_images(3), text=TEXTS[:3], return_tensors="pt")
-    paired = processor(text=TEXTS[3:6], return_tensors="pt")
-    with torch.no_grad():
-        towers = TowerFeatures(model)
-        features = {
-            "image_features": towers.get_image_features(inputs["pixel_values"]).pooler_output,
-            "text_features": towers.get_text_features(inputs["input_ids"], inputs["attention_mask"]).pooler_output,
-            "paired_text_features": towers.get_text_features(**paired).pooler_output,
-        }
-        whole = model(**inputs, **{f"paired_{name}": value for name, value in paired.items()}, return_loss=True)
-        assert torch.equal(model(**features, return_loss=True).loss, whole.loss)
 
 
 def test_one_text_head_for_both_tasks(vit: Path, bert: Path) -> None:

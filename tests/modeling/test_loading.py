@@ -20,15 +20,6 @@ TINY_SMALR |= {"specific_words": 2, "latent_tokens": 6, "image_feature_size": 7,
 
 
 @pytest.fixture(scope="session")
-def make_compressed_smalr(make_smalr):
-    def make():
-        model, processor = make_smalr()
-        return model.compress(), processor
-
-    return make
-
-
-@pytest.fixture(scope="session")
 def make_latent_smalr(make_smalr):
     return lambda: (SmalrLatentModel(SmalrConfig(**TINY_SMALR)), None)
 
@@ -56,10 +47,6 @@ class TestMuralOnTransformers(LoadingContract):
             "patch_size": 8,
         }
     }
-
-
-class TestCompressedSmalr(LoadingContract):
-    factory = "make_compressed_smalr"
 
 
 class TestLatentSmalr(LoadingContract):

@@ -28,19 +28,3 @@ def test_the_loss_is_the_mean_over_the_widths(request, make):
     found = model.contrastive_objective(output)
     torch.testing.assert_close(found, sum(expected) / 3)
     assert found != expected[0]
-
-
-def test_translations_are_cut_too(make_etcl):
-    model, processor = make_etcl()
-    output = batch(processor, model)
-    output = replace(output, paired_text_embeds=output.text_embeds.flip(0))
-    expected = [model.contrastive_objective(each) for each in (output, cut(output, 4))]
-    model.config.matryoshka_dims = [4]
-    torch.testing.assert_close(model.contrastive_objective(output), sum(expected) / 2)
-
-
-def test_the_widths_are_saved(make_mural, tmp_path):
-    model, _ = make_mural(matryoshka_dims=[4, 8, 4], truncate_dim=8)
-    model.save_pretrained(tmp_path)
-    loaded = type(model).from_pretrained(tmp_path).config
-    assert loaded.matryoshka_dims == [8, 4] and loaded.truncate_dim == 8

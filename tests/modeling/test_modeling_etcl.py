@@ -89,9 +89,3 @@ def test_it_embeds_as_the_mural_did(make_mural, tmp_path):
     with torch.no_grad():
         mural.text_heads["image_text"].weight.zero_()  # its own weights, not the MURAL's
     assert_equal(embeddings(etcl, batch), expected)
-
-
-def test_an_align_gives_its_text_head(make_mural):
-    align, processor = make_mural(tasks=["image_text"])
-    batch = image_text_batch(processor)
-    assert_equal(embeddings(EtclModel.from_native(align), batch), embeddings(align, batch))

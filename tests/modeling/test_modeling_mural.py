@@ -61,35 +61,13 @@ def test_the_text_text_loss_has_a_fixed_temperature_and_a_margin(mural):
     assert model.text_heads["image_text"].weight.grad is None
 
 
-def test_positives_reach_both_losses(mural):
-    model, processor = mural
-    for batch in (image_text_batch(processor), translation_batch(processor)):
-        output = model(**batch)
-        everything = torch.zeros(len(batch["input_ids"]), dtype=torch.long)
-        assert model.contrastive_objective(output, positives=everything).item() == pytest.approx(0, abs=1e-4)
-        for tile_size in (None, 2):
-            torch.testing.assert_close(
-                model.contrastive_objective(output, tile_size=tile_size), model.contrastive_objective(output)
-            )
-
-
-# What `config.json` of an ALIGN checkpoint of 2023 says of its text tower beside the tower's own settings.
-LEGACY = {
-    "torchscript": False,
-    "finetuning_task": None,
-    "use_bfloat16": False,
-    "tf_legacy_loss": False,
-    "pruned_heads": {},
-}
-
-
 @pytest.fixture
 def align(mural) -> AlignModel:
     """A tiny ALIGN in eval mode, with batch-norm statistics of images."""
     model, processor = mural
     text, vision = model.config.text_config.to_dict(), model.config.vision_config.to_dict()
     config = AlignConfig(
-        text_config={**text, **LEGACY, "model_type": "align_text_model"},
+        text_config={**text, "model_type": "align_text_model"},
         vision_config=vision,
         projection_dim=24,
         temperature_init_value=0.3,
@@ -117,7 +95,6 @@ def test_transformers_align_loads_and_gives_the_same(mural, align, tmp_path):
 
     align.save_pretrained(tmp_path / "align")
     loaded = AlignModel.from_pretrained(tmp_path / "align")
-    assert hasattr(loaded.config.text_config, "torchscript")  # an old key came along
     again = MuralModel.from_native(loaded)
     assert_gives_what_align_gives(again, align, batch)
 

@@ -154,30 +154,6 @@ def writer(make_rc3):
 
 
 @torch.no_grad()
-def test_the_loss_is_the_mean_over_the_tokens(writer):
-    output = writer(**visio_textual_batch(), **DECODER)
-    likely = output.logits.double().log_softmax(-1)
-    rows, places = (DECODER["labels"] != -100).nonzero(as_tuple=True)
-    expected = -likely[rows, places, DECODER["labels"][rows, places]].mean()
-    torch.testing.assert_close(output.loss.double(), expected, rtol=1e-5, atol=1e-5)
-
-
-@torch.no_grad()
-def test_greedy_writing_takes_the_likeliest_token(writer):
-    batch = visio_textual_batch()
-    written = writer.generate(**batch, language="zh", max_new_tokens=6)
-    assert (written[:, 0] == 8).all()
-    assert torch.equal(written, writer.generate(**batch, language="zh", max_new_tokens=6, use_cache=False))
-    by_hand = torch.full((4, 1), 8)
-    ended = torch.zeros(4, dtype=torch.bool)
-    for _ in range(written.shape[1] - 1):
-        following = writer(**batch, decoder_input_ids=by_hand).logits[:, -1].argmax(-1)
-        by_hand = torch.cat([by_hand, following.where(~ended, 1)[:, None]], 1)
-        ended |= following == 2
-    assert torch.equal(written, by_hand)
-
-
-@torch.no_grad()
 def test_each_row_is_written_in_its_language(writer):
     batch, languages = visio_textual_batch(), ["de", "en", "zh", "de"]
     written = writer.generate(**batch, language=languages, num_beams=3, max_new_tokens=6)
@@ -210,17 +186,3 @@ def test_tokens_that_are_the_encoders_are_never_written(writer):
 def test_writing_in_no_language_or_an_unknown_one_is_refused(writer, options, error, complaint):
     with pytest.raises(error, match=complaint):
         writer.generate(**visio_textual_batch(), max_new_tokens=3, **options)
-
-
-@pytest.mark.parametrize(
-    ("model_class", "options", "labels", "error"),
-    [
-        (Rc3ForVisualEntailment, {}, torch.tensor([0, 3, 1, 1]), IndexError),
-        (Rc3ForVisualQuestionAnswering, {"num_labels": 7}, torch.zeros(4, 8), ValueError),
-        (Rc3ForVisualQuestionAnswering, {"num_labels": 7}, torch.full((4, 7), 1.5), InputError),
-    ],
-)
-def test_labels_that_there_are_not_are_refused(make_rc3, model_class, options, labels, error):
-    model, _ = make_rc3(model_class, **options)
-    with pytest.raises(error):
-        model(**batch_of(model_class), labels=labels)

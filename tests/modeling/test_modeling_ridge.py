@@ -68,14 +68,6 @@ class TestGlossaries(Contract):
         expected = torch.nn.functional.normalize(maps.mean + maps.radius * both @ maps.directions)
         torch.testing.assert_close(torch.from_numpy(found), expected, atol=1e-5, rtol=1e-4)
 
-    def test_texts_beside_it_change_nothing(self, model, processor):
-        """Rows of other languages, and rows without a known word."""
-        texts, tags = ["ein Hund", "un chien", "xyzzy", "a red car"], ["de", "fr", "de", "en"]
-        embedder = Embedder(model, processor)
-        together = embedder.encode_text(texts, language=tags)
-        alone = [embedder.encode_text([text], language=tag)[0] for text, tag in zip(texts, tags, strict=True)]
-        np.testing.assert_allclose(together, np.stack(alone), atol=1e-5)
-
     def test_a_text_without_a_language_is_of_the_one_that_has_its_words(self, model, processor):
         """Or of the native one."""
         texts = ("ein rotes Haus", "a red cat", "le chat noir")
@@ -98,24 +90,6 @@ class TestGlossaries(Contract):
             lines.write("de\tkatze cat\n")
         with pytest.raises(ModelFolderError, match=r"glossary.tsv, line 7: has 2 columns"):
             AutoProcessor.from_pretrained(tmp_path)
-
-    @pytest.mark.parametrize(
-        ("line", "said"),
-        [
-            ("uk\tавто\tcar", "line 6: this model has not learned 'uk'; its languages are de"),
-            ("DE\tAUTO\tlorry", "line 6: 'auto' is 'lorry' here, and 'car' in a line above"),
-        ],
-    )
-    def test_a_line_that_would_never_be_read_is_refused(self, processor, tmp_path, line, said):
-        """And not ignored in silence; other spellings of a language, and a line twice, are taken."""
-        processor.save_pretrained(tmp_path)
-        file = tmp_path / "glossary.tsv"
-        written = file.read_text("utf-8")
-        file.write_text(f"{written}{line}\n", "utf-8")
-        with pytest.raises(ModelFolderError, match=rf"glossary.tsv, {said}"):
-            AutoProcessor.from_pretrained(tmp_path)
-        file.write_text(f"{written}DE\t Katze\tcat \r\nde\tkatze\tcat\n", "utf-8")
-        assert AutoProcessor.from_pretrained(tmp_path).glossaries["de"].entries["katze"] == "cat"
 
     def test_a_folder_without_its_glossary_is_no_other_model(self, model, processor, tmp_path):
         """It refuses, and does not embed otherwise in silence."""

@@ -5,7 +5,6 @@ import torch
 from peft import PeftModel
 
 from babelens.modeling.peft_mla import MlaAdapterConfig
-from babelens.utils.errors import LanguageTagError
 from tests.support.tiny_adapters import LENGTH, SEP, VOCABULARY, make_clip, with_adapters
 from tests.support.tiny_dual_encoders import KINDS
 
@@ -176,16 +175,3 @@ def test_nothing_is_forgotten(make):
         assert torch.equal(texts(model, ENGLISH), texts(plain, ENGLISH))
     weights = model.unload().state_dict()
     assert all(torch.equal(weights[name], value) for name, value in plain.state_dict().items())
-
-
-def test_configurations_are_checked():
-    assert MlaAdapterConfig(language="DE_de").language == "de-DE"
-    for wrong, message in [
-        ({}, "name it, as in"),
-        ({"language": "de", "acquirer": "conv"}, "'mlp' or 'linear'"),
-        ({"language": "de", "vocab_size": 100}, "sep_token_id=102 is not in a vocabulary of 100"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            MlaAdapterConfig(**wrong)
-    with pytest.raises(LanguageTagError, match="klingonese"):
-        MlaAdapterConfig(language="klingonese")

@@ -40,17 +40,6 @@ def test_saved_state_goes_on_as_if_never_interrupted():
     assert after(resumed, 0.1) == after(unbroken, 0.1) == pytest.approx(1.5 / 3)
 
 
-def test_batches_of_a_step_see_one_average():
-    running = RunningProbability(10)
-    after(running, 0.5)
-    running.observe(torch.tensor(0.2), anchors=3)
-    assert running.average == 0.5
-    running.observe(torch.tensor(0.6), anchors=1)
-    running.end_step()
-    assert running.steps == 2
-    assert running.average.item() == pytest.approx((0.5 + 0.3) / 2)
-
-
 def averages_of_a_process() -> list[float]:
     """Of a process whose second step has fewer anchors than the other's."""
     dist.init_process_group("gloo")

@@ -1,21 +1,17 @@
 """Students of any kind beside teachers of any kind: towers, pooling, prompts, and who reads native texts."""
 
 import torch
-from transformers import AutoConfig, AutoModel, AutoProcessor
+from transformers import AutoConfig, AutoModel
 
 from babelens import (
     Embedder,
     MlaStudentModel,
-    MlaTrainer,
-    MlaTrainingArguments,
 )
 from babelens.modeling.acquirer import plain_state_dict
 from tests.contracts import drawn_images
-from tests.support.mla_training import SETTINGS
 from tests.support.tiny_dual_encoders import tiny_vision_text
 from tests.support.tiny_native import student_processor, tiny_bert, tiny_clip, tiny_siglip
 from tests.support.tiny_text_encoders import text_encoder
-from tests.support.tiny_training import prepared, shapes_corpus
 
 ENGLISH, OTHERS = ["a red bar", "an old blue dot in green"], ["ein roter Balken", "un point"]
 
@@ -66,24 +62,6 @@ def test_an_encoder_decoder_brings_its_encoder(tmp_path):
         assert torch.equal(beside_clip(source, text_pooling="mean").text_model.shared.weight, shared)
 
 
-def test_the_prompt_stands_before_the_students_texts_alone(tmp_path):
-    bert, tokenizer = tiny_bert()
-    native = tiny_clip()
-    _, processor = student_of(native, bert, tokenizer, text_prompt="dot ")
-    _, plain = student_of(native, bert, tokenizer)
-    prompted, without = [f"dot {text}" for text in OTHERS], processor(text=OTHERS, language="de")
-    assert without["input_ids"] == plain(text=prompted, language="de")["input_ids"]
-    assert processor(text=OTHERS[0])["input_ids"] == plain(text=prompted[0])["input_ids"]
-    for reader in (processor, plain):
-        assert (
-            reader.native(text=ENGLISH, language="en")["input_ids"]
-            == plain.native(text=ENGLISH, language="en")["input_ids"]
-        )
-    processor.save_pretrained(tmp_path)
-    again = AutoProcessor.from_pretrained(tmp_path)
-    assert again.text_prompt == "dot " and again(text=OTHERS)["input_ids"] == without["input_ids"]
-
-
 def test_native_texts_keep_their_embeddings_to_the_bit():
     native = tiny_vision_text("bert")
     bert, tokenizer = tiny_bert()
@@ -111,31 +89,3 @@ def test_a_batch_of_both_is_as_each_alone():
         torch.testing.assert_close(features[[1, 3]], model.get_text_features(**alone).pooler_output)
         student = reading.eval().get_text_features(inputs["input_ids"][::2], inputs["attention_mask"][::2])
         torch.testing.assert_close(features[::2], student.pooler_output)
-
-
-def test_a_teacher_computes_before_training_and_never_in_a_step(tmp_path):
-    """Teacher and student have tokenizers, widths and kinds of their own."""
-    encoder, tokenizer = text_encoder("mt5", vocab_size=200), tiny_bert()[1]
-    model, processor = student_of(
-        tiny_vision_text("bert"), encoder, tokenizer, text_pooling="mean", native_texts="native"
-    )
-    settings = SETTINGS | {"per_device_train_batch_size": 16, "max_steps": 4}
-    trainer = prepared(
-        MlaTrainer(
-            model=model,
-            args=MlaTrainingArguments(output_dir=str(tmp_path / "run"), **settings),
-            processing_class=processor,
-            train_dataset={"text_text": shapes_corpus()},
-            cache_dir=str(tmp_path / "cache"),
-        )
-    )
-    calls = []
-    for tower in (model.native_model.text_model, model.native_model.vision_model):
-        tower.register_forward_hook(lambda *call: calls.append(call))
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    trainer.train()
-    assert not calls
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    assert losses[-1] < losses[0]
-    changed = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
-    assert changed and not any(name.startswith("native_model") for name in changed)

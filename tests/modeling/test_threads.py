@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import nn
 
-from babelens.modeling.acquirer import RowsByLanguage, languages_of_rows
 from babelens.modeling.encoding import evaluation_mode
 from tests.support.tiny_adapters import make_clip, with_adapters
 from tests.support.versions import checkpoint_activations
@@ -69,35 +68,6 @@ def test_threads_with_one_peft_model():
     compare_threads(
         lambda number: model(input_ids=rows[number], pixel_values=images, adapter_names=names[number]).text_embeds
     )
-
-
-@torch.no_grad()
-def test_a_model_that_is_called_within_a_call_of_another_has_its_own_languages():
-    """And an inner call of the same model leaves the outer one's languages as they were."""
-    outer, inner = (with_adapters(make_clip(), *LANGUAGES) for _ in range(2))
-    block = next(module for name, module in outer.named_modules() if name.endswith("layers.0"))
-    found = []
-
-    def call(model: nn.Module, name: str) -> torch.Tensor:
-        with languages_of_rows(model, RowsByLanguage([name] * 3)):
-            return model.base_model.model.get_text_features(IDS).pooler_output
-
-    expected = call(outer, "de"), call(inner, "fr"), inner.base_model.model.get_text_features(IDS).pooler_output
-
-    def nested(module: nn.Module, args: Any, kwargs: Any) -> None:
-        if not found:
-            found.append(None)
-            found[:] = [
-                call(inner, "fr"),
-                inner.base_model.model.get_text_features(IDS).pooler_output,
-                call(outer, "cs"),
-            ]
-
-    handle = block.register_forward_pre_hook(nested, with_kwargs=True)
-    assert torch.equal(call(outer, "de"), expected[0])
-    handle.remove()
-    assert torch.equal(found[0], expected[1]) and torch.equal(found[1], expected[2])
-    assert torch.equal(found[2], call(outer, "cs"))
 
 
 def test_a_gradient_that_recomputes_blocks_in_another_thread_is_the_same(make_mla):

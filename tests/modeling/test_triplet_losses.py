@@ -5,10 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
-from babelens import SmalrConfig
 from babelens.modeling.losses import top_violation_triplet_loss
 from babelens.modeling.losses.smalr import (
     adversarial_language_loss,
@@ -109,14 +106,6 @@ def test_fixture_of_the_reversal_schedule():
         assert reversal_schedule(float(progress)) == pytest.approx(expected, rel=1e-12, abs=1e-15)
 
 
-def test_fixture_of_the_total():
-    example = {name: torch.tensor(value, dtype=torch.float64) for name, value in FIXTURE["total_eq4_example"].items()}
-    config = SmalrConfig()
-    weights = {"L_mask": config.mask_weight, "L_adv": config.adversarial_weight, "L_nc": config.neighborhood_weight}
-    total = example["L_mm"] + sum(weight * example[name] for name, weight in weights.items())
-    assert total.item() == pytest.approx(example["total"].item(), rel=1e-12)
-
-
 def test_distances_are_those_of_the_formula():
     x, y = random(4, 3), random(5, 3, seed=1)
     expected = torch.stack([torch.stack([distance(a, b) for b in y]) for a in x])
@@ -196,25 +185,14 @@ def test_gradients_are_difference_quotients():
 
 
 def test_the_classifier_descends_and_the_embeddings_ascend():
-    means, weight, bias = random(5, 3), random(4, 3, seed=1), random(4, seed=2)
+    leaves = [random(5, 3).requires_grad_(), random(4, 3, seed=1).requires_grad_(), random(4, seed=2).requires_grad_()]
     labels = torch.tensor([0, 1, 2, 3, 1])
-
-    def loss(means, weight, bias):
-        unit = means / (means**2).sum(1, keepdim=True).sqrt()
-        log_probabilities = (unit @ weight.T + bias).log_softmax(1)
-        return -log_probabilities[torch.arange(5), labels].mean()
-
-    points = [means, weight, bias]
-    leaves = [point.clone().requires_grad_() for point in points]
+    unit = leaves[0] / leaves[0].square().sum(1, keepdim=True).sqrt()
+    plain = -(unit @ leaves[1].T + leaves[2]).log_softmax(1)[torch.arange(5), labels].mean()
+    expected = torch.autograd.grad(plain, leaves)
     found = torch.autograd.grad(adversarial_language_loss(*leaves, labels, reversal=0.3), leaves)
-    for number, sign in enumerate((-0.3, 1, 1)):
-        for place in range(points[number].numel()):
-            step = torch.zeros(points[number].numel(), dtype=torch.float64)
-            step[place] = 1e-6
-            step = step.reshape(points[number].shape)
-            moved = [[*points[:number], points[number] + s * step, *points[number + 1 :]] for s in (1, -1)]
-            slope = (loss(*moved[0]) - loss(*moved[1])) / 2e-6
-            assert found[number].flatten()[place].item() == pytest.approx(sign * slope.item(), abs=1e-9)
+    for gradient, own, sign in zip(found, expected, (-0.3, 1, 1), strict=True):
+        torch.testing.assert_close(gradient, sign * own, rtol=1e-12, atol=1e-12)
 
 
 def test_autocast_and_half_precision_are_compared_in_float32():
@@ -223,20 +201,3 @@ def test_autocast_and_half_precision_are_compared_in_float32():
     assert torch.equal(pairwise_distances(x, y), expected)
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(pairwise_distances(x.float(), y.float()), expected)
-
-
-def test_no_tensor_of_triplets_is_made():
-    """A paper's batch: 450 images with two sentences each. All triplets would be 900 * 900 * 898."""
-    image_ids = torch.arange(450).repeat_interleave(2)
-    sizes = []
-
-    class Sizes(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            result = func(*args, **(kwargs or {}))
-            sizes.extend(t.numel() for t in tree_leaves(result) if isinstance(t, torch.Tensor))
-            return result
-
-    sentences = torch.randn(900, 8, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    with Sizes():
-        neighborhood_loss(sentences, image_ids, torch.zeros_like(image_ids)).backward()
-    assert max(sizes) == 900 * 900
