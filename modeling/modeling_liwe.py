@@ -103,16 +103,9 @@ class LiweModel(WordDualEncoderModel):
         language_ids: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """Embeds texts in any language.
-
-        Args:
-            input_ids ([N, W, C]): character ids of the words of the texts; 0 pads each word.
-            attention_mask ([N, W]): 0 at padding; by default, words without characters are padding.
-
-        Returns:
-            `last_hidden_state` [N, W, width], the mean of both directions of the GRU; `pooler_output` [N, width], not
-            normalized.
-        """
+        """Embeds texts of character ids [N, W, C], in any language; by default, words without characters are padding.
+        Returns the mean of both directions of the GRU, `last_hidden_state` [N, W, width], and `pooler_output`
+        [N, width], which is not normalized."""
         mask = (input_ids != PADDING_ID).any(-1).long() if attention_mask is None else attention_mask
         pooled, words, states = self.text_model(input_ids, mask)
         return BaseModelOutputWithPooling(states, pooled, (words, states) if output_hidden_states else None)

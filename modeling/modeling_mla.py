@@ -504,17 +504,12 @@ class MlaModel(MlaPreTrainedModel):
         language_ids: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """Embeds texts, each in its language.
+        """Embeds texts, each in its language; `pooler_output` [N, d] is not normalized.
 
         Args:
-            input_ids ([N, T]): token ids from the native tokenizer in native rows, and from the multilingual tokenizer
-                in other rows.
-            attention_mask ([N, T]): 0 at padding.
+            input_ids ([N, T]): token ids from the native tokenizer in native rows, else from the multilingual one.
             language_ids ([N]): 0 for native texts, k for the k-th of the configuration's `languages`; by default, all
                 texts are native. `MlaProcessor` makes them.
-
-        Returns:
-            The output of the native model's `get_text_features`; `pooler_output` [N, d] is not normalized.
         """
         kwargs = tower_keywords(kwargs, self.native_model.get_text_features, self.text_parts.tower.forward)
         kwargs |= {"input_ids": input_ids, "attention_mask": attention_mask, "return_dict": True}

@@ -178,19 +178,8 @@ class MlaStudentModel(MlaPreTrainedModel):
         language_ids: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """Embeds texts in any language.
-
-        Args:
-            input_ids ([N, T]): token ids from the multilingual tokenizer; from the native tokenizer in rows that the
-                native model reads.
-            attention_mask ([N, T]): 0 at padding.
-            language_ids ([N]): with `native_texts="native"`, 0 in rows that the native model reads. The student itself
-                does not distinguish languages.
-
-        Returns:
-            The text encoder's output; `pooler_output` [N, d] holds the embeddings, which are not normalized. For a
-            batch with rows that the native model reads, it has nothing else.
-        """
+        """Embeds texts [N, T] in any language; `pooler_output` [N, d] is not normalized. With `native_texts="native"`,
+        the native model reads the rows whose `language_ids` [N] are 0, with ids from its own tokenizer."""
         reads_natively = self.config.native_texts == "native"
         if language_ids is not None and reads_natively and (is_exporting() or not language_ids.all()):
             return self._features_by_reader(input_ids, attention_mask, language_ids, **kwargs)

@@ -52,12 +52,9 @@ class Rc3PreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         """Makes a model with the weights of an mBART (a model, a folder or a Hub id); the image layers and the head of
         a task are new.
 
-        [CLS] and [SEP'] are added at the end of mBART's vocabulary, unless `overrides` names existing tokens. They
-        start as copies of `<s>` and `</s>`, which mBART uses as its [CLS] and [SEP].
-
-        Args:
-            overrides: keys of `Rc3Config`; a vocabulary other than mBART-50's needs `mask_token_id`, `languages` and
-                `language_token_ids`.
+        [CLS] and [SEP'] are added at the end of mBART's vocabulary, as copies of `<s>` and `</s>`, unless `overrides`
+        names existing tokens. `overrides` are keys of `Rc3Config`; a vocabulary other than mBART-50's needs
+        `mask_token_id`, `languages` and `language_token_ids`.
 
         Examples:
             >>> model = Rc3ForPreTraining.from_mbart("facebook/mbart-large-50", visual="patches")
@@ -152,19 +149,9 @@ class Rc3Model(Rc3PreTrainedModel):
         cache: Cache | None = None,
         **kwargs: Any,
     ) -> Seq2SeqModelOutput | Rc3EncoderOutput:
-        """Encodes the inputs, and decodes `decoder_input_ids` if they are given.
-
-        Args:
-            input_ids, attention_mask, kwargs: texts and visual inputs, as in `Rc3Encoder.forward`.
-            decoder_input_ids ([N, U]): `[LANG] words`.
-            decoder_attention_mask ([N, U]): 0 at padding.
-            encoder_outputs: result of `encode`, instead of the inputs.
-            past_key_values, use_cache: as in transformers' mBART.
-            cache: the name of `past_key_values` since transformers 5.24.
-
-        Returns:
-            The decoder's output, or the encoder's without `decoder_input_ids`.
-        """
+        """Encodes texts with visual inputs (`kwargs`), as `Rc3Encoder.forward` does, or takes the result of `encode`
+        (`encoder_outputs`), and decodes `decoder_input_ids` [N, U], `[LANG] words`; without them, returns the output of
+        the encoder. `cache` is the name of `past_key_values` since transformers 5.24."""
         encoded = encoder_outputs
         if encoded is None:
             encoded = self.encode(input_ids=input_ids, attention_mask=attention_mask, **kwargs)

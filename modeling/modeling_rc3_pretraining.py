@@ -8,13 +8,10 @@
     R-XVtCL  strict, weak   the same, d = ‖VtR(v, x) − VtR(v, y)‖ (equation 9); on weak pairs, whose texts need not
                         translate each other, also KL(P_vtr ‖ P_tr) of their distances         (equations 10 to 13)
 
-**Cost of a step.** A row is a text with an image, or a text alone. For an image v with the texts x_i and x_j, and its
-partner v^ in the batch, the encoder reads (v, x_i), (v, x_j), (v, x^_i), (v, x^_j), (v^, x_i) and (v^, x_j); R-XVtCL
-also uses the first two rows of the partner, and ITM the first four. MCLM adds a row with the masked text, whose states
-the decoder reads. The regularization reads the two texts of a weakly aligned image alone, without gradient; XTCL reads
-the two texts of a pair of translations. For B examples of each data set, these are 17 B rows (7 strict, 6 + 2 weak, 2
-parallel) in five calls of the encoder, and B rows of the decoder; if each loss encoded its own inputs, there would be
-27 B. An objective without weight costs nothing.
+For an image v with the texts x_i and x_j, and its partner v^ in the batch, the encoder reads (v, x_i), (v, x_j),
+(v, x^_i), (v, x^_j), (v^, x_i) and (v^, x_j); R-XVtCL also uses the first two rows of the partner, and ITM the first
+four. For B examples of each data set, the encoder reads 17 B rows (7 strict, 6 + 2 weak, 2 parallel) instead of the
+27 B that separate losses would need. An objective without weight costs nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence

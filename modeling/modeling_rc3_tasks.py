@@ -206,10 +206,8 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
     ) -> Rc3RetrievalOutput:
         """Scores N texts with their images; inputs are as in `Rc3Encoder.forward`.
 
-        Args:
-            labels ([N / candidates]): index of the right candidate of each question; the loss is the cross-entropy.
-            candidates: number of consecutive rows that answer one question; by default 4 with labels, as in IGLUE (the
-                right pair, another caption, another image, a hard caption), else 1.
+        `labels` [N / candidates] are the indices of the right candidates. A question has `candidates` consecutive
+        rows, by default 4 with labels, as in IGLUE (the right pair, another caption, another image, a hard caption).
         """
         encoded = self.model.encode(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
         scores = self.scorer(self.dropout(encoded.pooler_output))[:, 0]  # [N]
@@ -272,25 +270,15 @@ class Rc3ForClassification(Rc3EncoderTaskModel):
 
 
 class Rc3ForVisualEntailment(Rc3ForClassification):
-    """Classifies whether an image entails a text (XVNLI).
-
-    Examples:
-        >>> model = AutoModelForSequenceClassification.from_pretrained("runs/rc3-xvnli")
-        >>> model(**processor(images=images, text=texts, language="fr", return_tensors="pt")).logits  # [N, 3]
-    """
+    """Classifies whether an image entails a text (XVNLI), `logits` [N, 3]."""
 
     auto_classes = ("AutoModelForSequenceClassification",)
     default_labels = ("contradiction", "neutral", "entailment")
 
 
 class Rc3ForVisualReasoning(Rc3ForClassification):
-    """Classifies whether a text is true of two images (MaRVL, NLVR2).
-
-    Examples:
-        >>> model = AutoModelForImageClassification.from_pretrained("runs/rc3-marvl")
-        >>> pairs = [(left, right)]
-        >>> model(**processor(images=pairs, text=["两只狗"], language="zh", return_tensors="pt")).logits  # [1, 2]
-    """
+    """Classifies whether a text is true of two images (MaRVL, NLVR2), `logits` [N, 2]; a processor takes pairs of
+    images."""
 
     # Of transformers' Auto classes, this one comes closest to labelling a statement about two images.
     auto_classes = ("AutoModelForImageClassification",)
@@ -299,13 +287,7 @@ class Rc3ForVisualReasoning(Rc3ForClassification):
 
 
 class Rc3ForVisualQuestionAnswering(Rc3ForClassification):
-    """Classifies which of the known answers is right (xGQA, with GQA's 1842 answers).
-
-    Examples:
-        >>> model = AutoModelForVisualQuestionAnswering.from_pretrained("runs/rc3-xgqa")
-        >>> inputs = processor(images=images, text=["Welche Farbe hat das Auto?"], language="de", return_tensors="pt")
-        >>> model.config.id2label[int(model(**inputs).logits.argmax())]
-    """
+    """Classifies which of the known answers is right (xGQA, with GQA's 1842 answers)."""
 
     auto_classes = ("AutoModelForVisualQuestionAnswering",)
     default_labels = tuple(f"LABEL_{i}" for i in range(1842))

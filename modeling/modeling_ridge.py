@@ -1,19 +1,15 @@
 """Languages for a frozen dual encoder in closed form: ridge regression from what a text consists of to the embedding
 that the dual encoder gives its translation.
 
-A text x of an acquired language is its character n-grams, hashed into rows with tf-idf weights φ(x), and, where the
-model has a frozen multilingual text encoder, the encoder's pooled features ψ(x) without their mean μ in the language.
-Each language has a linear map W. With the mean m of embeddings, their mean distance r from it, and the directions D in
-which they vary most,
+A text x is its character n-grams, hashed into rows with tf-idf weights φ(x), and, where the model has a frozen
+multilingual text encoder, its pooled features ψ(x) without their mean μ in the language. Each language has a linear map
+W. With the mean m of embeddings, their mean distance r from it, and the directions D in which they vary most,
 
     e(x) = m + r · D · u/‖u‖,    u = W (φ(x), (ψ(x) − μ)/‖ψ(x) − μ‖)
 
-A regression shrinks what it predicts towards the mean, the more so in another domain, until the mean decides which
-images are found; therefore each prediction is scaled to the distance r. `trainers/ridge.py` solves for the maps.
-
-Where a language has a glossary, the native model also embeds the text translated word by word, and the direction of
-this embedding is added to u/‖u‖. Images, and texts in the native language, are embedded by the native model, bitwise
-as before. Texts whose language is not stated (`und`) are embedded by a map that all languages of a run share.
+Predictions are scaled to the distance r, because a regression shrinks them towards the mean. With a glossary, the
+direction of the native model's embedding of the text, translated word by word, is added to u/‖u‖. The native model
+embeds images and native texts. All languages share a map for texts whose language is not stated (`und`).
 """
 
 import logging
@@ -334,20 +330,16 @@ class RidgeModel(MlaPreTrainedModel):
         gloss_attention_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """Embeds texts in any language.
+        """Embeds texts in any language; `pooler_output` [N, d] is not normalized.
 
         Args:
             input_ids ([N, T]): token ids of the native tokenizer in rows of the native language, else of the text
                 encoder's.
-            attention_mask ([N, T]): 0 at padding.
             language_ids ([N]): 0 for the native language, 1 for a language that is not stated, and the position of
                 an acquired language in the configuration plus 2.
             character_ids ([N, C]): code points of the texts, as `RidgeProcessor` makes them, 0 at padding.
-            gloss_ids ([N, T2]): token ids of the native tokenizer, of texts translated word by word.
-            gloss_attention_mask ([N, T2]): 0 at padding, and in rows without a translation.
-
-        Returns:
-            `pooler_output` [N, d] holds the embeddings, which are not normalized.
+            gloss_ids ([N, T2]), gloss_attention_mask ([N, T2]): texts translated word by word, for the native
+                tokenizer; the mask is 0 in rows without a translation.
         """
         if input_ids is None:
             raise InputError("a ridge model needs texts: input_ids")

@@ -192,17 +192,9 @@ class SmalrModel(WordDualEncoderModel):
         output_hidden_states: bool = False,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """Embeds texts.
-
-        Args:
-            input_ids ([N, T]): word ids in the vocabulary of each text's language.
-            attention_mask ([N, T]): 0 at padding.
-            language_ids ([N]): index of each text's language; by default, the first language.
-
-        Returns:
-            `last_hidden_state` [N, T, width], the states of the sentence encoder; `pooler_output` [N, width], not
-            normalized.
-        """
+        """Embeds texts of word ids [N, T] in the vocabularies of their languages, by default all in the first language.
+        Returns the states of the sentence encoder, `last_hidden_state` [N, T, width], and
+        `pooler_output` [N, width], which is not normalized."""
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         languages = input_ids.new_zeros(input_ids.shape[0]) if language_ids is None else language_ids
         table, indices = self._distinct_words(self.words(input_ids, languages))

@@ -203,12 +203,10 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         positives: Tensor | None = None,
         **kwargs: Any,
     ) -> DualEncoderOutput:
-        """Embeds images, texts and translations of the texts, whichever are given, and compares them.
+        """Embeds images [M, 3, H, W], texts [N, T] and translations of the texts [N, U], whichever are given, and
+        compares them; a loss needs M = N.
 
         Args:
-            input_ids ([N, T]), attention_mask ([N, T]): texts.
-            pixel_values ([M, 3, H, W]): images; a loss needs M = N.
-            paired_input_ids ([N, U]), paired_attention_mask ([N, U]): translations of the texts.
             image_features ([M, F]), text_features ([N, W]), paired_text_features ([N, W]): precomputed features of the
                 towers (`tower_features`), instead.
             return_loss: whether to compute `contrastive_objective`; by default, if `positives` are given.

@@ -90,10 +90,6 @@ class MlaAdapterConfig(PeftConfig):
             texts.
         text_width, text_layers, target_modules: width, number and names of the text tower's blocks; filled in from the
             model.
-
-    Examples:
-        >>> model = get_peft_model(clip, MlaAdapterConfig(language="de"), adapter_name="de")
-        >>> model.save_pretrained("clip-de")
     """
 
     language: str = ""

@@ -8,9 +8,8 @@ distance is lambda d-, so no new representation has to be computed.
     d~- = lambda d-,    lambda = (d+ / d-)^(zeta p_avg) where d- > d+, else 1
     loss = -log( exp(-d+) / (exp(-d+) + sum exp(-d~-)) )                                   (equations 7 and 9)
 
-Equation 9 lacks its -log in print. lambda and p_avg carry no gradient, which the paper does not specify. p_avg
-averages exp(-L) over steps, and the paper defines L for one anchor. Here, each step contributes the mean of exp(-L)
-over its anchors, the average probability that the paper describes; exp of minus the mean L would be smaller.
+Equation 9 lacks its -log in print. lambda and p_avg carry no gradient, which the paper does not specify. Each step
+contributes the mean of exp(-L) over its anchors to p_avg, the average probability that the paper describes.
 """
 
 from typing import NamedTuple
