@@ -150,8 +150,8 @@ class Rc3Model(Rc3PreTrainedModel):
         **kwargs: Any,
     ) -> Seq2SeqModelOutput | Rc3EncoderOutput:
         """Encodes texts with visual inputs (`kwargs`), as `Rc3Encoder.forward` does, or takes the result of `encode`
-        (`encoder_outputs`), and decodes `decoder_input_ids` [N, U], `[LANG] words`; without them, returns the output of
-        the encoder. `cache` is the name of `past_key_values` since transformers 5.24."""
+        (`encoder_outputs`), and decodes `decoder_input_ids` [N, U], `[LANG] words`; without them, returns the
+        output of the encoder. `cache` is the name of `past_key_values` since transformers 5.24."""
         encoded = encoder_outputs
         if encoded is None:
             encoded = self.encode(input_ids=input_ids, attention_mask=attention_mask, **kwargs)

@@ -2,8 +2,8 @@
 that the dual encoder gives its translation.
 
 A text x is its character n-grams, hashed into rows with tf-idf weights φ(x), and, where the model has a frozen
-multilingual text encoder, its pooled features ψ(x) without their mean μ in the language. Each language has a linear map
-W. With the mean m of embeddings, their mean distance r from it, and the directions D in which they vary most,
+multilingual text encoder, its pooled features ψ(x) without their mean μ in the language. Each language has a linear
+map W. With the mean m of embeddings, their mean distance r from it, and the directions D in which they vary most,
 
     e(x) = m + r · D · u/‖u‖,    u = W (φ(x), (ψ(x) − μ)/‖ψ(x) − μ‖)
 

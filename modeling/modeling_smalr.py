@@ -192,7 +192,7 @@ class SmalrModel(WordDualEncoderModel):
         output_hidden_states: bool = False,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """Embeds texts of word ids [N, T] in the vocabularies of their languages, by default all in the first language.
+        """Embeds texts of word ids [N, T] in the vocabularies of their languages, by default all in the first one.
         Returns the states of the sentence encoder, `last_hidden_state` [N, T, width], and
         `pooler_output` [N, width], which is not normalized."""
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
