@@ -208,7 +208,7 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
 
         Args:
             image_features ([M, F]), text_features ([N, W]), paired_text_features ([N, W]): precomputed features of the
-                towers (`tower_features`), instead.
+                towers (`frozen_features`), instead.
             return_loss: whether to compute `contrastive_objective`; by default, if `positives` are given.
             return_logits: whether to compare all images with all texts, for which large batches have no memory.
             positives: other pairs that belong together, as collators mark them; see `contrastive_loss`.
