@@ -286,20 +286,10 @@ class LearnedTemperature(nn.Module):
 
 # ---- Towers ----
 
-# Towers that `AutoModel` does not have, or has with a decoder only; `model_type` -> the class in transformers.
-CLASSES = {
-    "align_text_model": "AlignTextModel",
-    "align_vision_model": "AlignVisionModel",
-    "altclip_text_model": "AltCLIPTextModel",
-    "altclip_vision_model": "AltCLIPVisionModel",
-    "chinese_clip_text_model": "ChineseCLIPTextModel",
-    "chinese_clip_vision_model": "ChineseCLIPVisionModel",
+# Encoders that `AutoModel` has with a decoder only; `model_type` -> the class in transformers.
+ENCODERS = {
     "m2m_100": "models.m2m_100.modeling_m2m_100.M2M100Encoder",
-    "metaclip_2_text_model": "MetaClip2TextModel",
-    "metaclip_2_vision_model": "MetaClip2VisionModel",
     "mt5": "MT5EncoderModel",
-    "siglip2_text_model": "Siglip2TextModel",
-    "siglip_text_model": "SiglipTextModel",
     "t5": "T5EncoderModel",
     "umt5": "UMT5EncoderModel",
 }
@@ -307,8 +297,11 @@ CLASSES = {
 
 def tower_class(config: PreTrainedConfig) -> Any:
     """Returns the class of a tower, or `AutoModel` if transformers decides, as it does for code from the Hub."""
-    name = CLASSES.get(config.model_type)
-    found = attrgetter(name)(transformers) if name else MODEL_MAPPING.get(type(config), AutoModel)
+    name = ENCODERS.get(config.model_type, "")
+    if config.model_type.endswith(("_text_model", "_vision_model")):  # some of which `AutoModel` does not have
+        name = type(config).__name__.replace("Config", "Model")
+    is_known = bool(name) and hasattr(transformers, name.partition(".")[0])
+    found = attrgetter(name)(transformers) if is_known else MODEL_MAPPING.get(type(config), AutoModel)
     return AutoModel if isinstance(found, tuple) else found
 
 
@@ -326,7 +319,7 @@ def build_tower(config: PreTrainedConfig, *, pooler: bool | None = None) -> PreT
     attends = hasattr(config, "num_attention_heads")
     if not attends:
         config._attn_implementation = "eager"  # the only one that transformers accepts for such towers
-    tower = (chosen._from_config if config.model_type in CLASSES else AutoModel.from_config)(config, **options)
+    tower = (AutoModel.from_config if chosen is AutoModel else chosen._from_config)(config, **options)
     if not attends:  # so that another can be set later, for the text tower
         tower._supports_sdpa = tower._supports_flash_attn = tower._supports_flex_attn = True
     return tower

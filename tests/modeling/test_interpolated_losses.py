@@ -1,13 +1,16 @@
-"""RC3's contrastive losses against the fixtures, and their gradients against finite differences in float64."""
+"""RC3's contrastive losses and p_avg against the fixtures, and gradients against the formula in float64."""
 
 import json
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from babelens.modeling.losses import interpolated_contrastive_loss, relevance_regularization
 from babelens.modeling.losses.interpolated import distance_matrix, interpolation_weights, row_distances
+from babelens.modeling.modeling_rc3_encoder import RunningProbability
+from tests.support.processes import together
 
 FIXTURES = json.loads((Path(__file__).parents[1] / "fixtures" / "losses_rc3.json").read_text())
 XTCL, RXVTCL = FIXTURES["rc3_xtcl"], FIXTURES["rc3_rxvtcl"]
@@ -89,22 +92,6 @@ def test_fixture_of_the_relevance_regularization():
     assert both.item() == close(RXVTCL["L_RXVtCL_eq13_if_same_batch_used_for_both"])
 
 
-def finite_differences(function, *inputs: torch.Tensor, step: float = 1e-6) -> list[torch.Tensor]:
-    gradients = []
-    for value in inputs:
-        gradient = torch.zeros_like(value)
-        for place in range(value.numel()):
-            before = value.view(-1)[place].item()
-            found = []
-            for sign in (1, -1):
-                value.view(-1)[place] = before + sign * step
-                found.append(function().item())
-            value.view(-1)[place] = before
-            gradient.view(-1)[place] = (found[0] - found[1]) / (2 * step)
-        gradients.append(gradient)
-    return gradients
-
-
 @pytest.mark.parametrize("average", [0.35, 1.0])
 def test_gradient_of_the_contrast_takes_lambda_as_given(average):
     """Equations 4 to 7 written out with representations on the line between anchor and negative, lambda held fixed."""
@@ -121,13 +108,13 @@ def test_gradient_of_the_contrast_takes_lambda_as_given(average):
             total -= torch.log(near / (near + far))
         return total / len(first)
 
-    expected = finite_differences(literal, first, second)
     first.requires_grad_()
     second.requires_grad_()
+    expected = torch.autograd.grad(literal(), (first, second))
     contrast = interpolated_contrastive_loss(*xtcl_distances(first, second), average)
     assert not contrast.probability.requires_grad
-    contrast.loss.backward()
-    torch.testing.assert_close([first.grad, second.grad], expected, atol=1e-8, rtol=0)
+    found = torch.autograd.grad(contrast.loss, (first, second))
+    torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-9)
 
 
 def test_equal_representations_have_finite_loss_and_gradient():
@@ -159,3 +146,48 @@ def test_low_precision_is_computed_in_float32():
         contrast = interpolated_contrastive_loss(*xtcl_distances(first, second), 0.35)
     assert contrast.loss.dtype == torch.float32
     assert contrast == expected
+
+
+HISTORY = XTCL["p_avg_history"]
+
+
+def after(running: RunningProbability, *probabilities: float) -> float:
+    for probability in probabilities:
+        running.observe(torch.tensor(probability))
+        running.end_step()
+    return running.average.item()
+
+
+def test_fixture_of_the_average_before_each_step():
+    running = RunningProbability().double()
+    expected = HISTORY["p_avg_before_step_k"]
+    assert {"0", "1", "5", "100", "129"} == expected.keys()
+    for step, loss in enumerate(HISTORY["L"]):
+        if str(step) in expected:
+            assert running.average.item() == pytest.approx(expected[str(step)], rel=1e-12)
+        running.observe(torch.tensor(-loss, dtype=torch.float64).exp())
+        running.end_step()
+
+
+def test_saved_state_goes_on_as_if_never_interrupted():
+    unbroken, broken, resumed = (RunningProbability(3) for _ in range(3))
+    assert after(unbroken, 0.2, 0.4, 0.9, 0.5) == after(broken, 0.2, 0.4, 0.9, 0.5) == pytest.approx(1.8 / 3)
+    resumed.load_state_dict(broken.state_dict())
+    assert resumed.average == unbroken.average
+    assert after(resumed, 0.1) == after(unbroken, 0.1) == pytest.approx(1.5 / 3)
+
+
+def averages_of_a_process() -> list[float]:
+    """Of a process whose second step has fewer anchors than the other's."""
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    running = RunningProbability(2)
+    seen = [after(running, 0.1 + 0.2 * rank)]
+    running.observe(torch.tensor(0.4 * rank), anchors=1 + 2 * rank)
+    running.end_step()
+    return [*seen, running.average.item(), after(running, 0.5)]
+
+
+def test_processes_agree_on_the_mean_over_all_anchors():
+    first, second = together(2, averages_of_a_process)
+    assert first == second == pytest.approx([0.2, 0.25, 0.4])

@@ -1,12 +1,14 @@
-"""What the dual encoders share: towers of any kind, pooling, normalising."""
+"""What the dual encoders share: towers of any kind, frozen ones, pooling, normalizing, losses at several widths."""
+
+from dataclasses import replace
 
 import pytest
 import torch
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from babelens.configuration.configuration_two_tower import image_width
-from babelens.modeling.modeling_dual_encoder import build_tower, normalize, pool_image
+from babelens.modeling.modeling_dual_encoder import build_tower, eval_frozen_modules, normalize, pool_image
 
 TRANSFORMER = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 PATCHES = TRANSFORMER | {"image_size": 32, "patch_size": 8}
@@ -54,3 +56,67 @@ def test_rows_of_hardly_anything_do_not_explode():
     assert not found[0].any() and (found[1].abs() <= 1).all()
     found.sum().backward()
     assert features.grad.isfinite().all()
+
+
+def is_trained(module):
+    return {weight.requires_grad for weight in module.parameters()}
+
+
+@pytest.mark.parametrize(("make", "freeze"), [("make_mural", ["image"]), ("make_etcl", ["text", "image"])])
+def test_a_frozen_tower_is_not_trained_in_a_new_or_loaded_model(make, freeze, request, tmp_path):
+    model, _ = request.getfixturevalue(make)(freeze=freeze)
+    model.save_pretrained(tmp_path)
+    again, info = type(model).from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(info.values())
+    for each in (model, again, AutoModel.from_pretrained(tmp_path)):
+        assert each.config.freeze == freeze
+        assert set(each.frozen_towers) == set(freeze)
+        assert is_trained(each.similarity) == {True}
+        each.train()
+        for name, tower in each.towers.items():
+            assert is_trained(tower) == {name not in freeze}
+            assert {module.training for module in tower.modules()} == {name not in freeze}
+
+
+def test_a_frozen_tower_has_no_dropout_nor_new_statistics(make_mural):
+    model, _ = make_mural(freeze=["image", "text"], text_config={"hidden_dropout_prob": 0.5})
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    batch = {"input_ids": torch.tensor([[2, 7, 3]] * 2), "pixel_values": torch.randn(2, 3, 32, 32)}
+    trained, still = model.train()(**batch), model.eval()(**batch)
+    assert torch.equal(trained.image_embeds, still.image_embeds)
+    assert torch.equal(trained.text_embeds, still.text_embeds)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_batch_statistics_move_only_with_the_scales():
+    norm, plain = torch.nn.BatchNorm1d(2), torch.nn.BatchNorm1d(2, affine=False)
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2), norm, plain, torch.nn.Dropout())
+    eval_frozen_modules(module)
+    assert [part.training for part in module] == [True, True, True, True]
+    norm.weight.requires_grad_(False)
+    eval_frozen_modules(module)
+    assert [part.training for part in module] == [True, False, False, True]
+
+
+def cut(output, width):
+    names = [name for name, value in output.items() if name.endswith(("_embeds", "_features")) and value.dim() == 2]
+    return replace(output, **{name: output[name][:, :width] for name in names})
+
+
+def batch(processor, model, **changes):
+    language = getattr(processor, "languages", None) or ["de"]
+    texts = processor(text=["ein Hund", "eine Katze", "ein Baum"], language=language[0], return_tensors="pt")
+    torch.manual_seed(1)
+    return model.eval()(**texts, pixel_values=torch.randn(3, 3, 32, 32), **changes)
+
+
+@pytest.mark.parametrize("make", ["make_mural", "make_mla_student"])
+def test_the_loss_is_the_mean_over_the_widths(request, make):
+    model, processor = request.getfixturevalue(make)()
+    output = batch(processor, model)
+    width = output.text_embeds.shape[1]
+    expected = [model.contrastive_objective(each) for each in (output, cut(output, width // 2), cut(output, 3))]
+    model.config.matryoshka_dims = [width // 2, 3]
+    found = model.contrastive_objective(output)
+    torch.testing.assert_close(found, sum(expected) / 3)
+    assert found != expected[0]

@@ -80,14 +80,6 @@ def test_padding_takes_no_part_in_batch_normalisation():
     torch.testing.assert_close(model(input_ids=padded).text_embeds, expected)  # what is padding, the characters say
 
 
-def test_both_directions_read_the_whole_text(model):
-    ids = torch.randint(1, 9, (1, 5, 4), generator=torch.Generator().manual_seed(0))
-    gru, text = model.text_model.gru, model.get_text_features(ids, output_hidden_states=True)
-    states, _ = gru(text.hidden_states[0])
-    expected = (states[:, -1, :8] + states[:, 0, 8:]) / 2
-    torch.testing.assert_close(text.pooler_output, expected)
-
-
 @pytest.mark.parametrize("steps", [0, 10, 100])
 def test_it_is_the_mean_over_languages_and_over_their_pairs(model, steps):
     inputs = training_batch()

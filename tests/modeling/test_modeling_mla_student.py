@@ -11,7 +11,6 @@ from babelens import (
     MlaTrainer,
     MlaTrainingArguments,
 )
-from babelens.modeling.acquirer import plain_state_dict
 from tests.contracts import (
     LANGUAGES,
     TEXTS,
@@ -21,12 +20,11 @@ from tests.contracts import (
     PublishedModelContract,
     PublishingContract,
     assert_equal,
-    drawn_images,
     embeddings,
     image_text_batch,
 )
 from tests.support.mla_training import SETTINGS
-from tests.support.tiny_native import tiny_bert, tiny_clip, tiny_siglip
+from tests.support.tiny_native import tiny_bert, tiny_clip
 from tests.support.tiny_training import prepared, shapes_corpus
 
 
@@ -107,28 +105,6 @@ def test_cross_modal_acquirers_follow_whole_blocks(make_mla_student):
             states = states + hidden @ acquirer.up.weight.T + acquirer.up.bias
         expected = states[:, 0] @ model.projection.weight.T + model.projection.bias
         torch.testing.assert_close(model.get_text_features(**inputs).pooler_output, expected)
-
-
-def test_a_student_is_made_of_models_as_the_hub_has_them():
-    native, native_processor = tiny_siglip()
-    bert, tokenizer = tiny_bert()
-    model = MlaStudentModel.from_towers(native, bert, strategy="acquisition", languages=["de", "fr"])
-    processor = MlaStudentProcessor.for_native(native.config, native_processor, tokenizer)
-    batch = processor(images=drawn_images(2), text=["rot", "a bar"], language=["de", "en"], return_tensors="pt")
-    texts = ["a red bar", "a dot"]
-    paired = processor.native(text=texts, language="en", return_tensors="pt")
-    with torch.no_grad():
-        native.requires_grad_(False)  # as in the student: torch may multiply weights that are trained in another way
-        output = model(**batch, **{f"paired_{name}": value for name, value in paired.items()})
-        assert torch.equal(output.image_features, native.get_image_features(batch["pixel_values"]).pooler_output)
-        taught = Embedder(*tiny_siglip()).encode_text(texts, language="en", normalize=False)
-        torch.testing.assert_close(output.paired_text_features, torch.from_numpy(taught))
-        assert output.text_features.shape == output.image_features.shape
-        states = model.text_model.embeddings(batch["input_ids"])
-        assert torch.equal(states, bert.embeddings(batch["input_ids"]))
-    assert_equal(
-        plain_state_dict(model.text_model), {n: v for n, v in bert.state_dict().items() if not n.startswith("pooler.")}
-    )
 
 
 def test_distillation_is_the_mean_error_of_all_sentences(tmp_path):

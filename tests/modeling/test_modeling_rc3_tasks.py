@@ -20,7 +20,7 @@ from babelens import (
 )
 from babelens.modeling.modeling_rc3_tasks import TASK_MODELS
 from babelens.utils.errors import InputError, LanguageTagError
-from tests.contracts import PublishedModelContract, answers, assert_equal, visio_textual_batch
+from tests.contracts import Called, PublishedModelContract, answers, assert_equal, check_export, visio_textual_batch
 
 DECODER = {
     "decoder_input_ids": torch.tensor([[7, 12, 13], [6, 14, 1], [8, 15, 16], [7, 17, 18]]),
@@ -186,3 +186,18 @@ def test_tokens_that_are_the_encoders_are_never_written(writer):
 def test_writing_in_no_language_or_an_unknown_one_is_refused(writer, options, error, complaint):
     with pytest.raises(error, match=complaint):
         writer.generate(**visio_textual_batch(), max_new_tokens=3, **options)
+
+
+def free(name: str) -> tuple[int, ...]:
+    """Texts may be of any number and length; images of any number."""
+    return (0, 1) if name in ("input_ids", "attention_mask") else (0,)
+
+
+def test_a_head_of_the_encoder_can_be_exported(make_rc3):
+    model, _ = make_rc3(Rc3ForVisualReasoning)
+    batch = visio_textual_batch(images=2)
+    # The rows have other modalities, languages and lengths than those that the graph is made with.
+    others = [{n: v[rows] for n, v in batch.items()} for rows in ([3, 2], [3, 2, 1, 0, 0, 2])]
+    shorter = {n: v[[0, 3]] for n, v in batch.items()}
+    others.append(shorter | {name: shorter[name][:, :5] for name in ("input_ids", "attention_mask")})
+    check_export(Called(model, "forward", "logits"), {n: v[:3] for n, v in batch.items()}, others, free)

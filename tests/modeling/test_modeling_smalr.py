@@ -111,19 +111,6 @@ def test_words_without_a_token_are_assigned():
     assert torch.equal(model.word_embedding.specific[4:], latent.vectors[SPECIAL_IDS:][6:10])
 
 
-def test_assignments_read_whole_vectors_and_specific_words_have_their_components():
-    torch.manual_seed(1)
-    latent = SmalrLatentModel(SmalrConfig(**TINY | {"vector_size": 9}))
-    words = sum(TINY["vocabulary_sizes"])
-    vectors, components = torch.randn(words, 9), torch.randn(words, latent.config.word_size)
-    latent.load_word_vectors(vectors, components)
-    assert torch.equal(latent.assignment(), latent.attention.score(vectors).argmax(1))
-    model = SmalrModel.from_latent(latent)
-    assert torch.equal(model.word_embedding.specific[4:], components[6:10])
-    # A configuration that was saved before has no such key: assignments read what specific words have.
-    assert SmalrLatentModel(SmalrConfig(**TINY)).attention.score.in_features == latent.config.word_size
-
-
 def test_sentences_of_an_image_are_pulled_together():
     latent = latent_model().eval()
     ids, languages = torch.tensor([[3, 4], [3, 5], [6, 7], [4, 0]]), torch.tensor([0, 1, 0, 1])

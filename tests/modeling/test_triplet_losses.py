@@ -1,4 +1,4 @@
-"""SMALR's losses against the fixtures, and against the formulas written out triplet by triplet in float64."""
+"""SMALR's and LIWE's losses against the fixtures, and against the formulas, triplet by triplet in float64."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,13 @@ from babelens.modeling.losses.smalr import (
     neighborhood_loss,
     reversal_schedule,
 )
-from babelens.modeling.losses.triplet import multimodal_triplet_loss, pairwise_distances, same_label
+from babelens.modeling.losses.triplet import (
+    annealed_hinge_loss,
+    hinge_hardness,
+    multimodal_triplet_loss,
+    pairwise_distances,
+    same_label,
+)
 
 FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "losses_smalr.json").read_text())["smalr"]
 INPUTS = {name: torch.tensor(FIXTURE["inputs"][name], dtype=torch.float64) for name in ("image", "sent_l1", "sent_l2")}
@@ -201,3 +207,47 @@ def test_autocast_and_half_precision_are_compared_in_float32():
     assert torch.equal(pairwise_distances(x, y), expected)
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(pairwise_distances(x.float(), y.float()), expected)
+
+
+def hinge_reference(distances, positives, hardness, margin):
+    """Of scores, as in VSE++ and LIWE: a positive should score more than each negative, by the margin."""
+    total, scores = 0.0, -distances
+    for matrix, right in ((scores, positives), (scores.T, positives.T)):
+        pairs = right.nonzero().tolist()
+        for anchor, positive in pairs:
+            violations = [
+                max(0.0, margin + (matrix[anchor, n] - matrix[anchor, positive]).item())
+                for n in range(matrix.shape[1])
+                if not right[anchor, n]
+            ]
+            total += ((1 - hardness) * sum(violations) + hardness * max(violations, default=0.0)) / len(pairs)
+    return total
+
+
+@pytest.mark.parametrize("hardness", [0.0, 0.3, 1.0])
+def test_the_hinge_loss_is_the_formula(hardness):
+    labels = [0, 0, 1, 4, 4, 2, 9]
+    generator = torch.Generator().manual_seed(1)
+    distances = torch.rand(5, len(labels), dtype=torch.float64, generator=generator)
+    positives = torch.arange(5)[:, None] == torch.tensor(labels)[None]
+    found = annealed_hinge_loss(distances, positives, hardness=hardness, margin=0.2)
+    assert found.item() == pytest.approx(hinge_reference(distances, positives, hardness, 0.2), rel=1e-12)
+
+
+def test_the_gradient_of_the_hinge_loss_is_that_of_finite_differences():
+    distances = torch.rand(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2), requires_grad=True)
+    positives = torch.eye(4, dtype=torch.bool)
+    assert torch.autograd.gradcheck(lambda d: annealed_hinge_loss(d, positives, hardness=0.3), (distances,))
+
+
+def test_a_hinge_loss_without_pairs_is_zero_with_a_gradient():
+    distances = torch.rand(2, 3, requires_grad=True)
+    loss = annealed_hinge_loss(distances, torch.zeros(2, 3, dtype=torch.bool))
+    loss.backward()
+    assert loss.item() == 0 and not distances.grad.any()
+
+
+def test_the_schedule_ends_with_the_hardest_negative():
+    assert hinge_hardness(0) == 0
+    assert hinge_hardness(1, rate=0.75) == 0.25
+    assert hinge_hardness(1000) == pytest.approx(1, abs=2e-4)
