@@ -185,8 +185,11 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     """Returns the state dict of a checkpoint, in float32: of a safetensors file; of a file written by `torch.save`,
     read with weights-only unpickling, also one level down (`state_dict`); or of one of OpenAI's TorchScript archives,
     which contain code and have a member for their constants."""
+    members: list[str] = []
     try:
-        members = zipfile.ZipFile(file).namelist() if zipfile.is_zipfile(file) else []
+        if zipfile.is_zipfile(file):
+            with zipfile.ZipFile(file) as archive:
+                members = archive.namelist()
         if file.suffix == ".safetensors":
             held: Any = load_file(file)
         elif any(name.endswith("/constants.pkl") for name in members):
