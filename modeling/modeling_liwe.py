@@ -23,7 +23,7 @@ from transformers.utils import can_return_tuple
 from ..configuration.configuration_liwe import PADDING_ID, LiweConfig
 from .losses.triplet import annealed_hinge_loss, hinge_hardness, pairwise_distances, same_label
 from .modeling_common import FIRST_STEP, TrainingStep, initialized_by_itself, is_exporting
-from .modeling_dual_encoder import count_parameters, normalize
+from .modeling_dual_encoder import count_parameters
 from .modeling_word_dual_encoder import WordDualEncoderModel, gru_states
 
 
@@ -109,14 +109,6 @@ class LiweModel(WordDualEncoderModel):
         mask = (input_ids != PADDING_ID).any(-1).long() if attention_mask is None else attention_mask
         pooled, words, states = self.text_model(input_ids, mask)
         return BaseModelOutputWithPooling(states, pooled, (words, states) if output_hidden_states else None)
-
-    def _embed_texts(
-        self, input_ids: Tensor, attention_mask: Tensor | None, language_ids: Tensor | None, with_states: bool
-    ) -> dict[str, Any]:
-        texts = self.get_text_features(input_ids, attention_mask, with_states, return_dict=True)
-        languages = input_ids.new_zeros(input_ids.shape[0]) if language_ids is None else language_ids
-        embeds = normalize(texts.pooler_output)
-        return {"text_embeds": embeds, "text_model_output": texts, "language_ids": languages}
 
     def _embed_image_features(self, features: Tensor) -> tuple[Tensor, Tensor]:
         pooled = self.image_projection(features)

@@ -97,8 +97,9 @@ def new_native_model(config: PreTrainedConfig) -> PreTrainedModel:
 class MlaPreTrainedModel(DualEncoderPreTrainedModel):
     """Base class of models that build on a frozen dual encoder, the native model.
 
-    The native model keeps its precision, and saved files keep the exact bits of its weights; the learned parts may
-    have another precision, which the configuration states (`learned_dtype`).
+    The native model keeps its precision, and saved files keep the exact bits of its weights; the modules of
+    `learned_parts` may have another precision, which the configuration states (`learned_dtype`). The modules of
+    `frozen_parts` are never trained, except for acquirers inside them.
     """
 
     _no_split_modules = ("AcquiredBlock", "AcquiredEmbedding")
@@ -181,14 +182,6 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
             part.to(torch.promote_types(native_model.dtype, torch.float32))
 
     # ---- Parts ----
-
-    def learned_parts(self) -> list[nn.Module]:
-        """Returns the modules that may have another precision than the native model."""
-        raise NotImplementedError
-
-    def frozen_parts(self) -> list[nn.Module]:
-        """Returns the modules that are never trained, except for acquirers inside them."""
-        raise NotImplementedError
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)

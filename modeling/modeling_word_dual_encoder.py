@@ -41,7 +41,8 @@ class WordDualEncoderOutput(DualEncoderOutput):
 
 
 class WordDualEncoderModel(DualEncoderPreTrainedModel):
-    """Base class of SMALR and LIWE."""
+    """Base class of SMALR and LIWE. Their `_embed_image_features` projects features of a backbone [N, F] to embeddings
+    [N, width], and also returns the last hidden state."""
 
     output_class: ClassVar[type[WordDualEncoderOutput]] = WordDualEncoderOutput
     supports_gradient_checkpointing = False  # the models have few layers
@@ -71,11 +72,11 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
         self, input_ids: Tensor, attention_mask: Tensor | None, language_ids: Tensor | None, with_states: bool
     ) -> dict[str, Any]:
         """Returns the fields of the output that concern texts, such as `text_embeds`."""
-        raise NotImplementedError
-
-    def _embed_image_features(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Projects features of a backbone [N, F] to embeddings [N, width]; also returns the last hidden state."""
-        raise NotImplementedError
+        options = {"language_ids": language_ids, "output_hidden_states": with_states, "return_dict": True}
+        texts = self.get_text_features(input_ids, attention_mask, **options)
+        languages = input_ids.new_zeros(input_ids.shape[0]) if language_ids is None else language_ids
+        embeds = normalize(texts.pooler_output)
+        return {"text_embeds": embeds, "text_model_output": texts, "language_ids": languages}
 
     @can_return_tuple
     def get_image_features(
