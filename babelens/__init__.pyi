@@ -31,8 +31,7 @@ from .modeling.peft_mla import MlaAdapterConfig as MlaAdapterConfig, save_adapte
 from .processing.image_processing_mural import MuralImageProcessor as MuralImageProcessor
 from .processing.processing_etcl import EtclProcessor as EtclProcessor
 from .processing.processing_liwe import LiweProcessor as LiweProcessor
-from .processing.processing_mla import MlaProcessor as MlaProcessor
-from .processing.processing_mla_student import MlaStudentProcessor as MlaStudentProcessor
+from .processing.processing_mla import MlaProcessor as MlaProcessor, MlaStudentProcessor as MlaStudentProcessor
 from .processing.processing_mural import MuralProcessor as MuralProcessor
 from .processing.processing_rc3 import Rc3Processor as Rc3Processor
 from .processing.processing_ridge import RidgeProcessor as RidgeProcessor

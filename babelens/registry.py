@@ -50,8 +50,7 @@ from .modeling.modeling_smalr import SmalrModel
 from .processing.image_processing_mural import MuralImageProcessor
 from .processing.processing_etcl import EtclProcessor
 from .processing.processing_liwe import LiweProcessor
-from .processing.processing_mla import MlaProcessor
-from .processing.processing_mla_student import MlaStudentProcessor
+from .processing.processing_mla import MlaProcessor, MlaStudentProcessor
 from .processing.processing_mural import MuralProcessor
 from .processing.processing_rc3 import Rc3Processor
 from .processing.processing_ridge import RidgeProcessor

@@ -18,12 +18,11 @@ from huggingface_hub import ModelCard
 from transformers import BatchFeature
 from transformers.utils import cached_file
 
-from ..processing.processing_dual_encoder import DualEncoderProcessor
+from ..configuration.text_towers import text_positions
+from ..processing.processing_dual_encoder import LARGEST_LENGTH, DualEncoderProcessor
 from ..processing.processing_mla import MlaProcessor
 from ..processing.processing_ridge import RidgeProcessor
-from ..processing.processing_text_image import LARGEST_LENGTH
 from ..processing.text_inputs import UNDETERMINED, call_tokenizer, takes_language
-from ..processing.tower_processors import longest_text
 from ..utils.errors import BabelensError, LanguageTagError
 from ..utils.language_matching import language_and_script
 from ..utils.languages import normalize_languages
@@ -167,7 +166,8 @@ class TextPreparation:
     def longest(self) -> int:
         """The number of tokens at which the texts of a processor of transformers are cut: those for which the text
         tower has positions, and no more than its tokenizer and its processor state."""
-        longest = longest_text(getattr(self.config, "text_config", self.config), self.processor.tokenizer)
+        positions = text_positions(getattr(self.config, "text_config", self.config))
+        longest = min(positions or LARGEST_LENGTH, self.processor.tokenizer.model_max_length, LARGEST_LENGTH)
         return int(min(longest, getattr(self.processor, "text_kwargs", {}).get("max_length") or longest))
 
     @cached_property

@@ -36,12 +36,7 @@ def is_joined(character: str) -> bool:
 
 def words_of(text: str) -> list[str]:
     """Splits a text into words: runs of letters, their combining marks, digits, and apostrophes or hyphens between
-    them, in lower case and in Unicode's compatible form. A run in a script without spaces is one word.
-
-    Examples:
-        >>> words_of("L'homme au-dessus, 2 chiens")
-        ["l'homme", "au-dessus", "2", "chiens"]
-    """
+    them, in lower case and in Unicode's compatible form. A run in a script without spaces is one word."""
     words: list[str] = []
     for run in unicodedata.normalize("NFKC", text).lower().split():
         if run.isalpha() and max(run) < _FIRST_JOINED:  # fast path for most words
@@ -62,19 +57,13 @@ def words_of(text: str) -> list[str]:
 
 
 def first_words(text: str) -> list[str]:
-    """Returns the words of a text (`words_of`), reading only the start of a long one: most of its words are never
-    used."""
+    """Returns the words of a text (`words_of`), reading only the start of a long one."""
     return words_of(text[:_MOST_READ])
 
 
 def is_word(word: str) -> bool:
     """Returns whether `words_of` can find a word in a text: as a word or, in a script without spaces, as a piece of
-    one.
-
-    Examples:
-        >>> is_word("motokā"), is_word("fire engine"), is_word("(car)")
-        (True, False, False)
-    """
+    one. `motokā` is a word; `fire engine` and `(car)` are not."""
     if word.isascii() and word.isalpha() and word.islower():  # fast path for most words
         return True
     if words_of(word) == [word]:
@@ -120,10 +109,7 @@ class Glossary:
 
     def units_of(self, words: Iterable[str]) -> list[str]:
         """Returns words unchanged and, in scripts without spaces, their known pieces."""
-        units: list[str] = []
-        for word in words:
-            units += segmented(word, self.entries) if is_joined(word[0]) else [word]
-        return units
+        return list(chain(*(segmented(word, self.entries) if is_joined(word[0]) else [word] for word in words)))
 
     def gloss(self, text: str) -> str:
         """Translates a text word by word, leaving out unknown words, into at most forty words."""
@@ -155,38 +141,33 @@ class Glossary:
 
     def nearest(self, word: str) -> str:
         """Returns the known word with the most similar spelling; "" if none is similar."""
-        if word not in self._nearest:
-            if len(self._nearest) >= _REMEMBERED:
-                self._nearest.clear()
-            self._nearest[word] = self._find_nearest(word)
-        return self._nearest[word]
-
-    def _find_nearest(self, word: str) -> str:
+        if word in self._nearest:
+            return self._nearest[word]
+        known, sizes, places = self._index
         ngrams = _ngrams(word)
-        shared = Counter(chain.from_iterable(self._by_ngram.get(ngram, ()) for ngram in ngrams))
+        shared = Counter(chain.from_iterable(places.get(ngram, ()) for ngram in ngrams))
         best, nearest = _ALIKE, ""
         fewest = best * len(ngrams) / (2 - best)  # for a word whose n-grams are all shared
         for place, count in [(place, count) for place, count in shared.items() if count >= fewest]:
-            alike = 2 * count / (len(ngrams) + self._sizes[place])
-            if alike > best or (alike == best and nearest and self._words[place] < nearest):
-                best, nearest = alike, self._words[place]
+            alike = 2 * count / (len(ngrams) + sizes[place])
+            if alike > best or (alike == best and nearest and known[place] < nearest):
+                best, nearest = alike, known[place]
+        if len(self._nearest) >= _REMEMBERED:
+            self._nearest.clear()
+        self._nearest[word] = nearest
         return nearest
 
     @cached_property
-    def _words(self) -> list[str]:
-        return [word for word in self.entries if not is_joined(word[0])]
-
-    @cached_property
-    def _sizes(self) -> list[int]:
-        return [len(_ngrams(word)) for word in self._words]
-
-    @cached_property
-    def _by_ngram(self) -> dict[str, list[int]]:
-        found = defaultdict(list)
-        for place, word in enumerate(self._words):
-            for ngram in _ngrams(word):
-                found[ngram].append(place)
-        return found
+    def _index(self) -> tuple[list[str], list[int], dict[str, list[int]]]:
+        """Words with spaces around them, the numbers of their n-grams, and the places of the words with an n-gram."""
+        words = [word for word in self.entries if not is_joined(word[0])]
+        sizes, places = [], defaultdict(list)
+        for place, word in enumerate(words):
+            ngrams = _ngrams(word)
+            sizes.append(len(ngrams))
+            for ngram in ngrams:
+                places[ngram].append(place)
+        return words, sizes, places
 
 
 def _share(words: Iterable[str], known: Iterable[str]) -> float:

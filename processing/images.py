@@ -32,32 +32,27 @@ _CHANNELS = (1, 3, 4)  # gray, RGB, RGB with transparency
 
 
 def open_image(
-    source: str | Path | bytes | PIL.Image.Image,
-    *,
-    max_pixels: int | None = None,
-    called: str = "image",
-    draft: int | None = None,
+    source: str | Path | bytes | PIL.Image.Image, *, called: str = "image", draft: int | None = None
 ) -> PIL.Image.Image:
     """Opens an image file, its bytes or a Pillow image as upright RGB, fully decoded; reads only the first frame of an
     animation.
 
     Args:
-        max_pixels: refuse images with more pixels than this, or than `MAX_PIXELS` or Pillow's own limit.
         called: the name in errors of a Pillow image without a file.
         draft: decode a JPEG file at a half, a quarter or an eighth of its size, as long as both sides keep at least
             this many pixels. This takes a fraction of the time.
     """
     with _readable(source, called):
         if isinstance(source, PIL.Image.Image):
-            return to_rgb(_decode(source, max_pixels, draft))
+            return to_rgb(_decode(source, draft))
         file = BytesIO(source) if isinstance(source, bytes) else regular_file(source)
         with PIL.Image.open(file, formats=readable_formats()) as image:
-            return to_rgb(_decode(image, max_pixels, draft))
+            return to_rgb(_decode(image, draft))
 
 
-def check_image(source: str | Path | bytes, *, max_pixels: int | None = None) -> None:
+def check_image(source: str | Path | bytes) -> None:
     """Raises the error that `open_image` would raise, in less time: JPEGs are decoded at an eighth of their size."""
-    open_image(source, max_pixels=max_pixels, draft=1)
+    open_image(source, draft=1)
 
 
 @cache
@@ -145,8 +140,8 @@ def _first_bytes(path: str | Path) -> bytes:
         return file.read(12)
 
 
-def _decode(image: PIL.Image.Image, max_pixels: int | None, draft: int | None) -> PIL.Image.Image:
-    limit = min(n for n in (max_pixels, MAX_PIXELS, PIL.Image.MAX_IMAGE_PIXELS) if n is not None)
+def _decode(image: PIL.Image.Image, draft: int | None = None) -> PIL.Image.Image:
+    limit = min(MAX_PIXELS, PIL.Image.MAX_IMAGE_PIXELS or MAX_PIXELS)
     if image.width * image.height > limit:
         raise ImageError(f"{image.width} x {image.height} pixels are more than the {limit} allowed")
     check_size(image.width, image.height)
@@ -157,8 +152,16 @@ def _decode(image: PIL.Image.Image, max_pixels: int | None, draft: int | None) -
 
 
 def as_images(images: Any, *, layout: Any = None, scaled: bool = False) -> list[Any]:
-    """Returns one image or several as a list, as `as_image` does; flattens lists of lists and arrays of several
-    images. A string is a path and never a web address: nothing is downloaded."""
+    """Returns one image or several as a list of decoded Pillow images; flattens lists of lists and arrays of several
+    images. A string is a path and never a web address: nothing is downloaded.
+
+    Args:
+        images: Pillow images, paths, the bytes of files, arrays or tensors: [height, width], [height, width, channels]
+            or [channels, height, width]; gray, RGB or RGB with transparency; integers from 0 to 255, booleans, or
+            16-bit gray values.
+        layout: position of the channels in arrays, `"channels_first"` or `"channels_last"`; inferred by default.
+        scaled: return arrays of floats, as RGB and scaled as the model needs them, unchanged.
+    """
 
     def entries(given: Any) -> list[Any]:
         several = isinstance(given, list | tuple) or (hasattr(given, "shape") and getattr(given, "ndim", 0) == 4)
@@ -167,25 +170,22 @@ def as_images(images: Any, *, layout: Any = None, scaled: bool = False) -> list[
     flat = [item for entry in entries(images) for item in entries(entry)]
     if not flat:
         raise InputError("images is an empty list")
-    return [as_image(image, f"images[{index}]", layout=layout, scaled=scaled) for index, image in enumerate(flat)]
+    return [_as_image(image, f"images[{index}]", layout, scaled) for index, image in enumerate(flat)]
 
 
-def as_image(image: Any, called: str, *, layout: Any = None, scaled: bool = False, draft: int | None = None) -> Any:
-    """Returns an image as a decoded Pillow image.
-
-    Args:
-        image: a Pillow image, a path, the bytes of a file, an array or a tensor: [height, width], [height, width,
-            channels] or [channels, height, width]; gray, RGB or RGB with transparency; integers from 0 to 255,
-            booleans, or 16-bit gray values.
-        called, draft: as in `open_image`.
-        layout: position of the channels in arrays, `"channels_first"` or `"channels_last"`; inferred by default.
-        scaled: return arrays of floats, as RGB and scaled as the model needs them, unchanged.
-    """
+def as_rgb_image(image: Any, called: str, *, draft: int | None = None) -> PIL.Image.Image:
+    """Returns an image in any form that `as_images` accepts as upright 8-bit RGB."""
     if isinstance(image, str | Path | bytes):
         return open_image(image, draft=draft)
+    return open_image(image, called=called) if isinstance(image, PIL.Image.Image) else _as_image(image, called)
+
+
+def _as_image(image: Any, called: str, layout: Any = None, scaled: bool = False) -> Any:
+    if isinstance(image, str | Path | bytes):
+        return open_image(image)
     with _readable(image, called):
         if isinstance(image, PIL.Image.Image):
-            return _decode(image, None, None)
+            return _decode(image)
         if hasattr(image, "numpy") and hasattr(image, "detach"):  # a tensor, on any device
             image = image.detach().cpu()
             image = (image.float() if image.is_floating_point() else image).numpy()
@@ -193,13 +193,6 @@ def as_image(image: Any, called: str, *, layout: Any = None, scaled: bool = Fals
             shown = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else truncated_repr(image)
             raise ImageError(f"{shown} is not an image: give a Pillow image, a path, or an array of uint8")
         return _of_array(image, layout, scaled)
-
-
-def as_rgb_image(image: Any, called: str, *, draft: int | None = None) -> PIL.Image.Image:
-    """Returns an image in any form that `as_image` accepts as upright 8-bit RGB."""
-    if isinstance(image, PIL.Image.Image):
-        return open_image(image, called=called)
-    return as_image(image, called, draft=draft)
 
 
 def _of_array(array: np.ndarray, layout: Any, scaled: bool) -> Any:

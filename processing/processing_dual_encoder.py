@@ -1,20 +1,138 @@
-"""The processor of dual encoders with one vocabulary for all languages."""
+"""The base class of all processors, which defines how they are called, and the processor of dual encoders with one
+vocabulary for all languages."""
 
+import logging
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from transformers.processing_utils import TextKwargs
+from transformers import AutoTokenizer, BatchFeature, PreTrainedConfig, ProcessorMixin
+from transformers.processing_utils import ImagesKwargs, TextKwargs
 
-from ..utils.errors import InputError
+from ..utils.errors import InputError, ModelFolderError
+from ..utils.hub_mixin import HubCodeMixin
 from ..utils.languages import language_for_each
-from .processing_text_image import TextImageProcessor
+from .images import as_images
 from .text_inputs import as_texts, call_tokenizer, note_cut_texts, overlong
 
+# Longer than any text; tokenizers accept numbers up to 2 to the power of 64.
+LARGEST_LENGTH = 1 << 20
 MAX_TEXT_TOKENS = 64  # MURAL and ETCL
-# Keywords for pairs of texts, and for texts with image placeholders, which these models do not read.
+# Keywords for pairs of texts, and for texts with image placeholders, which dual encoders do not read.
 _NOT_OF_ONE_TEXT = {
     *("text_pair", "text_target", "text_pair_target", "is_split_into_words", "sanitize_control_tokens"),
     *("return_mm_token_type_ids", "return_text_replacement_offsets"),
 }
+
+logger = logging.getLogger(__name__)
+
+
+class TextImageProcessor(HubCodeMixin, ProcessorMixin):
+    """Base class of the processors: images and texts with their languages, in one call.
+
+    Subclasses define which keywords of `transformers.processing_utils.TextKwargs` they accept (`text_names`), their
+    default values (`text_kwargs`), and `_encoded`.
+    """
+
+    text_names: ClassVar[frozenset[str]]
+    # Whether the inputs of a text are those of `tokenizer` in any language, so texts can be padded afterwards.
+    one_tokenizer: ClassVar[bool] = False
+
+    def __call__(
+        self,
+        images: Any = None,
+        text: str | list[str] | None = None,
+        language: str | list[str] | None = None,
+        **kwargs: Any,
+    ) -> BatchFeature:
+        """Prepares images, texts or both for a model.
+
+        Args:
+            images: an image or a list of them (Pillow, arrays and tensors of uint8, paths); see `as_images`.
+            text: a text or a list of texts.
+            language: BCP-47 tag of all texts, or a list with one for each text; also in `text_kwargs`.
+            kwargs: keyword arguments of transformers' processors, directly or in `text_kwargs`, `images_kwargs` and
+                `common_kwargs`: `return_tensors="pt"`, `padding`, `truncation`, `max_length`, and others of the
+                tokenizer and the image processor.
+
+        Returns:
+            The model's inputs: `input_ids` and `attention_mask` of texts, and `language_ids` where the model reads
+            them; `pixel_values` of images.
+        """
+        language, text_settings, image_settings = self.read_settings(language, kwargs)
+        if images is None and text is None:
+            raise InputError("give images=, text=, or both")
+        if text is None and language is not None:
+            raise InputError("language= was given without text=")
+        inputs: dict[str, Any] = {}
+        if text is not None:
+            inputs |= self._encoded(text, language, text_settings)
+        if images is not None:
+            inputs |= self.read_images(images, image_settings)
+        return as_batch(inputs, text_settings.get("return_tensors"))
+
+    def _encoded(self, text: Any, language: Any, settings: dict[str, Any]) -> Any:
+        """Returns the inputs of texts in one language, or with a language for each."""
+        raise NotImplementedError
+
+    @classmethod
+    def _load_tokenizer_from_pretrained(
+        cls, sub_processor_type: str, source: Any, subfolder: str = "", **loading: Any
+    ) -> Any:
+        """Loads a tokenizer; transformers would replace a damaged or missing one with the first."""
+        if sub_processor_type != "tokenizer":
+            subfolder = f"{subfolder}/{sub_processor_type}".lstrip("/")
+            if Path(source).is_dir() and not Path(source, subfolder).is_dir():
+                raise ModelFolderError(f"{Path(source, subfolder)}, which has one of the tokenizers, is missing")
+            # Such a folder has no configuration; AutoTokenizer would fail if it could not reach the Hub.
+            loading.setdefault("config", PreTrainedConfig())
+        return AutoTokenizer.from_pretrained(source, subfolder=subfolder, **loading)
+
+    @property
+    def needs_language(self) -> bool:
+        """Whether the inputs of a text depend on its language; if not, texts may come without one."""
+        return not self.one_tokenizer
+
+    @property
+    def least_length(self) -> int:
+        """Smallest `max_length` at which a truncated text keeps a word."""
+        return 1
+
+    def read_settings(self, language: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        """Returns the language, the text settings and the image settings of a call. As in transformers, None counts as
+        not given, and an unknown keyword is logged and ignored."""
+        of_images = {*getattr(self.image_processor, "valid_kwargs", ImagesKwargs).__annotations__}
+        of_texts = {*self.text_names, "return_tensors"}
+        groups = {name: dict(given.get(name) or {}) for name in ("text_kwargs", "images_kwargs", "common_kwargs")}
+        other = {name: value for name, value in given.items() if not name.endswith("_kwargs")}
+        if language is None:
+            language = groups["text_kwargs"].pop("language", None)
+        unknown = {*other, *groups["text_kwargs"], *groups["images_kwargs"]} - of_images - of_texts
+        for name in sorted(unknown - {"audio", "videos"}):
+            logger.warning("%s does not accept %r: it is ignored", type(self).__name__, name)
+        merged = []
+        for name, known in (("text_kwargs", of_texts), ("images_kwargs", of_images)):
+            chosen = groups["common_kwargs"] | groups[name] | other
+            own = {key: value for key, value in chosen.items() if key in known and value is not None}
+            merged.append({**getattr(self, name, {}), **own})
+        longest = merged[0].get("max_length")
+        if longest is not None and not self.least_length <= longest <= LARGEST_LENGTH:
+            raise InputError(f"max_length={longest} is not from {self.least_length} to {LARGEST_LENGTH}")
+        return language, merged[0], merged[1]
+
+    def read_images(self, images: Any, settings: dict[str, Any]) -> BatchFeature:
+        """Runs the image processor on images in any form (`as_images`)."""
+        do_rescale = settings.get("do_rescale", getattr(self.image_processor, "do_rescale", True))
+        decoded = as_images(images, layout=settings.get("input_data_format"), scaled=do_rescale is False)
+        return self.image_processor(decoded, **settings)
+
+
+def as_batch(inputs: Mapping[str, Any], return_tensors: Any) -> BatchFeature:
+    """Returns a model's inputs as tensors of the requested type, or unchanged."""
+    try:
+        return BatchFeature(dict(inputs), tensor_type=return_tensors)
+    except ValueError as error:
+        raise InputError(f"texts of different lengths need padding=True to become tensors ({error})") from error
 
 
 class DualEncoderProcessor(TextImageProcessor):
@@ -58,9 +176,18 @@ class DualEncoderProcessor(TextImageProcessor):
             config: the model's configuration (from its `from_towers`), which has the prompt of texts.
             loading: arguments of `from_pretrained` for both, such as `revision`.
         """
-        from .tower_processors import processor_of_towers
+        from transformers import AutoImageProcessor
 
-        return processor_of_towers(cls, image, text, config, **loading)
+        from ..configuration.text_towers import text_positions
+        from ..utils.pretrained import load_processor
+
+        if isinstance(image, str | Path):
+            # Pillow on every machine: transformers would use torchvision where it is installed, with other pixels.
+            image = load_processor(AutoImageProcessor, image, **{"backend": "pil"} | loading)
+        text = load_processor(AutoTokenizer, text, **loading) if isinstance(text, str | Path) else text
+        is_padded, positions = "siglip" in config.text_config.model_type, text_positions(config.text_config)
+        length = int(min(positions or LARGEST_LENGTH, text.model_max_length, LARGEST_LENGTH))
+        return cls(image, text, config.text_prompt, length if is_padded else min(length, MAX_TEXT_TOKENS), is_padded)
 
     @property
     def text_kwargs(self) -> dict[str, Any]:
@@ -71,8 +198,7 @@ class DualEncoderProcessor(TextImageProcessor):
 
     @property
     def least_length(self) -> int:
-        plain = {"add_special_tokens": False}
-        prompt = call_tokenizer(self.tokenizer, self.text_prompt, **plain)["input_ids"] if self.text_prompt else []
+        prompt = call_tokenizer(self.tokenizer, self.text_prompt, add_special_tokens=False)["input_ids"]
         return int(self.tokenizer.num_special_tokens_to_add()) + len(prompt) + 1
 
     def _encoded(self, text: Any, language: Any, settings: dict[str, Any]) -> Any:

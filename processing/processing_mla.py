@@ -1,20 +1,20 @@
-"""MLA's processor: the frozen model's tokenizer reads native texts, and one multilingual vocabulary reads all others,
-in one call for a batch that mixes them (Zhang et al. 2022, section 3.2)."""
+"""Processors of MLA and its baselines: the frozen model's tokenizer reads native texts, and a multilingual one all
+others, in one call for a batch that mixes them (Zhang et al. 2022, section 3.2, tables 4 and 7)."""
 
 import copy
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from transformers import PreTrainedConfig, ProcessorMixin
 from transformers.tokenization_utils_base import PaddingStrategy
 
 from ..configuration.text_towers import text_positions, tower_pooling
 from ..utils.errors import InputError
-from ..utils.language_matching import language_id
-from ..utils.languages import normalize_language, normalize_languages
+from ..utils.language_matching import is_same_language, language_id
+from ..utils.languages import language_for_each, normalize_language, normalize_languages
 from .processing_dual_encoder import DualEncoderProcessor
-from .processing_per_language import PerLanguageProcessor, TextLayout, read_in_two
-from .text_inputs import call_tokenizer, note_cut_texts, overlong
+from .processing_per_language import PerLanguageProcessor, TextLayout, read_in_two, texts_and_languages
+from .text_inputs import UNDETERMINED, as_texts, call_tokenizer, counting_cut_texts, note_cut_texts, overlong
 from .text_normalization import NORMALIZATION, checked_normalization, same_letters
 
 
@@ -61,11 +61,7 @@ class MlaProcessor(PerLanguageProcessor):
 
     @classmethod
     def for_native(
-        cls,
-        config: PreTrainedConfig,
-        native_processor: ProcessorMixin,
-        multilingual_tokenizer: Any,
-        **options: Any,
+        cls, config: PreTrainedConfig, native_processor: ProcessorMixin, multilingual_tokenizer: Any, **options: Any
     ) -> Self:
         """Makes the processor for a native model and its processor.
 
@@ -82,8 +78,7 @@ class MlaProcessor(PerLanguageProcessor):
             )
         length, is_padded = native_length(config, native_processor)
         chosen = {"max_text_length": length, "pad_to_max_length": is_padded, "normalization": NORMALIZATION}
-        parts = native_processor.image_processor, native_processor.tokenizer, multilingual_tokenizer
-        return cls(*parts, **chosen | options)
+        return cls(native_processor.image_processor, native_processor.tokenizer, own, **chosen | options)
 
     @property
     def text_kwargs(self) -> dict[str, Any]:
@@ -125,6 +120,114 @@ class MlaProcessor(PerLanguageProcessor):
         return native_reader(self.image_processor, self.tokenizer, self.max_text_length, self.pad_to_max_length)
 
 
+class MlaStudentProcessor(DualEncoderProcessor):
+    """Prepares images and texts for an `MlaStudentModel`; its `native` prepares them for the native model.
+
+    Args:
+        image_processor: the native model's.
+        tokenizer: the student's, for texts in every language that it reads.
+        native_tokenizer: the native model's.
+        native_language, max_native_length, pad_native: how the native model reads native texts: `native_language`,
+            `max_text_length` and `pad_to_max_length` of `MlaProcessor`.
+        text_prompt, native_texts: as in `MlaStudentConfig`. With `native_texts="native"`, texts need their language,
+            and `language_ids` is 0 in rows that the native model reads and 1 elsewhere.
+
+    Examples:
+        >>> processor = MlaStudentProcessor.for_native(clip.config, clip_processor, m_bert_tokenizer)
+        >>> inputs = processor(text=["a red car", "ein rotes Auto"], language=["en", "de"], return_tensors="pt")
+    """
+
+    auto_classes = ("AutoProcessor",)
+
+    def __init__(
+        self,
+        image_processor: Any,
+        tokenizer: Any,
+        native_tokenizer: Any,
+        native_language: str = "en",
+        max_native_length: int = 77,
+        pad_native: bool = False,
+        text_prompt: str = "",
+        native_texts: Literal["student", "native"] = "student",
+        normalization: int = 0,
+    ) -> None:
+        super().__init__(image_processor, tokenizer, text_prompt, native_tokenizer=native_tokenizer)
+        self.native_language = normalize_language(native_language)
+        self.max_native_length, self.pad_native = max_native_length, pad_native
+        self.native_texts = native_texts
+        self.normalization = checked_normalization(normalization)
+
+    @classmethod
+    def for_native(
+        cls,
+        config: PreTrainedConfig,
+        native_processor: ProcessorMixin,
+        tokenizer: Any,
+        native_language: str = "en",
+        **options: Any,
+    ) -> Self:
+        """Makes the processor of a student with this tokenizer from a native model and its processor; `options` are
+        `text_prompt`, `native_texts` and `normalization`."""
+        own = native_processor.image_processor, tokenizer, with_mask(native_processor.tokenizer)
+        return cls(*own, native_language, *native_length(config, native_processor), **options)
+
+    @property
+    def one_tokenizer(self) -> bool:  # type: ignore[override]
+        """Whether the student's tokenizer reads texts in every language."""
+        return self.native_texts == "student"
+
+    @property
+    def text_names(self) -> frozenset[str]:  # type: ignore[override]
+        """Keywords for texts; for rows that two tokenizers read, the keywords that both share."""
+        return super().text_names if self.one_tokenizer else PerLanguageProcessor.text_names
+
+    @property
+    def native(self) -> DualEncoderProcessor:
+        """Reads native texts and images for the native model."""
+        return native_reader(self.image_processor, self.native_tokenizer, self.max_native_length, self.pad_native)
+
+    @property
+    def model_input_names(self) -> list[str]:
+        names = ["pixel_values", "input_ids", "attention_mask"]
+        return names if self.one_tokenizer else [*names, "language_ids"]
+
+    def _encoded(self, text: Any, language: Any, settings: dict[str, Any]) -> Any:
+        if self.one_tokenizer:
+            texts = as_texts(text)
+            languages = [UNDETERMINED] * len(texts) if language is None else language_for_each(language, len(texts))
+            return self._read(texts, languages, settings, is_one=isinstance(text, str))
+        texts, languages = texts_and_languages(text, language)
+        native = [is_same_language(tag, self.native_language) for tag in languages]
+
+        def read(rows: list[int], is_native: bool) -> list[list[int]]:
+            some = [texts[row] for row in rows]
+            chosen = {"truncation": settings["truncation"]}
+            if not is_native:
+                chosen |= {"max_length": settings["max_length"], "padding": False}
+                return self._read(some, [languages[row] for row in rows], chosen)["input_ids"]
+            # Native texts are cut at the native model's own length, unless the call gives another.
+            if settings["max_length"] != self.text_kwargs["max_length"]:
+                chosen["max_length"] = min(settings["max_length"], self.max_native_length)
+            return self.native(text=some, padding="max_length" if self.pad_native else False, **chosen)["input_ids"]
+
+        rows = read_in_two(native, read)
+        padding = [(self.native_tokenizer if each else self.tokenizer).pad_token_id for each in native]
+        layout = TextLayout.of(settings)
+        layout = replace(layout, max_length=max(layout.max_length, *map(len, rows)))
+        inputs = {"input_ids": layout.padded(rows, padding), "language_ids": [0 if each else 1 for each in native]}
+        return inputs | layout.mask(rows)
+
+    def _read(self, texts: list[str], languages: list[str], settings: dict[str, Any], *, is_one: bool = False) -> Any:
+        """Returns the student's tokens, and reports texts that are cut as they were given, not as they are spelled."""
+        spelled = texts
+        if self.normalization:
+            spelled = [same_letters(text, tag) for text, tag in zip(texts, languages, strict=True)]
+        with counting_cut_texts() as cut:
+            encoded = super()._encoded(spelled[0] if is_one else spelled, None, settings)
+        note_cut_texts([text for text, read in zip(texts, spelled, strict=True) if read in cut.texts], cut.limit)
+        return encoded
+
+
 def native_reader(image_processor: Any, tokenizer: Any, length: int, is_padded: bool) -> DualEncoderProcessor:
     """Makes the processor of a native model, which reads texts of one language."""
     return DualEncoderProcessor(image_processor, tokenizer, max_text_length=length, pad_to_max_length=is_padded)
@@ -156,10 +259,9 @@ def closing_token_id(tokenizer: Any) -> int:
         if closing is not None and last == [closing]:
             return closing
     raise InputError(
-        f"the multilingual tokenizer must end every text with its [SEP], whose state MLA pools; "
-        f"its sep_token is {tokenizer.sep_token!r}, its eos_token is {tokenizer.eos_token!r}, and 'a' becomes "
-        f"{tokenizer.convert_ids_to_tokens(tokenizer('a')['input_ids'])}"
+        "the multilingual tokenizer must end every text with its sep_token or eos_token, whose state MLA pools; 'a' "
+        f"becomes {tokenizer.convert_ids_to_tokens(tokenizer('a')['input_ids'])}"
     )
 
 
-__all__ = ["MlaProcessor", "closing_token_id"]
+__all__ = ["MlaProcessor", "MlaStudentProcessor", "closing_token_id"]

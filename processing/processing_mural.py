@@ -1,5 +1,4 @@
-"""MURAL's processor: the paper's image transforms and a WordPiece vocabulary, with texts of at most 64 tokens
-(sections 3.2 and A.1)."""
+"""MURAL's processor: texts of at most 64 tokens (sections 3.2 and A.1)."""
 
 from .processing_dual_encoder import DualEncoderProcessor
 

@@ -3,13 +3,15 @@ their texts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 from transformers.tokenization_utils_base import PaddingStrategy, TruncationStrategy
+from transformers.utils import cached_file
 
 from ..utils.errors import InputError
 from ..utils.languages import language_for_each
-from .processing_text_image import TextImageProcessor
+from .processing_dual_encoder import TextImageProcessor
 from .text_inputs import UNDETERMINED, as_texts, note_cut_texts
 
 
@@ -59,8 +61,7 @@ class TextLayout:
             return list(rows)
         length = self.max_length if self.padding is PaddingStrategy.MAX_LENGTH else max(map(len, rows))
         length += -length % self.multiple
-        fillers = [[pad] * (length - len(row)) for row, pad in zip(rows, padding, strict=True)]
-        pairs = zip(rows, fillers, strict=True)
+        pairs = [(row, [pad] * (length - len(row))) for row, pad in zip(rows, padding, strict=True)]
         return [filler + row if self.side == "left" else row + filler for row, filler in pairs]
 
     def mask(self, rows: Sequence[list[Any]], name: str = "attention_mask") -> dict[str, list[list[int]]]:
@@ -69,8 +70,7 @@ class TextLayout:
 
 
 def read_in_two(is_native: Sequence[bool], read: Callable[[list[int], bool], list[list[int]]]) -> list[list[int]]:
-    """Returns the tokens of texts that two tokenizers read. `read` returns those of some rows, all native
-    or all not native."""
+    """Returns the tokens of texts that two tokenizers read; `read` returns those of rows of one kind."""
     tokens: list[list[int]] = [[]] * len(is_native)
     for kind in (True, False):
         if rows := [row for row, each in enumerate(is_native) if each is kind]:
@@ -117,6 +117,14 @@ def texts_and_languages(
     if language is None:
         raise InputError(f"{names[0]}= was given without {names[1]}=: the model needs the language of every text")
     return texts, language_for_each(language, len(texts))
+
+
+def file_beside(source: Any, name: str, loading: Mapping[str, Any], *, is_needed: bool = True) -> Path | None:
+    """Returns a file next to a processor's settings, from a folder or the Hub."""
+    place = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")
+    options = {key: loading[key] for key in place if key in loading}
+    found = cached_file(source, name, **options, _raise_exceptions_for_missing_entries=is_needed)
+    return None if found is None else Path(found)
 
 
 class SpecialIds(NamedTuple):

@@ -18,8 +18,8 @@ from ..utils.errors import InputError, LanguageTagError
 from ..utils.language_matching import did_you_mean_language, language_id
 from ..utils.languages import normalize_languages
 from .image_processing_mural import MuralImageProcessor
+from .processing_dual_encoder import as_batch
 from .processing_per_language import PerLanguageProcessor, TextLayout, texts_and_languages
-from .processing_text_image import as_batch
 from .rc3_tokenizer import (
     CLS_TOKEN,
     IMAGE_SEPARATOR_TOKEN,
@@ -28,7 +28,6 @@ from .rc3_tokenizer import (
     mbart_languages,
     with_special_tokens,
 )
-from .region_arrays import check_regions, pad_regions
 from .text_inputs import call_tokenizer, note_cut_texts, overlong
 
 IGNORED_LABEL = -100
@@ -78,9 +77,7 @@ class Rc3Processor(PerLanguageProcessor):
         if not len(self.languages) == len(languages) == len(set(self.language_tokens)) == len(self.language_tokens):
             raise InputError(f"each of {list(languages)} needs a token of its own, not {self.language_tokens}")
         check_tokens(tokenizer, [CLS_TOKEN, IMAGE_SEPARATOR_TOKEN, *self.language_tokens])
-        self.max_text_length = max_text_length
-        self.region_size = region_size
-        self.max_regions = max_regions
+        self.max_text_length, self.region_size, self.max_regions = max_text_length, region_size, max_regions
 
     @classmethod
     def from_mbart_tokenizer(
@@ -98,15 +95,11 @@ class Rc3Processor(PerLanguageProcessor):
             image_processor: by default, resizes images to squares of 224 pixels.
             settings: other arguments of the class.
         """
-        tags = normalize_languages(list(languages))
-        codes = mbart_languages(tokenizer)
+        tags, codes = normalize_languages(list(languages)), mbart_languages(tokenizer)
         for tag in tags:
             if tag not in codes:
-                known = ", ".join(sorted(codes))
-                raise LanguageTagError(
-                    f"mBART has no code for {tag!r}; it has codes for {known}{did_you_mean_language(tag, codes)}"
-                )
-        return cls._with_tokens(tokenizer, tags, [codes[tag] for tag in tags], image_processor, settings)
+                raise LanguageTagError(f"mBART has no code for {tag!r}{did_you_mean_language(tag, codes)}")
+        return cls._with_tokens(tokenizer, {tag: codes[tag] for tag in tags}, image_processor, settings)
 
     @classmethod
     def new(
@@ -118,20 +111,13 @@ class Rc3Processor(PerLanguageProcessor):
     ) -> Self:
         """Makes the processor of a vocabulary such as the one from `train_bpe`: [CLS] and [SEP'] are appended to it,
         then a token such as `[de]` for each language. Arguments are as in `from_mbart_tokenizer`."""
-        tags = normalize_languages(list(languages))
-        return cls._with_tokens(tokenizer, tags, [f"[{tag}]" for tag in tags], image_processor, settings)
+        tokens = {tag: f"[{tag}]" for tag in normalize_languages(list(languages))}
+        return cls._with_tokens(tokenizer, tokens, image_processor, settings)
 
     @classmethod
-    def _with_tokens(
-        cls,
-        tokenizer: PreTrainedTokenizerBase,
-        languages: list[str],
-        language_tokens: list[str],
-        image_processor: Any | None,
-        settings: dict[str, Any],
-    ) -> Self:
-        own = with_special_tokens(tokenizer, [CLS_TOKEN, IMAGE_SEPARATOR_TOKEN, *language_tokens])
-        return cls(image_processor or square_image_processor(), own, languages, language_tokens, **settings)
+    def _with_tokens(cls, tokenizer: Any, tokens: dict[str, str], image_processor: Any, settings: dict) -> Self:
+        own = with_special_tokens(tokenizer, [CLS_TOKEN, IMAGE_SEPARATOR_TOKEN, *tokens.values()])
+        return cls(image_processor or square_image_processor(), own, [*tokens], [*tokens.values()], **settings)
 
     # ---- Tokens ----
 
@@ -196,7 +182,13 @@ class Rc3Processor(PerLanguageProcessor):
         if regions is not None:
             features, shapes["regions"] = _flat(regions, "regions", dimensions=2)
             inputs |= self._regions(features, shapes["regions"])
-        _check(inputs, shapes)
+        if not inputs:
+            raise InputError("give text=, text_target=, images= or regions=")
+        if len({shape[0] for shape in shapes.values()}) > 1:
+            counts = ", ".join(f"{shape[0]} {name}" for name, shape in shapes.items())
+            raise InputError(f"the numbers of inputs differ: {counts}")
+        if len({shapes[name][1:] for name in ("images", "regions") if name in shapes}) > 1:
+            raise InputError("images= are pairs and regions= are not, or vice versa: give both for the same images")
         return as_batch(inputs, text_settings.get("return_tensors"))
 
     def _tokens(self, texts: list[str], layout: TextLayout, room: int) -> list[list[int]]:
@@ -241,16 +233,22 @@ class Rc3Processor(PerLanguageProcessor):
         return inputs if mask.all() else inputs | {"pixel_mask": mask.reshape(shape)}
 
     def _regions(self, regions: list[Any], shape: tuple[int, ...]) -> dict[str, np.ndarray]:
+        """Returns the regions of images, each features [R, region_size] or None, padded to the largest R."""
         checked = [
             None if given is None else check_regions(given, self.region_size, self.max_regions, f"image {index}")
             for index, given in enumerate(regions)
         ]
-        if all(given is None for given in checked):
+        longest = max(0 if own is None else len(own) for own in checked)
+        if not longest:
             return {}
-        features, mask = pad_regions(checked, self.region_size)
+        features = np.zeros((len(checked), longest, self.region_size), np.float32)
+        mask = np.zeros((len(checked), longest), bool)
+        for row, own in enumerate(checked):
+            if own is not None:
+                features[row, : len(own)], mask[row, : len(own)] = own, True
         return {
             "region_features": features.reshape(*shape, *features.shape[1:]),
-            "region_mask": mask.reshape(*shape, mask.shape[1]),
+            "region_mask": mask.reshape(*shape, longest),
         }
 
     @cached_property
@@ -306,14 +304,20 @@ def _flat(given: Any, name: str, dimensions: int) -> tuple[list[Any], tuple[int,
     return flat, (len(given), 2)
 
 
-def _check(inputs: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
-    if not inputs:
-        raise InputError("give text=, text_target=, images= or regions=")
-    if len({shape[0] for shape in shapes.values()}) > 1:
-        counts = ", ".join(f"{shape[0]} {name}" for name, shape in shapes.items())
-        raise InputError(f"the numbers of inputs differ: {counts}")
-    if len({shapes[name][1:] for name in ("images", "regions") if name in shapes}) > 1:
-        raise InputError("images= are pairs and regions= are not, or vice versa: give both for the same images")
+def check_regions(features: Any, region_size: int, max_regions: int, called: str) -> np.ndarray:
+    """Returns the features of one image, an array or a tensor, as float32 [R, region_size], with R from 1 to
+    `max_regions`. Errors refer to the image as `called`."""
+    if hasattr(features, "numpy"):  # a tensor, on any device, with or without a gradient
+        features = features.detach().float().cpu().numpy()
+    array = np.asarray(features, dtype=np.float32)
+    if array.ndim != 2 or array.shape[1] != region_size or not 1 <= len(array) <= max_regions:
+        raise InputError(
+            f"{called}: features of the shape {list(array.shape)}; the model reads 1 to {max_regions} regions of "
+            f"width {region_size}, and None for an image without regions"
+        )
+    if not np.isfinite(array).all():
+        raise InputError(f"{called}: the features are not finite")
+    return array
 
 
 __all__ = ["Rc3Processor"]

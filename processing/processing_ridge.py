@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedConfig, ProcessorMixin
-from transformers.utils import cached_file
 
 from ..utils.errors import LanguageTagError, ModelFolderError
 from ..utils.language_matching import learned_language
@@ -21,14 +20,13 @@ from ..utils.languages import normalize_language, normalize_languages
 from .glossary import LONGEST_PIECE, MOST_WORDS, Glossary, first_words, is_word
 from .processing_dual_encoder import DualEncoderProcessor
 from .processing_mla import native_length, native_reader, with_mask
-from .processing_per_language import PerLanguageProcessor, TextLayout, read_in_two
+from .processing_per_language import PerLanguageProcessor, TextLayout, file_beside, read_in_two
 from .text_inputs import UNDETERMINED, call_tokenizer, counting_cut_texts, note_cut_texts, overlong
 from .text_normalization import NORMALIZATION, checked_normalization, folded, same_letters, spelling_of
 
 MOST_CHARACTERS = 512
 GLOSSARY_FILE = "glossary.tsv"
 _READS_GLOSSARY = "reads_glossary"  # in `processor_config.json`
-_HUB_ARGUMENTS = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
 # Minimum share of a text without a language that a glossary must contain: to use the map of its language, and to
 # translate the text.
 _ENOUGH, _ENOUGH_TO_GLOSS = 0.5, 0.3
@@ -39,12 +37,6 @@ def as_characters(text: str) -> list[int]:
     between words."""
     words = unicodedata.normalize("NFKC", text).lower().split()
     return list(map(ord, f" {' '.join(words)} "))
-
-
-def characters_of(texts: list[str]) -> Tensor:
-    """Returns the code points of texts [N, C] as in `as_characters`, 0 at padding."""
-    rows = [torch.tensor(as_characters(text)[:MOST_CHARACTERS]) for text in texts]
-    return pad_sequence(rows, batch_first=True)
 
 
 class RidgeProcessor(PerLanguageProcessor):
@@ -121,13 +113,8 @@ class RidgeProcessor(PerLanguageProcessor):
         native_language: str = "en",
         **options: Any,
     ) -> Self:
-        """Makes the processor of a native model and its processor, and of a text encoder if there is one.
-
-        Args:
-            encoder_tokenizer: the tokenizer of the text encoder.
-            native_language: BCP-47 tag of the language that the native model reads.
-            options: `languages`, `text_prompt` and `max_text_length`.
-        """
+        """Makes the processor of a native model in `native_language` from its processor, and from the tokenizer of a
+        text encoder if there is one; `options` are `languages`, `text_prompt` and `max_text_length`."""
         parts = native_processor.image_processor, with_mask(native_processor.tokenizer), encoder_tokenizer
         length, is_padded = native_length(config, native_processor)
         return cls(*parts, native_language, max_native_length=length, pad_native=is_padded, **options)
@@ -144,7 +131,6 @@ class RidgeProcessor(PerLanguageProcessor):
 
     @property
     def model_input_names(self) -> list[str]:
-        """Names of the model's inputs."""
         glosses = ["gloss_ids", "gloss_attention_mask"] if self._glossaries else []
         return [*super().model_input_names, "character_ids", *glosses]
 
@@ -152,39 +138,33 @@ class RidgeProcessor(PerLanguageProcessor):
         """As in `PerLanguageProcessor`. A text without a language is read in the language whose glossary contains most
         of its words; if none contains enough, the map that all languages share reads it."""
         learned = {tag: self._learned(tag) for tag in {*languages}}
-        languages = [learned[tag] for tag in languages]
-        known = self.known_languages
-        glossaries: list[Glossary | None] = [None] * len(texts)
-        if self._glossaries:
-            read = [self._language_and_glossary(text, tag) for text, tag in zip(texts, languages, strict=True)]
-            languages, glossaries = [tag for tag, _ in read], [glossary for _, glossary in read]
-        spelled = [self.folded([text], tag)[0] for text, tag in zip(texts, languages, strict=True)]
-        glosses = self._glosses(texts, spelled, glossaries, layout)
-        stated = languages
-        if self.any_language:
-            languages = [tag if tag in known else UNDETERMINED for tag in languages]
-        ids = [known.index(tag) for tag in languages]
+        read = [self._language_and_glossary(text, learned[tag]) for text, tag in zip(texts, languages, strict=True)]
+        stated, known = [tag for tag, _ in read], self.known_languages
+        spelled = [self.folded([text], tag)[0] for text, tag in zip(texts, stated, strict=True)]
+        glosses = self._glosses(texts, spelled, [glossary for _, glossary in read], layout)
+        ids = [known.index(tag if tag in known else UNDETERMINED) for tag in stated]  # others with `any_language` only
 
         def tokens_of(rows: list[int], is_native: bool) -> list[list[int]]:
+            mine = [texts[row] for row in rows]
             if is_native:
                 length = self.max_native_length
                 if layout.max_length != self.max_text_length:
                     length = min(layout.max_length, length)
-                return self._native_tokens([texts[row] for row in rows], truncation=layout.cut, max_length=length)
-            mine = [self.with_same_letters([texts[row]], languages[row])[0] for row in rows]
-            prompted = [self.text_prompt + text for text in mine]
+                return self._native_tokens(mine, truncation=layout.cut, max_length=length)
+            tags = [known[ids[row]] for row in rows]
+            prompted = [
+                self.text_prompt + self.with_same_letters([text], tag)[0] for text, tag in zip(mine, tags, strict=True)
+            ]
             settings = {"truncation": layout.cut, "max_length": layout.end, "verbose": False}
             encoded = call_tokenizer(self.encoder_tokenizer, prompted, **settings)
             if self.has_text_encoder:
-                note_cut_texts(overlong([texts[row] for row in rows], encoded), f"{layout.max_length} tokens")
+                note_cut_texts(overlong(mine, encoded), f"{layout.max_length} tokens")
             else:  # the model reads only their characters
                 cut = [texts[row] for row in rows if len(as_characters(spelled[row])) > MOST_CHARACTERS]
                 note_cut_texts(cut, f"{MOST_CHARACTERS} characters")
-            found = []
-            for row, given in zip(rows, encoded["input_ids"], strict=True):
-                own, code = self.language_token(stated[row]) or (None, None)
-                found.append(given if code is None else [code if token == own else token for token in given])
-            return found
+            codes = [self.language_token(stated[row]) or (-1, -1) for row in rows]
+            pairs = zip(encoded["input_ids"], codes, strict=True)
+            return [[code if token == own else token for token in given] for given, (own, code) in pairs]
 
         tokens = read_in_two([index == 0 for index in ids], tokens_of)
         padding_ids = [(self.encoder_tokenizer if index else self.tokenizer).pad_token_id or 0 for index in ids]
@@ -192,7 +172,7 @@ class RidgeProcessor(PerLanguageProcessor):
             "input_ids": layout.padded(tokens, padding_ids),
             **layout.mask(tokens),
             "language_ids": ids,
-            "character_ids": characters_of(spelled).tolist(),
+            "character_ids": _characters(spelled).tolist(),
             **glosses,
         }
 
@@ -217,31 +197,25 @@ class RidgeProcessor(PerLanguageProcessor):
         except LanguageTagError:
             return tag
 
-    def glossary_of(self, tag: str) -> Glossary | None:
-        """Returns the glossary for texts in a language; None if there is none, and for the native language."""
-        found = self._glossaries.get(tag) or self._glossaries.get(tag.partition("-")[0])
-        return None if tag == self.native_language else found
-
     def _language_and_glossary(self, text: str, tag: str) -> tuple[str, Glossary | None]:
         """Returns the language as which a text is read, and its glossary; `tag` is the stated language, or `und`."""
-        if tag != UNDETERMINED:
-            return tag, self.glossary_of(tag)
+        glossaries = self._glossaries
+        if tag != UNDETERMINED or not glossaries:
+            own = glossaries.get(tag) or glossaries.get(tag.partition("-")[0])
+            return tag, None if tag == self.native_language else own
         # Languages with the same spelling share their words.
-        spellings = {language: spelling_of(language) for language in self._glossaries}
-        words_by_spelling = {each: first_words(*self.folded([text], each)) for each in {*spellings.values()}}
-        words = first_words(text)
-        shares = {
-            language: glossary.known(words_by_spelling[spellings[language]])
-            for language, glossary in self._glossaries.items()
-        }
+        spellings = {language: spelling_of(language) for language in glossaries}
+        spelled = {each: first_words(*self.folded([text], each)) for each in {*spellings.values()}}
+        shares = {language: own.known(spelled[spellings[language]]) for language, own in glossaries.items()}
         best = max(shares, key=shares.__getitem__)
-        share, native = shares[best], max(glossary.native(words) for glossary in self._glossaries.values())
-        if native > share:
+        words = first_words(text)
+        native = max(glossary.native(words) for glossary in glossaries.values())
+        if native > shares[best]:
             return (self.native_language if native >= _ENOUGH else UNDETERMINED), None
         is_only = self.languages == [best]
-        is_read_as = best in self.languages and (share >= _ENOUGH or is_only)
-        has_enough = share >= _ENOUGH_TO_GLOSS or is_only
-        return best if is_read_as else UNDETERMINED, self._glossaries[best] if has_enough else None
+        is_read_as = best in self.languages and (shares[best] >= _ENOUGH or is_only)
+        has_enough = shares[best] >= _ENOUGH_TO_GLOSS or is_only
+        return best if is_read_as else UNDETERMINED, glossaries[best] if has_enough else None
 
     def _glosses(
         self, texts: list[str], spelled: list[str], glossaries: list[Glossary | None], layout: TextLayout
@@ -250,23 +224,16 @@ class RidgeProcessor(PerLanguageProcessor):
         model. The mask is zero in rows without a word: without a glossary, or if no word is known."""
         if not self._glossaries:
             return {}
-        words = [
-            glossary.glosses(text) if glossary else [] for text, glossary in zip(spelled, glossaries, strict=True)
-        ]
+        words = [own.glosses(text) if own else [] for text, own in zip(spelled, glossaries, strict=True)]
         found = [" ".join(each[:MOST_WORDS]) for each in words]
-        rows: list[list[int]] = [[]] * len(texts)
-        if chosen := [row for row, gloss in enumerate(found) if gloss]:
-            with counting_cut_texts() as cut:
-                read = self._native_tokens([found[row] for row in chosen])
-            for row, ids in zip(chosen, read, strict=True):
-                rows[row] = ids
-            too_long = [len(each) > MOST_WORDS or gloss in cut.texts for each, gloss in zip(words, found, strict=True)]
-            note_cut_texts(
-                list(compress(texts, too_long)),
-                f"{MOST_WORDS} words or {self.max_native_length} tokens, translated word by word,",
-            )
-        else:  # an exported graph takes at least two tokens
+        if not any(found):  # an exported graph takes at least two tokens
             return {name: [[0, 0]] * len(texts) for name in ("gloss_ids", "gloss_attention_mask")}
+        with counting_cut_texts() as cut:
+            read = iter(self._native_tokens([gloss for gloss in found if gloss]))
+        rows = [next(read) if gloss else [] for gloss in found]
+        too_long = [len(each) > MOST_WORDS or gloss in cut.texts for each, gloss in zip(words, found, strict=True)]
+        limit = f"{MOST_WORDS} words or {self.max_native_length} tokens, translated word by word,"
+        note_cut_texts(list(compress(texts, too_long)), limit)
         layout = replace(layout, max_length=self.max_native_length, with_mask=True)
         padded = layout.padded(rows, [self.tokenizer.pad_token_id or 0] * len(rows))
         return {"gloss_ids": padded, **layout.mask(rows, "gloss_attention_mask")}
@@ -283,48 +250,40 @@ class RidgeProcessor(PerLanguageProcessor):
 
     def characters(self, texts: list[str], language: str) -> Tensor:
         """Returns the code points of texts in a language [N, C], 0 at padding."""
-        return characters_of(self.folded(texts, language))
+        return _characters(self.folded(texts, language))
 
     # ---- Files ----
 
     def to_dict(self) -> dict[str, Any]:
-        """Also states whether `glossary.tsv` belongs to the processor: a file with that name may have another
-        origin."""
+        """Also states whether `glossary.tsv` belongs to the processor: such a file may have another origin."""
         return super().to_dict() | {_READS_GLOSSARY: bool(self._glossaries)}
 
     def to_json_file(self, json_file_path: str | os.PathLike) -> None:
         """Writes the glossaries next to the settings, in time for `push_to_hub=True` to upload both."""
         super().to_json_file(json_file_path)
         if self._glossaries:
-            lines = (
-                f"{tag}\t{word}\t{native}\n"
-                for tag, glossary in self._glossaries.items()
-                for word, native in glossary.entries.items()
-            )
-            Path(json_file_path).with_name(GLOSSARY_FILE).write_text("".join(lines), encoding="utf-8")
+            words = [(tag, *each) for tag, own in self._glossaries.items() for each in own.entries.items()]
+            text = "".join(f"{tag}\t{word}\t{native}\n" for tag, word, native in words)
+            Path(json_file_path).with_name(GLOSSARY_FILE).write_text(text, encoding="utf-8")
 
     @classmethod
     def get_processor_dict(
         cls, pretrained_model_name_or_path: str | os.PathLike, **kwargs: Any
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns the settings with the glossaries, from a folder or the Hub.
-
-        Raises:
-            ModelFolderError: for a glossary line that would never be read: without three columns, in a language that
-                the model has not learned, or with several words or none in the second column; and for a word with two
-                translations.
-        """
-        location = {name: kwargs[name] for name in _HUB_ARGUMENTS if name in kwargs}
+        """Returns the settings with the glossaries, from a folder or the Hub; a line of a glossary that would never be
+        read is an error."""
         settings, remaining = super().get_processor_dict(pretrained_model_name_or_path, **kwargs)
         settings = {"normalization": 0} | settings
-        path = None
         if settings.pop(_READS_GLOSSARY, True):
-            path = cached_file(
-                pretrained_model_name_or_path, GLOSSARY_FILE, **location, _raise_exceptions_for_missing_entries=False
-            )
-        if path is not None:
-            settings["glossaries"] = _read_glossaries(Path(path), settings)
+            path = file_beside(pretrained_model_name_or_path, GLOSSARY_FILE, kwargs, is_needed=False)
+            if path is not None:
+                settings["glossaries"] = _read_glossaries(path, settings)
         return settings, remaining
+
+
+def _characters(texts: list[str]) -> Tensor:
+    """Returns the code points of texts [N, C] as in `as_characters`, 0 at padding."""
+    return pad_sequence([torch.tensor(as_characters(text)[:MOST_CHARACTERS]) for text in texts], batch_first=True)
 
 
 def _read_glossaries(path: Path, settings: Mapping[str, Any]) -> dict[str, dict[str, str]]:
@@ -335,15 +294,12 @@ def _read_glossaries(path: Path, settings: Mapping[str, Any]) -> dict[str, dict[
         raise ModelFolderError(f"{path} is not UTF-8: save it as UTF-8 ({error})") from error
     found: dict[str, dict[str, str]] = {}
     languages: dict[str, str] = {}  # as they are spelled in the file
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
+    for number, columns in enumerate(([each.strip() for each in line.split("\t")] for line in lines), 1):
         try:
-            columns = [each.strip() for each in line.split("\t")]
+            if not any(columns):
+                continue
             if len(columns) != 3:
-                raise ValueError(
-                    f"has {len(columns)} columns instead of language, word and native words, with tabs between them"
-                )
+                raise ValueError(f"has {len(columns)} columns, not a language, a word and native words between tabs")
             tag, word, native = columns
             if tag not in languages:
                 languages[tag] = _checked_language(normalize_language(tag), settings)
@@ -351,8 +307,8 @@ def _read_glossaries(path: Path, settings: Mapping[str, Any]) -> dict[str, dict[
             word = unicodedata.normalize("NFKC", word).lower()
             if not is_word(word):
                 raise ValueError(
-                    f"{word!r} is not one word. A word has letters, digits, apostrophes and hyphens, and in a script "
-                    f"without spaces no more than {LONGEST_PIECE} of them"
+                    f"{word!r} is not one word: letters, digits, apostrophes and hyphens, and in a script without "
+                    f"spaces at most {LONGEST_PIECE} of them"
                 )
             other = found.setdefault(languages[tag], {}).setdefault(word, native)
             if other != native:

@@ -7,9 +7,6 @@ width 2048 (Zhou et al. 2023, section 3.2).
     a folder    `<image id>.npy` with features only (`_info.npy` next to it is pickled, and is not opened), or
                 `<image id>.npz` with `features`, or `x`, the name that extractors of bottom-up attention use
 
-An image is read on access, from files that each process opens for itself. Its id is looked up unchanged, then with or
-without the ending of an image file: `1000092795` and `1000092795.jpg` are the same image in IGLUE's files.
-
 A pickle can run any program, and is never opened.
 """
 
@@ -24,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ..utils.errors import InputError, MissingExtraError
-from .region_arrays import check_regions
+from .processing_rc3 import check_regions
 
 _SERIAL_KEYS = b"__keys__"  # tensorpack's list of keys
 _IMAGE_ID, _RECORD_FEATURES = 11, 0  # positions in tensorpack's records
@@ -33,8 +30,8 @@ _LANGUAGE = "{language}"
 
 
 def forms_of(image_id: str) -> list[str]:
-    """Returns the names under which files of regions may list an image: with and without the ending of an image file,
-    and the same without folders. `id/39-1.jpg` -> `id/39-1.jpg`, `id/39-1`, `39-1.jpg`, `39-1`."""
+    """Returns the names under which files may list an image: with and without the ending of an image file and the
+    folders. `id/39-1.jpg` -> `id/39-1.jpg`, `id/39-1`, `39-1.jpg`, `39-1`."""
     forms: list[str] = []
     alone = image_id if ".." in image_id.split("/") else image_id.rpartition("/")[2]
     for name in dict.fromkeys((image_id, alone)):
@@ -64,15 +61,14 @@ class RegionFeatures(Mapping[str, np.ndarray]):
         for _, path in files:
             _opened(path)  # raises errors about the file now, not on the first access
 
-    def _found(self, image_id: str) -> list[tuple[Path, str]]:
-        """Returns the files that have an image, with the name under which they list it, one of `forms_of`."""
-        found = []
-        for prefix, path in self.files:
-            if image_id.startswith(prefix):
-                file = _opened(path)
-                name = next((form for form in forms_of(image_id.removeprefix(prefix)) if form in file), None)
-                found += [] if name is None else [(path, name)]
-        return found
+    def _found(self, image_id: Any) -> list[tuple[Path, str]]:
+        """Returns the files that have an image, with the name under which they list it."""
+        return [
+            (path, name)
+            for prefix, path in self.files
+            if isinstance(image_id, str) and image_id.startswith(prefix)
+            for name in [form for form in forms_of(image_id.removeprefix(prefix)) if form in _opened(path)][:1]
+        ]
 
     def __getitem__(self, image_id: str) -> np.ndarray:
         found = self._found(image_id)
@@ -80,24 +76,20 @@ class RegionFeatures(Mapping[str, np.ndarray]):
             looks = "; ".join(f"{path} has images such as {[*islice(_opened(path), 3)]}" for _, path in self.files)
             raise UnknownImageError(f"image {image_id!r}: there is no such image; {looks}")
         if "/" in image_id and len(found) > 1:
-            raise InputError(
-                f"image {image_id!r}: {', '.join(str(path) for path, _ in found)} have images of that name, which may "
-                f"differ; name the files by one path with {_LANGUAGE} in it"
-            )
+            several = ", ".join(str(path) for path, _ in found)
+            advice = f"name the files by one path with {_LANGUAGE} in it"
+            raise InputError(f"image {image_id!r}: {several} have images of that name; {advice}")
         (path, name), *_ = found
-        called = f"{path}, image {image_id!r}"
         try:
             features = _opened(path)[name]
             if hasattr(features, "keys"):  # an HDF5 group
                 features = features["features"][()]
-        except InputError:
-            raise
+            return check_regions(features, self.region_size, self.max_regions, "features")
         except Exception as error:  # the libraries raise many types for broken files
-            raise InputError(f"{called}: {error}") from error
-        return check_regions(features, self.region_size, self.max_regions, called)
+            raise InputError(f"{path}, image {image_id!r}: {error}") from error
 
     def __contains__(self, image_id: object) -> bool:
-        return isinstance(image_id, str) and bool(self._found(image_id))
+        return bool(self._found(image_id))
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys(prefix + name for prefix, path in self.files for name in _opened(path)))
@@ -110,7 +102,7 @@ def open_regions(
     paths: str | Path | Sequence[str | Path], *, region_size: int = 2048, max_regions: int = 36
 ) -> RegionFeatures:
     """Returns the regions of one path or several: `.h5` or `.hdf5`, an LMDB folder or `.lmdb` file, or a folder of
-    arrays.
+    arrays. Image ids may have the ending of an image file or not, whatever the file has.
 
     Args:
         paths: `{language}` in a name, as in `marvl-{language}_boxes36.h5`, means one file per language, whose images
@@ -143,12 +135,14 @@ def _opened(path: Path) -> Any:
     if path not in _OPENED:
         if not path.exists():
             raise InputError(f"{path}: no such file or folder")
-        kind: Any = _Folder
         if path.suffix in (".h5", ".hdf5"):
-            kind = _hdf5
-        elif path.suffix == ".lmdb" or (path / "data.mdb").is_file():
-            kind = _Tensorpack
-        _OPENED[path] = kind(path)
+            try:
+                _OPENED[path] = _library("h5py", path).File(path, "r")
+            except OSError as error:
+                raise InputError(f"{path}: {error}") from error
+        else:
+            is_lmdb = path.suffix == ".lmdb" or (path / "data.mdb").is_file()
+            _OPENED[path] = _Tensorpack(path) if is_lmdb else _Folder(path)
     return _OPENED[path]
 
 
@@ -164,14 +158,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
-def _hdf5(path: Path) -> Any:
-    """Opens IGLUE's `*_boxes36.h5`, with a group for each image."""
-    try:
-        return _library("h5py", path).File(path, "r")
-    except OSError as error:
-        raise InputError(f"{path}: {error}") from error
-
-
 class _Folder:
     """A file for each image, `.npy` or `.npz`, in the folder or in folders inside it."""
 
@@ -180,7 +166,7 @@ class _Folder:
         if not path.is_dir():
             raise InputError(f"{path}: not a folder")
 
-    def _file_of(self, image_id: object) -> Path | None:
+    def _file_of(self, image_id: str) -> Path | None:
         candidates = (self.path / f"{image_id}{suffix}" for suffix in (".npy", ".npz"))
         inside = self.path.resolve()
         return next((file for file in candidates if file.resolve().is_relative_to(inside) and file.is_file()), None)
@@ -192,7 +178,7 @@ class _Folder:
         with loaded:
             return loaded["x" if "x" in loaded else "features"]
 
-    def __contains__(self, key: object) -> bool:
+    def __contains__(self, key: str) -> bool:
         return self._file_of(key) is not None
 
     def __iter__(self) -> Iterator[str]:
@@ -202,29 +188,25 @@ class _Folder:
 
 
 class _Tensorpack:
-    """The file of tensorpack's `LMDBSerializer`.
-
-    The first access makes the process read the ids of all records, without their features.
-    """
+    """The file of tensorpack's `LMDBSerializer`. The first access reads the ids of all records."""
 
     def __init__(self, path: Path) -> None:
         lmdb = _library("lmdb", path)
         options = {"readonly": True, "lock": False, "readahead": False, "meminit": False}
+        self.path, problem = path, ""
         try:
             self.database = lmdb.open(str(path), subdir=path.is_dir(), **options)
         except lmdb.Error as error:
             raise InputError(f"{path}: {error}") from error
-        self.path = path
-        file = path / "data.mdb" if path.is_dir() else path
+        size = (path / "data.mdb" if path.is_dir() else path).stat().st_size
         needed = (self.database.info()["last_pgno"] + 1) * self.database.stat()["psize"]
-        problem = ""
-        if file.stat().st_size < needed:  # reading beyond the end would terminate the process
-            problem = f"truncated, {file.stat().st_size} of {needed} bytes"
+        if size < needed:  # reading beyond the end would terminate the process
+            problem = f"truncated, {size} of {needed} bytes"
         elif self._record(_SERIAL_KEYS) is None:
             problem = f"not a tensorpack file, which would have the key {_SERIAL_KEYS.decode()}"
         if problem:
             self.database.close()
-            raise InputError(f"{file}: {problem}")
+            raise InputError(f"{path}: {problem}")
 
     def _record(self, key: bytes) -> bytes | None:
         with self.database.begin() as transaction:
@@ -247,8 +229,8 @@ class _Tensorpack:
             return _library("msgpack", self.path).unpackb(value, **options)[position]
         except Exception as error:
             raise InputError(
-                f"{self.path}, record {key.decode()}: cannot be read ({error}); records are read as msgpack, which "
-                "tensorpack writes with TENSORPACK_SERIALIZE=msgpack"
+                f"{self.path}, record {key.decode()}: cannot be read as msgpack, which tensorpack writes with "
+                f"TENSORPACK_SERIALIZE=msgpack: {error}"
             ) from error
 
     def __getitem__(self, key: str) -> Any:

@@ -49,20 +49,16 @@ def needs_language(processor: Any) -> bool:
 
 
 def default_language(processor: Any) -> str:
-    """Returns the tag of texts without a language.
-
-    It is `und` for a model whose vectors do not depend on the language, or that can read texts without one
-    (`reads_unstated`); the only language of a model with one language; or the native language of a model that was
-    extended from it, which is logged once. A model that reads several languages, each in its own way, has no default:
-    that is an error.
-    """
+    """Returns the tag of texts without a language: `und` for a model that can read texts without one; the only
+    language of a model with one; or the native language of a model that was extended from it, which is logged once. A
+    model that reads several languages, each in its own way, has no default: that is an error."""
     if not needs_language(processor) or getattr(processor, "reads_unstated", False):
         return UNDETERMINED
     native = getattr(processor, "native_language", None)
-    others = list(getattr(processor, "languages", None) or [])
     if native is not None:
         _warn_once("texts without a language are read as %s, the native language; this is logged once", str(native))
         return str(native)
+    others = list(getattr(processor, "languages", None) or [])
     if len(others) == 1:
         return str(others[0])
     known = f"; the model has {', '.join(others)}" if others else ""
@@ -74,10 +70,9 @@ def default_language(processor: Any) -> str:
 
 def as_texts(given: Any, name: str = "text", *, none_is_fine: bool = False) -> list[str]:
     """Returns the texts of an argument, one or several; half a surrogate pair is not valid Unicode."""
-    texts = [given] if isinstance(given, str) else given
-    if isinstance(texts, bytes | Mapping | Set) or not isinstance(texts, Iterable):
+    if isinstance(given, bytes | Mapping | Set) or not isinstance(given, Iterable):
         raise InputError(f"{name}= is {truncated_repr(given)}: give a text, or a list of texts")
-    texts = list(texts)
+    texts = [given] if isinstance(given, str) else list(given)
     if not texts and not none_is_fine:
         raise InputError(f"{name} is an empty list")
     for index, text in enumerate(texts):
@@ -87,10 +82,8 @@ def as_texts(given: Any, name: str = "text", *, none_is_fine: bool = False) -> l
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise InputError(
-                f"{called} has half a surrogate pair at character {error.start} of {text[:_SHOWN]!r}: it was decoded "
-                "with the wrong encoding"
-            ) from error
+            at = f"character {error.start} of {text[:_SHOWN]!r}"
+            raise InputError(f"{called} has half a surrogate pair at {at}: decode it with another encoding") from error
     return texts
 
 

@@ -30,34 +30,22 @@ _SAME = {
     **dict.fromkeys("、،፣", ","),
     **dict.fromkeys("؛፤", ";"),
     **dict.fromkeys("՛՜՞", ""),  # inside of Armenian words
+    **dict.fromkeys("•∙⋅‧", "·"),
     "؟": "?",
     "٪": "%",
     "፡": " ",
     "〜": "~",
-    "•": "·",
-    "∙": "·",
-    "⋅": "·",
-    "‧": "·",
     "\u0329": "\u0323",
-    "ǝ": "ə",
-    "Ǝ": "Ə",
-    "ș": "ş",
-    "ț": "ţ",
-    "Ș": "Ş",
-    "Ț": "Ţ",
+    **dict(zip("ǝƎșțȘȚ", "əƏşţŞŢ", strict=True)),
     "װ": "וו",
     "ױ": "וי",
     "ײ": "יי",
     "ـ": "",
     "ൌ": "ൗ",
     # Persian's letters, which most languages in Arabic script have.
-    "ك": "ک",
-    "ڪ": "ک",
-    "ي": "ی",
-    "ى": "ی",
-    "ہ": "ه",
-    "ھ": "ه",
-    "ە": "ه",
+    **dict.fromkeys("كڪ", "ک"),
+    **dict.fromkeys("يى", "ی"),
+    **dict.fromkeys("ہھە", "ه"),
 }
 _AS_ARABIC = {"ک": "ك", "ڪ": "ك", "ی": "ي", "ى": "ى"}
 _AS_URDU = {"ه": "ہ", "ە": "ہ", "ھ": "ھ"}
@@ -101,8 +89,7 @@ _AMHARIC = {
     **_TIGRINYA,
     **_ethiopic(("ሐ", "ሀ"), ("ኀ", "ሀ"), ("ዐ", "አ")),
     **dict.fromkeys("ሃሓኃ", "ሀ"),
-    "ኣ": "አ",
-    "ዓ": "አ",
+    **dict.fromkeys("ኣዓ", "አ"),
 }
 _LOOSE_IN_ALL = {"ٱ": "ا", "ة": "ه", "ۃ": "ہ", "ء": "", "œ": "oe", "ँ": "ं"}
 # By language: letters that writers confuse, in lower case.
@@ -142,15 +129,8 @@ SEQUENCES = {
     "\u17d2ដ": "\u17d2ត",
     "\u17b8\u17c1": "ើ",
     "\u17b6\u17c1": "ោ",
-    "ੲਿ": "ਇ",
-    "ੲੀ": "ਈ",
-    "ੳੁ": "ਉ",
-    "ੳੂ": "ਊ",
-    "ੲੇ": "ਏ",
-    "ਅੈ": "ਐ",
-    "අා": "ආ",
-    "අැ": "ඇ",
-    "අෑ": "ඈ",
+    **dict(zip(("ੲਿ", "ੲੀ", "ੳੁ", "ੳੂ", "ੲੇ", "ਅੈ"), "ਇਈਉਊਏਐ", strict=True)),
+    **dict(zip(("අා", "අැ", "අෑ"), "ආඇඈ", strict=True)),
     # A vowel written as the letter A with a vowel sign, at the same places in all Indic blocks.
     **{
         chr(block + 0x05) + chr(block + sign): chr(block + vowel)
@@ -202,22 +182,15 @@ def _rules(language: str) -> _Rules:
 
     given, place = of(_LETTERS) or {}, of(_PLACES)
     letters = {**_SAME, **given, **{letter: letter for letter in given.values() if len(letter) == 1}}
-    optional = OPTIONAL if own in _WITH_HAMZA.split() else OPTIONAL + _HAMZA
-    return _Rules(
-        str.maketrans(letters),
-        place and (re.compile(place[0], re.IGNORECASE), place[1]),
-        re.compile(optional, re.IGNORECASE),
-        str.maketrans({**letters, **_LOOSE_IN_ALL, **(of(_LOOSE) or {})}),
-        own in _DOTLESS.split(),
-    )
+    loose = str.maketrans({**letters, **_LOOSE_IN_ALL, **(of(_LOOSE) or {})})
+    place = place and (re.compile(place[0], re.IGNORECASE), place[1])
+    optional = re.compile(OPTIONAL if own in _WITH_HAMZA.split() else OPTIONAL + _HAMZA, re.IGNORECASE)
+    return _Rules(str.maketrans(letters), place, optional, loose, own in _DOTLESS.split())
 
 
 def same_letters(text: str, language: str) -> str:
-    """Returns a text with the standard code points of its letters in a language, in Unicode's compatible form (NFKC).
-
-    Args:
-        text: the text.
-        language: its tag, or `und`.
+    """Returns a text with the standard code points of its letters in a language (or `und`), in Unicode's compatible
+    form (NFKC).
 
     Examples:
         >>> same_letters("М\u02bcяч", "uk"), same_letters("كتاب", "fa") == "کتاب"
@@ -227,8 +200,9 @@ def same_letters(text: str, language: str) -> str:
     if text.isascii() and text.isprintable() and rules.place is None:
         return text.translate(rules.letters)
     text = unicodedata.normalize("NFKC", UNSEEN.sub("", text.replace("´", "'")))
-    text = unicodedata.normalize("NFC", _DIGIT.sub(_ascii_digit, text.translate(rules.letters)))
-    text = _SEQUENCE.sub(_written_whole, _MARKS.sub(_sorted_marks, text))
+    text = _DIGIT.sub(lambda digit: str(unicodedata.decimal(digit[0])), text.translate(rules.letters))
+    text = _MARKS.sub(_sorted_marks, unicodedata.normalize("NFC", text))
+    text = _SEQUENCE.sub(lambda found: SEQUENCES[found[0]], text)
     if rules.place is not None:
         pattern, replacement = rules.place
         text = unicodedata.normalize("NFC", pattern.sub(replacement, unicodedata.normalize("NFD", text)))
@@ -236,11 +210,8 @@ def same_letters(text: str, language: str) -> str:
 
 
 def folded(text: str, language: str) -> str:
-    """Returns the common spelling of all texts that mean the same in a language; folding twice changes nothing.
-
-    Args:
-        text: the text.
-        language: its tag, or `und`.
+    """Returns the common spelling of all texts that mean the same in a language (or `und`); folding twice changes
+    nothing.
 
     Examples:
         >>> folded("IŞIK", "tr"), folded("ΑΥΤΟΚΊΝΗΤΟ", "el"), folded("آلأرض", "ar")
@@ -255,14 +226,6 @@ def folded(text: str, language: str) -> str:
     text = rules.optional.sub("", unicodedata.normalize("NFD", text)).casefold()
     text = unicodedata.normalize("NFC", text).translate(rules.loose)
     return unicodedata.normalize("NFC", NASAL.sub("ं", text).replace("եւ", "եվ"))
-
-
-def _ascii_digit(found: re.Match[str]) -> str:
-    return str(unicodedata.decimal(found[0]))
-
-
-def _written_whole(found: re.Match[str]) -> str:
-    return SEQUENCES[found[0]]
 
 
 def _sorted_marks(found: re.Match[str]) -> str:

@@ -28,7 +28,6 @@ from transformers import PreTrainedTokenizerFast
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 # Special tokens of byte-pair encodings, with mBART's names and ids, except that mBART's mask is the last token.
 BPE_SPECIAL_TOKENS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-_BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 WORDPIECE_PREFIX = "##"  # BERT's mark of pieces inside of words
 _LONGEST_WORD = 100  # characters; WordPiece turns longer words into [UNK]
 
@@ -42,7 +41,6 @@ def train_wordpiece(
     min_frequency: int = 2,
     continuing_subword_prefix: str = WORDPIECE_PREFIX,
     max_tokens: int = 64,
-    show_progress: bool = False,
 ) -> PreTrainedTokenizerFast:
     """Trains a WordPiece tokenizer: `[CLS] pieces [SEP]`, Unicode NFKC, Han characters as single words.
 
@@ -58,7 +56,6 @@ def train_wordpiece(
 
     Examples:
         >>> tokenizer = train_wordpiece(captions, vocab_size=8000, alphabet=["äöüß"])
-        >>> tokenizer.save_pretrained("tokenizer")
     """
     tokenizer = Tokenizer(models.WordPiece())
     clean = normalizers.BertNormalizer(strip_accents=False, lowercase=lowercase)
@@ -66,30 +63,22 @@ def train_wordpiece(
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.BertPreTokenizer(), pre_tokenizers.FixedLength(length=_LONGEST_WORD)]
     )
-    words = _count_words(tokenizer, texts)
-    prefix = continuing_subword_prefix
-    characters = _characters(tokenizer, [*words, *map(tokenizer.normalizer.normalize_str, alphabet)], prefix)
-    learned = _learn(
-        models.WordPiece(continuing_subword_prefix=prefix),
-        trainers.WordPieceTrainer,
-        words,
-        [*SPECIAL_TOKENS, *characters],
-        vocab_size=vocab_size,
-        min_frequency=min_frequency,
-        continuing_subword_prefix=prefix,
-        show_progress=show_progress,
-    )
-    tokenizer.model = models.WordPiece(
-        learned.get_vocab(),
-        unk_token="[UNK]",
-        max_input_chars_per_word=_LONGEST_WORD,
-        continuing_subword_prefix=prefix,
-    )
+    words, prefix = _count_words(tokenizer, texts), continuing_subword_prefix
+    pieces = set()
+    for character in set().union(*words, *map(tokenizer.normalizer.normalize_str, alphabet)):
+        # A doubled character occurs at the start of a word and inside one, unless it always forms a separate word.
+        for word in _words(tokenizer, character * 2):
+            pieces |= {word[0], *(prefix + inside for inside in word[1:])}
+    model, first = models.WordPiece(continuing_subword_prefix=prefix), [*SPECIAL_TOKENS, *sorted(pieces)]
+    options = {"min_frequency": min_frequency, "continuing_subword_prefix": prefix}
+    learned = _learn(model, trainers.WordPieceTrainer, words, first, vocab_size, **options)
+    longest = {"max_input_chars_per_word": _LONGEST_WORD, "continuing_subword_prefix": prefix}
+    tokenizer.model = models.WordPiece(learned.get_vocab(), unk_token="[UNK]", **longest)
     tokenizer.decoder = decoders.WordPiece()
     tokenizer.add_special_tokens(SPECIAL_TOKENS)
-    cls, sep = (tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))
+    around = [(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", cls), ("[SEP]", sep)]
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=around
     )
     return _fast(tokenizer, max_tokens, pad="[PAD]", unk="[UNK]", cls="[CLS]", sep="[SEP]", mask="[MASK]")
 
@@ -106,27 +95,18 @@ def _count_words(tokenizer: Tokenizer, texts: Iterable[str]) -> Counter[str]:
     return words
 
 
-def _characters(tokenizer: Tokenizer, texts: Iterable[str], prefix: str) -> list[str]:
-    """Returns the pieces that spell the characters of normalized texts in every position of a word."""
-    pieces = set()
-    for character in set().union(*texts):
-        # A doubled character occurs at the start of a word and inside one, unless it always forms a separate word.
-        for word in _words(tokenizer, character * 2):
-            pieces |= {word[0], *(prefix + inside for inside in word[1:])}
-    return sorted(pieces)
-
-
-def _learn(model: models.Model, trainer: Any, words: Counter[str], first: list[str], **options: Any) -> Tokenizer:
+def _learn(
+    model: models.Model, trainer: Any, words: Counter[str], first: list[str], vocab_size: int, **options: Any
+) -> Tokenizer:
     """Learns the pieces of words with their frequencies; the pieces `first` come first."""
-    if len(first) > options["vocab_size"]:
-        raise ValueError(
-            f"vocab_size={options['vocab_size']} is too small: the characters alone need {len(first)} pieces"
-        )
+    if len(first) > vocab_size:
+        raise ValueError(f"vocab_size={vocab_size} is too small: the characters alone need {len(first)} pieces")
     learner = Tokenizer(model)
     learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     # The trainer would order characters by a hash table, and break ties between pieces by that order. As special
     # tokens, they keep the given order, which makes the training reproducible.
-    learner.train_from_iterator(words.elements(), trainer(special_tokens=first, **options))
+    settings = {"special_tokens": first, "vocab_size": vocab_size, "show_progress": False}
+    learner.train_from_iterator(words.elements(), trainer(**settings, **options))
     return learner
 
 
@@ -137,10 +117,9 @@ def train_bpe(
     alphabet: Iterable[str] = (),
     lowercase: bool = False,
     min_frequency: int = 2,
-    max_tokens: int = 1024,
-    show_progress: bool = False,
 ) -> PreTrainedTokenizerFast:
-    """Trains a byte-pair encoding with byte fallback, as SentencePiece does: `<s> pieces </s>`, Unicode NFC.
+    """Trains a byte-pair encoding with byte fallback, as SentencePiece does: `<s> pieces </s>`, Unicode NFC, at most
+    1024 tokens.
 
     It does not train a unigram model, as mBART has: the library would find different pieces in every run.
 
@@ -148,8 +127,7 @@ def train_bpe(
     frequency of a pair of pieces that becomes one.
 
     Examples:
-        >>> tokenizer = train_bpe(captions, vocab_size=8000)
-        >>> processor = Rc3Processor.new(tokenizer, ["en", "de"])
+        >>> processor = Rc3Processor.new(train_bpe(captions, vocab_size=8000), ["en", "de"])
     """
     tokenizer = Tokenizer(models.BPE())
     fold = [normalizers.Lowercase()] if lowercase else []
@@ -159,15 +137,8 @@ def train_bpe(
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     words = _count_words(tokenizer, texts)
     characters = set().union(*words, *map(tokenizer.normalizer.normalize_str, alphabet)) - {" "}
-    learned = _learn(
-        models.BPE(),
-        trainers.BpeTrainer,
-        words,
-        [*BPE_SPECIAL_TOKENS, *_BYTES, *sorted(characters)],
-        vocab_size=vocab_size,
-        min_frequency=min_frequency,
-        show_progress=show_progress,
-    )
+    first = [*BPE_SPECIAL_TOKENS, *(f"<0x{byte:02X}>" for byte in range(256)), *sorted(characters)]
+    learned = _learn(models.BPE(), trainers.BpeTrainer, words, first, vocab_size, min_frequency=min_frequency)
     found = json.loads(learned.to_str())["model"]
     merges = [tuple(merge) for merge in found["merges"]]
     tokenizer.model = models.BPE(found["vocab"], merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
@@ -177,11 +148,11 @@ def train_bpe(
     *ordinary, mask = BPE_SPECIAL_TOKENS
     # A mask replaces a word and the space before it.
     tokenizer.add_special_tokens([*ordinary, AddedToken(mask, lstrip=True, special=True)])
-    begin, end = (tokenizer.token_to_id(token) for token in ("<s>", "</s>"))
+    around = [(token, tokenizer.token_to_id(token)) for token in ("<s>", "</s>")]
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=[("<s>", begin), ("</s>", end)]
+        single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=around
     )
-    return _fast(tokenizer, max_tokens, bos="<s>", pad="<pad>", eos="</s>", unk="<unk>", mask="<mask>")
+    return _fast(tokenizer, 1024, bos="<s>", pad="<pad>", eos="</s>", unk="<unk>", mask="<mask>")
 
 
 def _fast(tokenizer: Tokenizer, max_tokens: int, **special: str) -> PreTrainedTokenizerFast:

@@ -33,10 +33,11 @@ _TEXTS_AT_ONCE = 1000
 def count_pieces(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> np.ndarray:
     """Counts how often each piece occurs in texts, without the special tokens around them: int64 [vocabulary]."""
     _specification(tokenizer)
-    size = max(tokenizer.get_vocab().values()) + 1
-    counts = np.zeros(size, dtype=np.int64)
-    for rows in _encoded(tokenizer, texts):
-        counts += np.bincount(np.concatenate(rows).astype(np.int64), minlength=size)
+    counts = np.zeros(max(tokenizer.get_vocab().values()) + 1, dtype=np.int64)
+    plain = {"add_special_tokens": False, "truncation": False, "padding": False, "verbose": False}
+    for start in range(0, len(texts), _TEXTS_AT_ONCE):
+        rows = tokenizer(list(texts[start : start + _TEXTS_AT_ONCE]), **plain)["input_ids"]
+        counts += np.bincount(np.concatenate(rows).astype(np.int64), minlength=len(counts))
     if not counts.any():
         raise InputError("there are no texts to count pieces in")
     return counts
@@ -55,13 +56,19 @@ def choose_pieces(
     if not 0 < coverage <= 1:
         raise InputError(f"coverage={coverage} must be above 0 and at most 1")
     specification, vocabulary = _specification(tokenizer), tokenizer.get_vocab()
-    kept = set(always) | _special_ids(tokenizer, specification)
-    if unknown := sorted(kept - set(vocabulary.values())):
-        raise InputError(
-            f"the model's configuration names token {unknown[0]}, which its tokenizer of {len(vocabulary)} pieces "
-            "does not have"
-        )
-    kept |= _spelling_ids(specification, vocabulary, counts)
+    model = specification["model"]
+    unknown = model["unk_id"] if model["type"] == "Unigram" else vocabulary.get(model["unk_token"])
+    kept = {*always, *tokenizer.all_special_ids, *(token["id"] for token in specification["added_tokens"]), unknown}
+    kept |= {ids[place] for ids, places in _template_ids(specification["post_processor"]) for place in places}
+    kept -= {None}
+    if missing := sorted(kept - set(vocabulary.values())):
+        raise InputError(f"the model's configuration names token {missing[0]}, which its tokenizer does not have")
+    # Byte pieces, and pieces that are a single character of the texts, can spell any text.
+    prefix = model.get("continuing_subword_prefix") or ""  # WordPiece's ##
+    characters = set().union(*(piece.removeprefix(prefix) for piece, number in vocabulary.items() if counts[number]))
+    kept |= {
+        n for piece, n in vocabulary.items() if piece.removeprefix(prefix) in characters or _BYTE.fullmatch(piece)
+    }
     covered, wanted = counts[sorted(kept)].sum(), coverage * counts.sum()
     for piece in np.argsort(-counts, kind="stable").tolist():
         if covered >= wanted:
@@ -74,65 +81,7 @@ def choose_pieces(
 
 def trim_tokenizer(tokenizer: PreTrainedTokenizerBase, kept: Sequence[int]) -> PreTrainedTokenizerBase:
     """Returns the same tokenizer with only the pieces `kept` (from `choose_pieces`)."""
-    new_ids = {old: new for new, old in enumerate(kept)}
-    with TemporaryDirectory() as folder:
-        with errors_naming(folder):
-            tokenizer.save_pretrained(folder)
-        file = Path(folder, "tokenizer.json")
-        file.write_text(json.dumps(_trimmed(_specification(tokenizer), new_ids), ensure_ascii=False), "utf-8")
-        trimmed = type(tokenizer).from_pretrained(folder)
-    wanted = {piece: new_ids[token_id] for piece, token_id in tokenizer.get_vocab().items() if token_id in new_ids}
-    if differences := sorted(wanted.items() ^ trimmed.get_vocab().items()):
-        piece, token_id = differences[0]
-        raise InputError(
-            f"{type(tokenizer).__name__} does not load the pieces that were saved for it: {piece!r}, {token_id}, is "
-            f"one of {len(differences)} differences"
-        )
-    return trimmed
-
-
-# ---- What to keep ----
-
-
-def _specification(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """Returns the content of the tokenizer's `tokenizer.json`."""
-    if not isinstance(tokenizer, PreTrainedTokenizerFast):
-        raise InputError(
-            f"{type(tokenizer).__name__} is not a fast tokenizer: only those of the tokenizers library can be trimmed"
-        )
-    specification = json.loads(tokenizer.backend_tokenizer.to_str())
-    kind = specification["model"]["type"]
-    if kind not in KINDS:
-        raise InputError(f"a vocabulary of the kind {kind} cannot be trimmed; {', '.join(KINDS)} can")
-    return specification
-
-
-def _special_ids(tokenizer: PreTrainedTokenizerBase, specification: dict[str, Any]) -> set[int]:
-    """Returns the ids of special and added tokens, including language codes, and of the unknown token."""
-    model, vocabulary = specification["model"], tokenizer.get_vocab()
-    unknown = {model["unk_id"]} if model["type"] == "Unigram" else {vocabulary.get(model["unk_token"])}
-    special = {*tokenizer.all_special_ids, *(token["id"] for token in specification["added_tokens"])}
-    around = {ids[place] for ids, places in _template_ids(specification["post_processor"]) for place in places}
-    return (special | unknown | around) - {None}
-
-
-def _spelling_ids(specification: dict[str, Any], vocabulary: dict[str, int], counts: np.ndarray) -> set[int]:
-    """Returns the ids of byte pieces and of pieces that are a single character of the texts, which can spell any
-    text."""
-    prefix = specification["model"].get("continuing_subword_prefix") or ""  # WordPiece's ##
-    characters = set().union(*(piece.removeprefix(prefix) for piece, number in vocabulary.items() if counts[number]))
-    return {
-        number
-        for piece, number in vocabulary.items()
-        if piece.removeprefix(prefix) in characters or _BYTE.fullmatch(piece)
-    }
-
-
-# ---- The smaller file ----
-
-
-def _trimmed(specification: dict[str, Any], new_ids: dict[int, int]) -> dict[str, Any]:
-    """Returns the content of `tokenizer.json` with only the pieces that have a new id."""
+    specification, new_ids = _specification(tokenizer), {old: new for new, old in enumerate(kept)}
     model = specification["model"]
     if model["type"] == "Unigram":  # a list of [piece, score]: the index is the id
         model["vocab"] = [entry for token_id, entry in enumerate(model["vocab"]) if token_id in new_ids]
@@ -146,6 +95,24 @@ def _trimmed(specification: dict[str, Any], new_ids: dict[int, int]) -> dict[str
     for ids, positions in _template_ids(specification["post_processor"]):
         for position in positions:
             ids[position] = new_ids[ids[position]]
+    with TemporaryDirectory() as folder:
+        with errors_naming(folder):
+            tokenizer.save_pretrained(folder)
+        Path(folder, "tokenizer.json").write_text(json.dumps(specification, ensure_ascii=False), "utf-8")
+        trimmed = type(tokenizer).from_pretrained(folder)
+    if trimmed.get_vocab() != {piece: new_ids[old] for piece, old in tokenizer.get_vocab().items() if old in new_ids}:
+        raise InputError(f"{type(tokenizer).__name__} does not load the pieces that were saved for it")
+    return trimmed
+
+
+def _specification(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """Returns the content of the tokenizer's `tokenizer.json`."""
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        raise InputError(f"{type(tokenizer).__name__} is not a fast tokenizer; only fast ones can be trimmed")
+    specification = json.loads(tokenizer.backend_tokenizer.to_str())
+    kind = specification["model"]["type"]
+    if kind not in KINDS:
+        raise InputError(f"a vocabulary of the kind {kind} cannot be trimmed; {', '.join(KINDS)} can")
     return specification
 
 
@@ -158,10 +125,3 @@ def _template_ids(processor: dict[str, Any] | None) -> Iterator[tuple[list[Any],
         yield processor[name], [1]  # type: ignore[index]
     for inner in (processor or {}).get("processors", ()):
         yield from _template_ids(inner)
-
-
-def _encoded(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> Iterator[list[list[int]]]:
-    """Yields the ids of some texts at a time."""
-    plain = {"add_special_tokens": False, "truncation": False, "padding": False, "verbose": False}
-    for start in range(0, len(texts), _TEXTS_AT_ONCE):
-        yield tokenizer(list(texts[start : start + _TEXTS_AT_ONCE]), **plain)["input_ids"]

@@ -2,8 +2,8 @@
 reduced to 50 by principal components).
 
 The first line of a `.vec` file states the number of words and the width of their vectors; every other line has a word
-and its numbers, most frequent first. The file is read once, line by line, and only the needed lines are kept. Its
-words are compared in the spelling of the vocabulary (`word_tokenizers.fold`), so `hund` finds `Hund`.
+and its numbers, most frequent first. Words are compared in the spelling of the vocabulary (`word_tokenizers.fold`), so
+`hund` finds `Hund`.
 
 Vectors for a language without a file are trained on captions by factorizing a matrix of associations between the words
 of a caption (Levy and Goldberg 2014). With as little text as captions provide, that works better than predicting words
@@ -31,12 +31,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class WordVectors:
-    """Vectors for the words of a vocabulary.
-
-    Args:
-        matrix: float32 [n_words, size]; zeros for words without a vector.
-        missing: the words without a vector.
-    """
+    """Vectors for the words of a vocabulary: float32 [n_words, size], zeros for words that are `missing`."""
 
     matrix: np.ndarray
     missing: tuple[str, ...] = ()
@@ -49,7 +44,6 @@ def word_vectors(
     *,
     captions: Iterable[str] | None = None,
     size: int = VECTOR_SIZE,
-    seed: int = 0,
 ) -> WordVectors:
     """Returns the vectors of a language's vocabulary; words without one get zeros, and the log states their number.
 
@@ -58,15 +52,9 @@ def word_vectors(
         files: `.vec` or `.vec.gz` files by language.
         captions: texts to train vectors on if `files` has none for the language.
     """
-    language, paths = normalize_language(language), _by_tag(files)
-    if language in paths:
-        (found,) = reduce_vectors([read_vectors(paths[language], words, language)], size)
-    elif captions is not None:
-        found = train_vectors(captions, words, language, size=size, seed=seed)
-    else:
-        raise _no_file("word vectors", language, files, "give a .vec file, or captions= to train on")
-    _warn_of_missing(found, language)
-    return found
+    if captions is not None and normalize_language(language) not in map(normalize_language, files):
+        return train_vectors(captions, words, language, size=size)
+    return aligned_word_vectors({language: words}, files, size=size)[language]
 
 
 def aligned_word_vectors(
@@ -78,32 +66,13 @@ def aligned_word_vectors(
     Cosines between words of two languages are those of the files, as far as the components preserve them. Components
     of each language alone would have different axes in every language.
     """
-    paths = _by_tag(files)
-    for language in vocabularies:
-        if language not in paths:
-            raise _no_file(
-                "aligned word vectors", language, files, "vectors in one space come from files, one for each language"
-            )
-    read = [read_vectors(paths[language], words, language) for language, words in vocabularies.items()]
-    found = dict(zip(vocabularies, reduce_vectors(read, size), strict=True))
-    for language, vectors in found.items():
-        _warn_of_missing(vectors, language)
-    return found
-
-
-def _by_tag(files: Mapping[str, str | Path]) -> dict[str, str | Path]:
-    return {normalize_language(tag): path for tag, path in files.items()}
-
-
-def _no_file(kind: str, language: str, files: Mapping[str, str | Path], advice: str) -> InputError:
-    given = ", ".join(files) or "no language"
-    return InputError(f"there are {kind} for {given}, not for {language!r}: {advice}")
-
-
-def _warn_of_missing(found: WordVectors, language: str) -> None:
-    if found.missing:
-        counts = f"{len(found.missing)} of {len(found.matrix)}"
-        logger.warning("%s: %s words have no vector, such as %s", language, counts, ", ".join(found.missing[:5]))
+    paths = {normalize_language(tag): path for tag, path in files.items()}
+    read = []
+    for language, words in vocabularies.items():
+        if (path := paths.get(normalize_language(language))) is None:
+            raise InputError(f"there are word vectors for {', '.join(paths) or 'no language'}, not for {language!r}")
+        read.append(read_vectors(path, words, language))
+    return dict(zip(vocabularies, reduce_vectors(read, size), strict=True))
 
 
 # ---- Files ----
@@ -115,17 +84,16 @@ def read_vectors(path: str | Path, words: Sequence[str], language: str) -> WordV
     rows = {word: row for row, word in enumerate(words)}
     vectors: dict[int, np.ndarray] = {}
     lines = _lines(path)
-    header = next(lines, b"").split()
-    if len(header) != 2 or not all(field.isdigit() and int(field) for field in header):
-        raise InputError(f"{path}, line 1: not the number of words and the size of their vectors")
-    count, size = map(int, header)
+    try:
+        count, size = map(int, next(lines, b"").split())
+    except ValueError as error:
+        raise InputError(f"{path}, line 1: not the number of words and the size of their vectors") from error
     number = 1
     for number, line in enumerate(lines, 2):
         spelling, *numbers = line.split(b" ")
         if len(numbers) != size or not spelling:
-            raise InputError(
-                f"{path}, line {number}: {_shown(line)} is not a word and {size} numbers; it has {len(numbers)}"
-            )
+            said = f"{_shown(line)} is not a word and {size} numbers; it has {len(numbers)}"
+            raise InputError(f"{path}, line {number}: {said}")
         # No known word contains a replacement character.
         row = rows.get(fold(spelling.decode("utf-8", "replace"), language))
         if row is not None and row not in vectors:
@@ -139,7 +107,14 @@ def read_vectors(path: str | Path, words: Sequence[str], language: str) -> WordV
         raise InputError(f"{path}: the first line states {count} words, but there are {number - 1}")
     matrix = np.zeros((len(words), size), np.float32)
     matrix[list(vectors)] = list(vectors.values()) or 0
-    return WordVectors(matrix, tuple(word for row, word in enumerate(words) if row not in vectors))
+    return _with_missing(matrix, [word for row, word in enumerate(words) if row not in vectors], language)
+
+
+def _with_missing(matrix: np.ndarray, missing: Sequence[str], language: str) -> WordVectors:
+    if missing:
+        counts = f"{len(missing)} of {len(matrix)}"
+        logger.warning("%s: %s words have no vector, such as %s", language, counts, ", ".join(missing[:5]))
+    return WordVectors(matrix, tuple(missing))
 
 
 def dictionary_words(
@@ -157,13 +132,12 @@ def dictionary_words(
     number = 0
     for number, line in enumerate(_lines(path), 1):
         try:
-            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path}, line {number}: not UTF-8: {error}") from error
-        fields = [field.strip() for field in text.split("\t")] if "\t" in text else text.split()
-        if len(fields) != 2 or not all(fields):
-            raise InputError(f"{path}, line {number}: {_shown(line)} is not a word and its translation")
-        word, translation = fold(fields[0], language), fold(fields[1], target_language)
+            text = line.decode("utf-8-sig")
+            entry, translation = text.split("\t") if "\t" in text else text.split()
+        except ValueError as error:
+            said = f"{_shown(line)} is not a word and its translation: {error}"
+            raise InputError(f"{path}, line {number}: {said}") from error
+        word, translation = fold(entry.strip(), language), fold(translation.strip(), target_language)
         if word in wanted and translation in known:
             found.setdefault(word, translation)
     if not number:
@@ -172,24 +146,18 @@ def dictionary_words(
 
 
 def _lines(path: str | Path) -> Iterator[bytes]:
-    """Yields the lines of a file, as text or gzip, without trailing spaces.
-
-    Only a line feed ends a line: some words contain characters that Unicode also counts as line ends.
-    """
-    path = Path(path)
+    """Yields the lines of a file, as text or gzip, without trailing spaces. Only a line feed ends a line: some words
+    contain characters that Unicode also counts as line ends."""
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        with gzip.open(path) if Path(path).suffix == ".gz" else open(path, "rb") as file:
             for line in file:
                 yield line.rstrip(b" \r\n")
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file") from error
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: {error}") from error
 
 
 def _shown(line: bytes) -> str:
-    text = line.decode("utf-8", "replace")
-    return repr(text if len(text) <= 40 else f"{text[:40]}…")
+    return repr(line.decode("utf-8", "replace")[:40])
 
 
 # ---- Principal components ----
@@ -203,10 +171,8 @@ def reduce_vectors(vectors: Sequence[WordVectors], size: int = VECTOR_SIZE) -> l
         vectors: those of one language, or of several languages that share one vector space.
     """
     widths = [part.matrix.shape[1] for part in vectors]
-    if len(set(widths)) > 1:
-        raise InputError(f"vectors of {', '.join(map(str, widths))} numbers are not in one space")
-    if widths[0] < size:
-        raise InputError(f"vectors of {widths[0]} numbers cannot be reduced to {size}")
+    if len(set(widths)) > 1 or widths[0] < size:
+        raise InputError(f"vectors of {', '.join(map(str, widths))} numbers cannot be reduced to {size} in one space")
     if widths[0] == size:
         return [*vectors]
     given = np.concatenate([part.matrix for part in vectors])
@@ -229,41 +195,32 @@ def _signed(axes: np.ndarray) -> np.ndarray:
 
 
 def train_vectors(
-    captions: Iterable[str], words: Sequence[str], language: str, *, size: int = VECTOR_SIZE, seed: int = 0
+    captions: Iterable[str], words: Sequence[str], language: str, *, size: int = VECTOR_SIZE
 ) -> WordVectors:
     """Trains vectors on the words that occur together in captions: positive pointwise mutual information, factorized.
 
     The vectors are the rows of U S^(1/2), where U S V^T is the truncated singular value decomposition of the matrix
-    (Levy and Goldberg 2014), found by random projections. A word that does not occur in the captions stays zero. The
-    same seed gives the same vectors.
+    (Levy and Goldberg 2014), found by random projections from a fixed seed. A word that does not occur in the captions
+    stays zero.
     """
-    pairs, counts = _counted_pairs(captions, words, language)
+    indices = {word: index for index, word in enumerate(words)}
+    codes = [np.empty(0, np.int64)]  # of pairs of words in a caption; each word is also paired with itself
+    for caption in captions:
+        present = np.array([indices[word] for word in {*split_words(caption, language)} if word in indices], np.int64)
+        codes.append((present[:, None] * len(words) + present).ravel())
+    found, counts = np.unique(np.concatenate(codes), return_counts=True)
     if not counts.size:
         raise InputError(f"the captions in {language!r} have no word of the vocabulary to train vectors on")
+    pairs = np.stack(np.divmod(found, len(words)))  # [2, n]
     totals = np.bincount(pairs[0], counts, len(words))  # [n_words]
     information = np.log(counts * counts.sum() / totals[pairs[0]] / totals[pairs[1]])
     positive = torch.sparse_coo_tensor(
         pairs, information.clip(min=0), (len(words), len(words)), dtype=torch.float32, check_invariants=True
     ).coalesce()
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(0)
         left, scale, _ = torch.svd_lowrank(positive, min(size + 10, len(words)), niter=6)
     matrix = np.zeros((len(words), size), np.float32)
     components = (_signed(left.numpy()) * scale.sqrt().numpy())[:, :size]
     matrix[:, : components.shape[1]] = components
-    return WordVectors(matrix, tuple(word for word, total in zip(words, totals, strict=True) if not total))
-
-
-def _counted_pairs(captions: Iterable[str], words: Sequence[str], language: str) -> tuple[np.ndarray, np.ndarray]:
-    """Counts the pairs of words that occur together in a caption; each word is also paired with itself.
-
-    Returns:
-        Indices of words [2, n], and numbers of captions [n].
-    """
-    indices = {word: index for index, word in enumerate(words)}
-    codes = [np.empty(0, np.int64)]
-    for caption in captions:
-        present = np.array([indices[word] for word in {*split_words(caption, language)} if word in indices], np.int64)
-        codes.append((present[:, None] * len(words) + present).ravel())
-    pairs, counts = np.unique(np.concatenate(codes), return_counts=True)
-    return np.stack(np.divmod(pairs, len(words))), counts
+    return _with_missing(matrix, [word for word, total in zip(words, totals, strict=True) if not total], language)

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..modeling.encoding import autocasting, evaluation_mode
 from ..modeling.modeling_mla import MlaPreTrainedModel
 from ..modeling.modeling_ridge import RidgeModel
-from ..processing.processing_mla_student import MlaStudentProcessor
+from ..processing.processing_mla import MlaStudentProcessor
 from ..processing.processing_ridge import RidgeProcessor
 from ..utils.identity import model_identity
 from ..utils.language_matching import language_and_script

@@ -28,7 +28,6 @@ FILES = {
         "processing.text_inputs",
         "processing.images",
         "processing.image_processing_mural",
-        "processing.processing_text_image",
         "processing.processing_dual_encoder",
     ),
     "configuration_mla": ("configuration.configuration_mla", "configuration.configuration_ridge"),
@@ -45,7 +44,6 @@ FILES = {
         "processing.text_normalization",
         "processing.glossary",
         "processing.processing_mla",
-        "processing.processing_mla_student",
         "processing.processing_ridge",
     ),
     "common": ("modeling.modeling_common", "processing.processing_per_language"),  # of all others but MURAL and ETCL
@@ -59,7 +57,7 @@ FILES = {
         "modeling.modeling_rc3_tasks",
         "modeling.modeling_rc3_pretraining",
     ),
-    "processing_rc3": ("processing.region_arrays", "processing.rc3_tokenizer", "processing.processing_rc3"),
+    "processing_rc3": ("processing.rc3_tokenizer", "processing.processing_rc3"),
     "rc3_pipelines": ("inference.rc3_pipelines", "processing.cross_encoder_module"),
     "pipelines": (
         "inference.pipeline_inputs",
@@ -70,7 +68,7 @@ FILES = {
 }
 _FILE_OF = {module: file for file, modules in FILES.items() for module in modules}
 # Modules that are not exported.
-_STAYS = ("utils.", "modeling.tower_loading", "processing.tower_processors")
+_STAYS = ("utils.", "modeling.tower_loading")
 _IMPORT = re.compile(r"^( *)from (\.+)([\w.]*) import (\([^)]*\)|[^\n]*)\n", re.MULTILINE)
 PACKAGE = __name__.partition(".")[0]
 

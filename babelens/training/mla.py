@@ -36,8 +36,7 @@ from ..modeling.modeling_mla import MlaModel
 from ..modeling.modeling_mla_student import MlaStudentModel
 from ..modeling.peft_mla import save_adapter
 from ..modeling.tower_loading import chosen_pooling, load_text_encoder
-from ..processing.processing_mla import MlaProcessor, closing_token_id
-from ..processing.processing_mla_student import MlaStudentProcessor
+from ..processing.processing_mla import MlaProcessor, MlaStudentProcessor, closing_token_id
 from ..processing.text_inputs import note_cut_texts, overlong
 from ..processing.text_normalization import NORMALIZATION
 from ..trainers.base import BabelensTrainer, FiniteGradients

@@ -9,7 +9,7 @@ import torch
 
 from babelens.inference.embedder import Embedder
 from babelens.processing.glossary import Glossary
-from babelens.processing.processing_mla_student import MlaStudentProcessor
+from babelens.processing.processing_mla import MlaStudentProcessor
 from babelens.processing.processing_ridge import GLOSSARY_FILE, RidgeProcessor
 from babelens.processing.text_normalization import folded, same_letters, spelling_of
 from babelens.utils.errors import ModelFolderError

@@ -29,7 +29,7 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
 from babelens import MlaModel, MlaProcessor
-from babelens.processing.processing_mla_student import MlaStudentProcessor
+from babelens.processing.processing_mla import MlaStudentProcessor
 from babelens.processing.tokenizer_training import train_wordpiece
 from tests.support.tiny_training import shapes_corpus
 
