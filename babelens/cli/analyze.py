@@ -10,8 +10,17 @@ import typer
 from ..utils.defaults import BENCHMARK_LANGUAGES, FIGURES
 from ..utils.errors import ModelFolderError, ModelKindError, SaveError
 from ..utils.files import atomic_file
-from ..utils.languages import normalize_languages
-from .common import Languages, Model, SourceOptions, begin_work, check_model, check_path, plain_console, tags_of
+from .common import (
+    Languages,
+    Model,
+    SourceOptions,
+    begin_work,
+    check_model,
+    check_path,
+    plain_console,
+    read_source,
+    tags_of,
+)
 
 if TYPE_CHECKING:
     import datasets
@@ -19,11 +28,8 @@ if TYPE_CHECKING:
 
     from ..evaluation.analysis.numbers import ParallelTexts
 
-_EMOJI = "emoji"
-_EMOJI_VENDOR = "noto"  # held out of training by default
-_BENCHMARK_LANGUAGES = [language for group in BENCHMARK_LANGUAGES.values() for language in group]
-# The key that names the analysis in a file of numbers, and distinguishes the file from other results.
-_ANALYSIS = "analysis"
+_EMOJI, _EMOJI_VENDOR = "emoji", "noto"  # the vendor is held out of training by default
+_ANALYSIS = "analysis"  # the key that names the analysis, and distinguishes the file from other results
 _RC3, _ENGLISH = "rc3", "en"
 _MAP_ROWS, _DISTANCE_ROWS = 1000, 200  # compare at most this many rows, evenly spaced
 
@@ -90,22 +96,19 @@ def languages(
     from ..evaluation.analysis.figures import draw_language_map
     from ..evaluation.analysis.numbers import encode_parallel, language_map, parallel_texts
     from ..inference.embedder import Embedder
-    from .common import read_source
 
     embedder = Embedder.from_pretrained(model)
     if Path(data).suffix in TRANSLATION_FILES:
-        corpus = read_source(data, source_options, translations=True)
+        corpus, present = _with_languages(read_source(data, source_options, translations=True), tags)
     else:
-        corpus = _load_images(data, tags, source_options)
-    texts = parallel_texts(corpus, tags or _default_languages(corpus, data), limit=_MAP_ROWS)
+        corpus, present = _load_images(data, tags, source_options)
+    texts = parallel_texts(corpus, present, limit=_MAP_ROWS)
     found = language_map(encode_parallel(embedder, texts))
-    off_diagonal = found.similarities[~np.eye(len(found.languages), dtype=bool)]
-    first, second = max(
-        ((a, b) for a in range(len(found.languages)) for b in range(a)), key=lambda pair: found.similarities[pair]
-    )
+    off_diagonal = np.where(np.eye(len(found.languages), dtype=bool), np.nan, found.similarities)
+    first, second = sorted(np.unravel_index(np.nanargmax(off_diagonal), off_diagonal.shape))
     summary = (
-        f"{len(found.languages)} languages on {found.n_texts:,} texts: SVCCA {off_diagonal.mean():.2f} on average, "
-        f"{found.similarities[first, second]:.2f} between {found.languages[second]} and {found.languages[first]}, "
+        f"{len(found.languages)} languages on {found.n_texts:,} texts: SVCCA {np.nanmean(off_diagonal):.2f} on "
+        f"average, {off_diagonal[first, second]:.2f} between {found.languages[first]} and {found.languages[second]}, "
         f"{found.chance:.2f} for shuffled texts"
     )
     _show("languages", found, draw_language_map(found), output, summary)
@@ -146,13 +149,10 @@ def labels(
 
     embedder = Embedder.from_pretrained(model)
     found = ClassifiedImages.of_folder(data)
-    named = read_labels(labels, found.classes, tags)
     rows = evenly_spaced(len(found.images), _MAP_ROWS)
     embedded = {
-        language: dict(
-            zip(of_classes, embedder.encode_text(list(of_classes.values()), language=language), strict=True)
-        )
-        for language, of_classes in named.items()
+        language: dict(zip(named, embedder.encode_text(list(named.values()), language=language), strict=True))
+        for language, named in read_labels(labels, found.classes, tags).items()
     }
     images = embedder.encode_image([found.images[row] for row in rows])
     result = label_map(images, found.targets[rows].tolist(), embedded, found.classes)
@@ -185,10 +185,9 @@ def retrieval(
     from ..evaluation.results import named_rows
     from ..inference.embedder import Embedder
 
-    corpus = _load_images(data, tags, source_options)
+    corpus, present = _load_images(data, tags, source_options)
     embedders = {name: Embedder.from_pretrained(model) for name, model in named_rows(models).items()}
-    chosen = tags or _default_languages(corpus, data)
-    found = side_by_side(embedders, corpus, chosen)
+    found = side_by_side(embedders, corpus, present)
     lines = [
         f"{language}: {', '.join(f'{name} {value:.1f}' for name, value in of_models.items())}"
         for language, of_models in found.first.items()
@@ -224,14 +223,9 @@ def distances(
     names = [model, baseline]
     are_rc3 = [_is_rc3(name) for name in names]
     if len(set(are_rc3)) > 1:
-        raise typer.BadParameter(
-            f"only one of {model} and {baseline} is an RC3: distances between texts with images and distances between "
-            "texts cannot be compared",
-            param_hint="--baseline",
-        )
-    corpus = _load_images(data, tags and [_ENGLISH, *tags], source_options)
-    others = normalize_languages(tags or _default_languages(corpus, data))
-    texts = parallel_texts(corpus, [_ENGLISH, *others], limit=_DISTANCE_ROWS)
+        raise typer.BadParameter(f"only one of {model} and {baseline} is an RC3", param_hint="--baseline")
+    corpus, present = _load_images(data, tags and [_ENGLISH, *tags], source_options)
+    texts = parallel_texts(corpus, [_ENGLISH, *present], limit=_DISTANCE_ROWS)
     own, base = (
         _joint(name, corpus, texts) if are_rc3[0] else encode_parallel(Embedder.from_pretrained(name), texts)
         for name in names
@@ -267,31 +261,28 @@ def _joint(model: str, corpus: "datasets.Dataset", texts: "ParallelTexts") -> "d
     # The saved class, so no weight of its head is reported as unexpected; only the encoder is used.
     saved = next((each for each in METHODS[_RC3].models if each.__name__ in names), METHODS[_RC3].model)
     rc3: Any = load_model(saved, model).base_model.to(default_device())
-    processor = load_processor(AutoProcessor, model)
     images = images_of(corpus.select(texts.rows))
     if not isinstance(images, Images):
         raise ModelKindError("RC3 reads images, but the data has features instead")
-    return joint_representations(rc3, processor, texts.texts, images)
+    return joint_representations(rc3, load_processor(AutoProcessor, model), texts.texts, images)
 
 
-# ---- What the commands read and write ----
-
-
-def _load_images(data: str, languages: list[str] | None, options: Sequence[str] | None = None) -> "datasets.Dataset":
-    """Loads the captioned images of --data; `options` come from --option."""
+def _load_images(
+    data: str, tags: list[str] | None, options: Sequence[str] | None
+) -> "tuple[datasets.Dataset, list[str]]":
+    """The captioned images of --data, and the languages to compare: `tags`, or all."""
     from ..data.emoji.benchmark import load_emoji
-    from .common import read_source
 
-    if data == _EMOJI and not options:
-        return load_emoji([_EMOJI_VENDOR], None, languages or _BENCHMARK_LANGUAGES)
-    return read_source(data, options)
+    if data != _EMOJI or options:
+        return _with_languages(read_source(data, options), tags)
+    tags = tags or [tag for group in BENCHMARK_LANGUAGES.values() for tag in group]
+    return load_emoji([_EMOJI_VENDOR], None, tags), tags
 
 
-def _default_languages(corpus: "datasets.Dataset", data: str) -> list[str]:
-    """The languages that an analysis compares when none are named."""
+def _with_languages(corpus: "datasets.Dataset", tags: list[str] | None) -> "tuple[datasets.Dataset, list[str]]":
     from ..data.corpus.corpus import languages_of
 
-    return _BENCHMARK_LANGUAGES if data == _EMOJI else list(languages_of(corpus))
+    return corpus, tags or list(languages_of(corpus))
 
 
 def _show(name: str, result: Any, figure: Any, file: Path, summary: str) -> None:
