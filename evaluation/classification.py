@@ -15,10 +15,9 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,7 @@ from ..inference.zero_shot_pipeline import (
 from ..utils.errors import CorpusError, InputError, MissingExtraError
 from ..utils.language_matching import did_you_mean_language
 from ..utils.languages import normalize_language, normalize_languages
-from .ranking import QueryRanks, embedding_ranks
+from .ranking import QueryRanks, embedding_ranks, percent_within
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +115,8 @@ class ClassifiedImages:
 def read_labels(
     file: str | Path, classes: Sequence[str], languages: str | list[str] | tuple[str, ...] | None = None
 ) -> Labels:
-    """Reads the labels of classes in each language.
+    """Reads the labels of classes in each language, or in some `languages`: language -> class index -> label.
+    Languages without a label for any of the classes are missing.
 
     Args:
         file: one of
@@ -127,29 +127,20 @@ def read_labels(
             - Babel-ImageNet's published `babel_imagenet-298.json`: `{"DE": [[0, 2, …], ["Schleie", …]], …}`,
               with the indices of ImageNet's classes.
         classes: the names of the classes, in the order of their indices.
-        languages: BCP-47 tags of the languages to read; by default all.
-
-    Returns:
-        language -> class index -> label. Languages without a label for any of the classes are missing.
     """
     path = Path(file)
     wanted = None if languages is None else normalize_languages(languages)
     table: dict[str, Any] = _table(path) if path.suffix == ".tsv" else parse_file(path)
-    if not table:
-        raise CorpusError(f"{path}: there are no labels")
     labels: Labels = {}
+    known: list[str] = []
     for name, given in table.items():
-        is_published = isinstance(given, list)
-        language = normalize_language(_BABELNET.get(name, name) if is_published else name)
-        if wanted is not None and language not in wanted:
-            continue
-        if language in labels:
-            raise CorpusError(f"{path}: {name}: the labels in {language!r} occur twice")
-        place = f"{path}: {name}"
-        labels[language] = _by_index(given, classes, place) if is_published else _by_name(given, classes, place)
+        known.append(normalize_language(_BABELNET.get(name, name) if isinstance(given, list) else name))
+        if known.count(known[-1]) > 1:
+            raise CorpusError(f"{path}: {name}: the labels in {known[-1]!r} occur twice")
+        if wanted is None or known[-1] in wanted:
+            labels[known[-1]] = _labels(given, classes, f"{path}: {name}")
     for language in wanted or ():
-        if language not in labels:
-            known = [normalize_language(_BABELNET.get(name, name)) for name in table]
+        if language not in known:
             near = did_you_mean_language(language, known)
             raise CorpusError(f"{path}: no labels in {language!r}{near or ', only in ' + ', '.join(known)}")
     found = {language: labels[language] for language in wanted or labels if labels[language]}
@@ -174,83 +165,58 @@ def _table(file: Path) -> dict[str, dict[str, str]]:
     return labels
 
 
-def _by_name(given: Any, classes: Sequence[str], place: str) -> dict[int, str]:
-    if not isinstance(given, dict):
-        raise CorpusError(f'{place}: expected labels by class, such as {{"cat": "Katze"}}')
+def _labels(given: Any, classes: Sequence[str], place: str) -> dict[int, str]:
+    """The labels of one language, by the names of the classes or in the form of Babel-ImageNet."""
     indices = {name: index for index, name in enumerate(classes)}
-    for name in given:
-        if name not in indices:
-            raise CorpusError(f"{place}: there are no images of the class {name!r}")
-    return _checked(((indices[name], label) for name, label in given.items()), place)
-
-
-def _by_index(given: list[Any], classes: Sequence[str], place: str) -> dict[int, str]:
-    """The labels in the form of Babel-ImageNet."""
-    if len(given) != 2 or not all(isinstance(part, list) for part in given) or len(given[0]) != len(given[1]):
-        raise CorpusError(f"{place}: expected two lists of the same length, class indices and labels")
-    if len(classes) != IMAGENET_CLASSES and all(map(_WORDNET_ID.fullmatch, classes)):
-        raise CorpusError(
-            f"{place}: the labels use the indices of ImageNet's {IMAGENET_CLASSES:,} classes, but the folder has "
-            f"{len(classes):,} classes; use labels by name"
-        )
-    for index in given[0]:
-        if type(index) is not int or not 0 <= index < len(classes):
-            raise CorpusError(f"{place}: there is no class {index!r} among {len(classes):,} (0 to {len(classes) - 1})")
-    if len(set(given[0])) < len(given[0]):
-        raise CorpusError(f"{place}: a class occurs twice")
-    return _checked(zip(*given, strict=True), place)
-
-
-def _checked(labels: Iterable[tuple[int, Any]], place: str) -> dict[int, str]:
-    checked = {}
-    for index, label in labels:
+    if isinstance(given, dict):
+        if unknown := [name for name in given if name not in indices]:
+            raise CorpusError(f"{place}: there are no images of the class {unknown[0]!r}")
+        pairs = [(indices[name], label) for name, label in given.items()]
+    else:
+        if not isinstance(given, list) or list(map(type, given)) != [list, list] or len(given[0]) != len(given[1]):
+            raise CorpusError(
+                f'{place}: expected labels by class, such as {{"cat": "Katze"}}, or two lists of the same length'
+            )
+        if len(classes) != IMAGENET_CLASSES and all(map(_WORDNET_ID.fullmatch, classes)):
+            raise CorpusError(
+                f"{place}: the labels use the indices of ImageNet's {IMAGENET_CLASSES:,} classes, but the folder has "
+                f"{len(classes):,} classes; use labels by name"
+            )
+        pairs = list(zip(*given, strict=True))
+        for index, _ in pairs:
+            if type(index) is not int or not 0 <= index < len(classes):
+                raise CorpusError(f"{place}: there is no class {index!r} among {len(classes):,}")
+        if len(set(given[0])) < len(pairs):
+            raise CorpusError(f"{place}: a class occurs twice")
+    for _, label in pairs:
         if not isinstance(label, str) or not label or label.isspace():
             raise CorpusError(f"{place}: {label!r} is not a label of a class")
-        checked[index] = label
-    return dict(sorted(checked.items()))
-
-
-def babel_imagenet_group(count: int) -> str:
-    """Returns the group of a language in Babel-ImageNet's paper (Geigle et al. 2024), by the number of ImageNet
-    classes with a label: `low` up to 333, `mid` up to 667, `high` above."""
-    return "low" if count <= 333 else "mid" if count <= 667 else "high"
-
-
-# The groups of ETCL's paper (Lee et al. 2022, section 4.1), in addition to all languages.
-ETCL_GROUPS: Mapping[str, tuple[str, ...]] = {
-    "well-resourced": ("en", "de", "fr", "cs", "ja", "zh", "ru", "pl", "tr"),
-    "under-resourced": ("uz", "ga", "be", "mg", "ceb"),
-}
+    return dict(sorted(pairs))
 
 
 def read_prompts(file: str | Path) -> Prompts:
     """Reads a JSON file of prompts, in the format of Babel-ImageNet's translated prompts: `{"de": ["ein Foto von {}.",
-    …], …}`.
-    """
+    …], …}`."""
     prompts: dict[str, list[str]] = {}
     for tag, templates in parse_file(file).items():
-        language = normalize_language(tag)
         if not isinstance(templates, list) or not all(isinstance(template, str) for template in templates):
             raise InputError(f'{file}: {tag}: expected a list of templates, such as ["a photo of a {{}}."]')
-        prompts[language] = prompts.get(language, []) + templates
+        prompts.setdefault(normalize_language(tag), []).extend(templates)
     check_templates((template for templates in prompts.values() for template in templates), str(file))
     return prompts
 
 
 # ---- Prompts of zero-shot classification: templates in which `{}` is replaced by the label of a class ----
 #
-#     photo   one template for each of some forty languages, such as "This is a photo of {}." and
-#             "これは{}の写真です。"
-#             (`zero_shot_pipeline`)
+#     photo   one template for each of some forty languages, such as "This is a photo of {}." (`zero_shot_pipeline`)
 #     clip    the 80 English templates with which CLIP classifies ImageNet (Radford et al. 2021), which ETCL's paper
-#             had
-#             translated by machine (Lee et al. 2022, appendix A.4)
-# label no template: the text is only the label
+#             had translated by machine (Lee et al. 2022, appendix A.4)
+#     label   no template: the text is only the label
+#
 # Languages without a template use only the labels. An English sentence around a foreign label would mix languages;
 # Babel-ImageNet's published results follow the same rule (Geigle et al. 2024).
 
 PHOTO, CLIP, LABEL = PROMPT_SETS = ("photo", "clip", "label")
-_CLIP_FILE = Path(__file__).with_name("clip_prompts.json")
 
 
 @cache
@@ -259,7 +225,7 @@ def prompt_set(name: str) -> Prompts:
     if name not in PROMPT_SETS:
         raise InputError(f"there are no prompts named {name!r}; choose one of {', '.join(PROMPT_SETS)}")
     if name == CLIP:
-        return json.loads(_CLIP_FILE.read_text("utf-8"))
+        return json.loads(Path(__file__).with_name("clip_prompts.json").read_text("utf-8"))
     return PHOTO_TEMPLATES if name == PHOTO else {}
 
 
@@ -282,8 +248,7 @@ def evaluate_classification(
         prompts: the templates of each language, or the name of one of `PROMPT_SETS`: `photo`, `clip` or `label`.
             Languages without a template use only the labels, with a warning.
         image_embeddings: the embeddings of the images [N, d], if they are already computed.
-        ranks: a dictionary to which the rank of each image's class is added, by language, for comparing models image
-            by image (`evaluation.comparison`).
+        ranks: receives the rank of each image's class, by language, for comparing models (`evaluation.comparison`).
 
     Returns:
         For each language, `top1` and `top5`, the accuracy in percent (without `top5` if there are at most five
@@ -293,27 +258,24 @@ def evaluate_classification(
     """
     given = prompt_set(prompts) if isinstance(prompts, str) else prompts
     templates = {language: templates_of(language, given) for language in labels}
-    if prompts != "label" and (missing := [language for language in labels if not templates[language]]):
+    if prompts != LABEL and (missing := [language for language in labels if not templates[language]]):
         logger.warning("there is no template in %s: only the labels are used", ", ".join(missing))
     if image_embeddings is None:
         image_embeddings = embedder.encode_image(data.images, show_progress=show_progress)
     results = {}
     for language, named in labels.items():
-        classes = class_embeddings(
-            embedder, list(named.values()), templates[language] or [LABEL_ALONE], language, show_progress=show_progress
-        )
+        texts, used = list(named.values()), templates[language] or [LABEL_ALONE]
+        classes = class_embeddings(embedder, texts, used, language, show_progress=show_progress)
         row_of = {index: row for row, index in enumerate(named)}
         rows = np.flatnonzero(np.isin(data.targets, list(named)))
         right = [[row_of[index]] for index in data.targets[rows].tolist()]
         found = embedding_ranks(classes, image_embeddings[rows], right).text_to_image  # the images are the queries
         if ranks is not None:
             ranks[language] = data.query_ranks(found, rows)
-        results[language] = _accuracies(found, len(named)) | {
-            "n_classes": len(named),
-            "n_images": len(rows),
-            "n_templates": len(templates[language]),
-        }
-        if equal := sum(count for count in Counter(named.values()).values() if count > 1):
+        results[language] = {f"top{k}": percent_within(found, k) for k in (1, 5) if k == 1 or len(named) > k}
+        counts = {"n_classes": len(named), "n_images": len(rows), "n_templates": len(templates[language])}
+        results[language] |= counts
+        if equal := sum(count for count in Counter(texts).values() if count > 1):
             results[language]["n_equal_labels"] = equal
     return results
 
@@ -334,31 +296,37 @@ def class_embeddings(
     return means / np.linalg.norm(means, axis=1, keepdims=True).clip(min=np.finfo(np.float32).tiny)
 
 
-def group_means(results: Mapping[str, Numbers], groups: Mapping[str, Sequence[str]]) -> Numbers:
-    """The mean over the languages of each group of `language_groups`, and of `all`: `top1`, `top5` and `languages`,
-    the languages in the mean."""
-    means: Numbers = {}
-    for name, languages in ({"all": list(results)} | dict(groups)).items():
-        present = [language for language in languages if language in results]
-        if present:
-            each = [results[language] for language in present]
-            measures = [measure for measure in ("top1", "top5") if all(measure in numbers for numbers in each)]
-            mean = {measure: float(np.mean([one[measure] for one in each])) for measure in measures}
-            means[name] = mean | {"languages": present}
-    return means
+# The groups of ETCL's paper (Lee et al. 2022, section 4.1), in addition to all languages.
+ETCL_GROUPS: Mapping[str, Sequence[str]] = {
+    "well-resourced": ("en", "de", "fr", "cs", "ja", "zh", "ru", "pl", "tr"),
+    "under-resourced": ("uz", "ga", "be", "mg", "ceb"),
+}
+# The groups of Babel-ImageNet's paper (Geigle et al. 2024): the largest number of ImageNet classes with a label.
+_BABEL_IMAGENET_GROUPS = {"low": 333, "mid": 667, "high": IMAGENET_CLASSES}
 
 
 def language_groups(labels: Labels, n_classes: int) -> dict[str, Sequence[str]]:
     """The groups of languages in the papers: ETCL's `well-resourced` and `under-resourced`; for the labels of
     ImageNet's 1,000 classes also Babel-ImageNet's `low`, `mid` and `high`, by the number of classes with a label,
     without English."""
-    groups: dict[str, Sequence[str]] = dict(ETCL_GROUPS)
-    if n_classes == IMAGENET_CLASSES:
-        for name in ("low", "mid", "high"):
-            groups[name] = [
-                tag for tag, named in labels.items() if tag != "en" and babel_imagenet_group(len(named)) == name
-            ]
+    groups, least = dict(ETCL_GROUPS), 0
+    for name, most in _BABEL_IMAGENET_GROUPS.items() if n_classes == IMAGENET_CLASSES else ():
+        groups[name] = [tag for tag, named in labels.items() if tag != "en" and least < len(named) <= most]
+        least = most
     return groups
+
+
+def group_means(results: Mapping[str, Numbers], groups: Mapping[str, Sequence[str]]) -> Numbers:
+    """The mean over the languages of each group of `language_groups`, and of `all`: `top1`, `top5` and `languages`,
+    the languages in the mean."""
+    means: Numbers = {}
+    for name, languages in {"all": list(results), **groups}.items():
+        if present := [language for language in languages if language in results]:
+            each = [results[language] for language in present]
+            measures = [measure for measure in ("top1", "top5") if all(measure in numbers for numbers in each)]
+            means[name] = {measure: float(np.mean([one[measure] for one in each])) for measure in measures}
+            means[name]["languages"] = present
+    return means
 
 
 def neighbor_accuracy(
@@ -382,28 +350,15 @@ def neighbor_accuracy(
     Returns:
         `top1` in percent, `neighbors`, `n_train` and `n_images`.
     """
+    try:
+        from sklearn.neighbors import KNeighborsClassifier
+    except ImportError as error:
+        raise MissingExtraError("nearest neighbors need scikit-learn: pip install scikit-learn") from error
     if not 1 <= neighbors <= len(train):
         raise InputError(f"there are only {len(train):,} images for neighbors={neighbors:,}")
-    classifier = _sklearn("neighbors").KNeighborsClassifier(neighbors, metric="cosine", algorithm="brute")
+    classifier = KNeighborsClassifier(neighbors, metric="cosine", algorithm="brute")
     found = np.where(classifier.fit(train, train_targets).predict(test) == test_targets, 1, 2)
     if ranks is not None:
         ranks += found.tolist()
-    return {
-        "top1": 100.0 * float(np.mean(found == 1)),
-        "neighbors": neighbors,
-        "n_train": len(train),
-        "n_images": len(test),
-    }
-
-
-def _accuracies(ranks: np.ndarray, n_classes: int) -> Numbers:
-    """Returns the top-1 and top-5 accuracy in percent."""
-    return {f"top{k}": 100.0 * float(np.mean(ranks <= k)) for k in (1, 5) if k == 1 or n_classes > k}
-
-
-def _sklearn(module: str) -> Any:
-    """Imports a module of scikit-learn; raises a `MissingExtraError` without it."""
-    try:
-        return import_module(f"sklearn.{module}")
-    except ImportError as error:
-        raise MissingExtraError("nearest neighbors need scikit-learn: pip install scikit-learn") from error
+    counts = {"neighbors": neighbors, "n_train": len(train), "n_images": len(test)}
+    return {"top1": percent_within(found, 1)} | counts

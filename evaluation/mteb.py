@@ -6,7 +6,7 @@ several for each subset, and the embedder needs the language of every text. If a
 error; no language is assumed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,7 @@ import numpy as np
 from huggingface_hub import EvalResult, ModelCard
 
 from ..inference.embedder import Embedder
-from ..utils.errors import (
-    InputError,
-    LanguageTagError,
-    MissingExtraError,
-    ModelKindError,
-    SourceUnavailableError,
-)
+from ..utils.errors import InputError, LanguageTagError, MissingExtraError, ModelKindError, SourceUnavailableError
 from ..utils.files import optional_file
 from ..utils.identity import model_identity
 from ..utils.language_matching import language_and_script
@@ -46,13 +40,8 @@ _NAMED = 40  # maximum number of subsets in an error message
 
 
 class MtebModel(AbsEncoder):
-    """A dual encoder as mteb's `EncoderProtocol`; use `mteb_model` to make one.
-
-    Args:
-        embedder: the dual encoder.
-        meta: its description.
-        tasks: name -> task, for tasks with pairs of texts in two languages.
-    """
+    """A dual encoder as mteb's `EncoderProtocol`; use `mteb_model` to make one. `tasks` has tasks with pairs of texts
+    in two languages, by name."""
 
     def __init__(
         self,
@@ -89,13 +78,8 @@ class MtebModel(AbsEncoder):
                 normalize = "text" not in batch
                 images.append(self.embedder.encode_image(batch["image"], show_progress=False, normalize=normalize))
         if not texts:
-            if not images:
-                raise InputError(f"{task_metadata.name}: the inputs have neither texts nor images")
             return np.concatenate(images)
-        language = self.language or as_known(
-            language_of_texts(task_metadata, hf_subset, lambda: self._side(task_metadata, hf_split, hf_subset, texts)),
-            known_languages(self.embedder),
-        )
+        language = self.language or self._language(task_metadata, hf_split, hf_subset, texts)
         embeddings = self.embedder.encode_text(
             texts,
             language=language,
@@ -105,8 +89,16 @@ class MtebModel(AbsEncoder):
         )
         return embeddings + np.concatenate(images) if images else embeddings
 
+    def _language(self, metadata: Any, split: str, subset: str, texts: list[str]) -> str:
+        """The language of the texts that the model gets, by the model's name for it: `zh` for `cmn`."""
+        pair = languages_of_texts(metadata, subset)
+        tag = pair[0] if len(pair) == 1 else pair[self._side(metadata, split, subset, texts)]
+        known = known_languages(self.embedder)
+        same = [name for name in known if language_and_script(name) == language_and_script(tag)]
+        return tag if tag in known or not same else same[0]
+
     def _side(self, metadata: Any, split: str, subset: str, texts: list[str]) -> int:
-        """Returns whether these are the first or the second texts of a task's pairs, which mteb does not state."""
+        """Whether these are the first or the second texts of a task's pairs, which mteb does not state."""
         if (task := self.tasks.get(metadata.name)) is None:
             raise InputError(
                 f"{metadata.name} pairs texts in two languages, but mteb does not tell a model which of them it gets: "
@@ -153,8 +145,7 @@ def mteb_model(
     given = {"language": language, "text_task": text_task}
     given = {key: value for key, value in given.items() if value is not None}
     meta = meta.model_copy(update={"experiment_kwargs": given or None})
-    named = {task.metadata.name: task for task in tasks}
-    return MtebModel(embedder, meta, tasks=named, language=language, text_task=text_task)
+    return MtebModel(embedder, meta, tasks={task.metadata.name: task for task in tasks}, **given)
 
 
 # ---- Description of the model ----
@@ -189,7 +180,7 @@ def _described(embedder: Embedder, source: str | None, name: str | None, loading
 
 
 def known_languages(embedder: Embedder) -> list[str]:
-    """Returns the languages that a model has learned, if it lists them, with the native language first."""
+    """The languages that a model has learned, if it lists them, with the native language first."""
     native = getattr(embedder.processor, "native_language", None)
     return [*([native] if native else []), *getattr(embedder.processor, "languages", [])]
 
@@ -225,52 +216,27 @@ def subset_languages(metadata: Any, subset: str) -> list[str]:
     return list(dict.fromkeys(short_tag(code) for code in codes))
 
 
-def subsets_in(metadata: Any, languages: Sequence[str]) -> dict[str, set[str]]:
-    """The subsets of a task that have one of these languages, possibly by another name (`zh` for `cmn`), each with the
-    matching languages."""
-    wanted = {tag: language_and_script(tag) for tag in normalize_languages(list(languages))}
-    found: dict[str, set[str]] = {}
-    for subset in metadata.hf_subsets:
-        try:
-            present = {language_and_script(tag) for tag in subset_languages(metadata, subset)}
-        except LanguageTagError:  # code
-            continue
-        if tags := {tag for tag, form in wanted.items() if form in present}:
-            found[subset] = tags
-    if not found:
-        known = ", ".join(metadata.hf_subsets[:_NAMED])
-        raise LanguageTagError(f"{metadata.name} has no texts in {', '.join(wanted)}; its subsets are {known}")
-    return found
-
-
-def language_of_texts(metadata: Any, subset: str, side: Callable[[], int]) -> str:
-    """The language of the texts that a model gets; for pairs of texts in two languages, `side` says whether these are
-    the first (0) or the second texts (1)."""
-    unknown = f"{metadata.name}, subset {subset!r}: state the language of its texts with language="
+def languages_of_texts(metadata: Any, subset: str) -> list[str]:
+    """The language of a subset's texts, or the two languages of its pairs of texts."""
     try:
         tags = subset_languages(metadata, subset)
+        forms = {language_and_script(tag) for tag in tags}
+        if len(forms) == 1:
+            return tags[:1]
+        try:
+            named = [short_tag(part) for part in subset.split("-")]  # such as `de-en`, or `no` among nor, nno and nob
+        except LanguageTagError:
+            named = []
+        if not {language_and_script(tag) for tag in named} <= forms:
+            named = []
+        if metadata.type in _PAIRS and len(pair := named if len(named) == 2 else tags) == 2:
+            return pair
+        if len(named) == 1:
+            return named
+        why = f"it has {', '.join(tags)}"
     except LanguageTagError as error:
-        raise InputError(f"{unknown} ({error})") from error
-    forms = {language_and_script(tag) for tag in tags}
-    if len(forms) == 1:
-        return tags[0]
-    try:
-        named = [short_tag(part) for part in subset.split("-")]  # such as `de-en`, or `no` among nor, nno and nob
-    except LanguageTagError:
-        named = []
-    if not {language_and_script(tag) for tag in named} <= forms:
-        named = []
-    if metadata.type in _PAIRS and len(pair := named if len(named) == 2 else tags) == 2:
-        return pair[side()]
-    if len(named) == 1:
-        return named[0]
-    raise InputError(f"{unknown} (it has {', '.join(tags)})")
-
-
-def as_known(tag: str, known: Sequence[str]) -> str:
-    """Returns a model's name for a language: `zh` for `cmn` if it has learned `zh`; by default the tag itself."""
-    same = [name for name in known if language_and_script(name) == language_and_script(tag)]
-    return tag if tag in known or not same else same[0]
+        why = str(error)
+    raise InputError(f"{metadata.name}, subset {subset!r}: state the language of its texts with language= ({why})")
 
 
 # ---- Runs ----
@@ -294,26 +260,37 @@ class MtebScore:
     version: str
 
     def shown(self) -> dict[str, float]:
-        """Returns the main metric and the metrics of `SHOWN`, in percent."""
+        """The main metric and the metrics of `SHOWN`, in percent."""
         names = dict.fromkeys([self.main_metric, *SHOWN])
         return {name: 100 * self.scores[name] for name in names if name in self.scores}
 
 
 def mteb_tasks(names: Sequence[str], languages: Sequence[str] | None = None) -> list[Any]:
     """mteb's tasks by name, such as `XM3600T2IRetrieval` and `STS17`, with their subsets in some languages, by default
-    all. A subset with two languages is included if one of them matches."""
+    all. A subset with two languages is included if one of them matches, possibly by another name (`zh` for `cmn`)."""
+    wanted = {tag: language_and_script(tag) for tag in normalize_languages(list(languages or []))}
     tasks, present = [], set()
     for name in names:
         try:
             task = mteb.get_task(name)
         except KeyError as error:
             raise InputError(f"mteb has no such task: {error.args[0].removeprefix('KeyError: ')}") from error
-        if languages is not None:
-            subsets = subsets_in(task.metadata, languages)
-            task = task.filter_languages(None, hf_subsets=list(subsets))
-            present |= set().union(*subsets.values())
+        if wanted:
+            subsets = []
+            for subset in task.metadata.hf_subsets:
+                try:
+                    forms = {language_and_script(tag) for tag in subset_languages(task.metadata, subset)}
+                except LanguageTagError:  # code
+                    continue
+                if found := {tag for tag, form in wanted.items() if form in forms}:
+                    subsets.append(subset)
+                    present |= found
+            if not subsets:
+                known = ", ".join(task.metadata.hf_subsets[:_NAMED])
+                raise LanguageTagError(f"{name} has no texts in {', '.join(wanted)}; its subsets are {known}")
+            task = task.filter_languages(None, hf_subsets=subsets)
         tasks.append(task)
-    if absent := [tag for tag in normalize_languages(list(languages or [])) if tag not in present]:
+    if absent := [tag for tag in wanted if tag not in present]:
         raise LanguageTagError(f"none of these tasks has texts in {', '.join(absent)}")
     return tasks
 
@@ -346,30 +323,25 @@ def evaluate_mteb(
     )
     for failed in results.exceptions or []:  # data that is not public
         raise SourceUnavailableError(f"{failed.task_name}: {failed.exception}")
-    scores = []
-    for task, result in zip(tasks, results.task_results, strict=True):
-        for split in task.eval_splits:
-            for found in result.scores[split]:
-                if found["hf_subset"] in task.hf_subsets:  # the cache may have other subsets
-                    scores.append(_score(task.metadata, result, split, found))
-    return scores
-
-
-def _score(metadata: Any, result: Any, split: str, found: dict[str, Any]) -> MtebScore:
-    numbers = {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
-    return MtebScore(
-        task=metadata.name,
-        kind=metadata.type,
-        dataset=metadata.dataset["path"],
-        revision=metadata.dataset["revision"],
-        split=split,
-        subset=found["hf_subset"],
-        languages=list(found["languages"]),
-        main_metric=metadata.main_score,
-        scores=numbers,
-        date=result.date.isoformat() if result.date else None,
-        version=result.mteb_version,
-    )
+    return [
+        MtebScore(
+            task=task.metadata.name,
+            kind=task.metadata.type,
+            dataset=task.metadata.dataset["path"],
+            revision=task.metadata.dataset["revision"],
+            split=split,
+            subset=found["hf_subset"],
+            languages=list(found["languages"]),
+            main_metric=task.metadata.main_score,
+            scores={name: float(value) for name, value in found.items() if isinstance(value, int | float)},
+            date=result.date.isoformat() if result.date else None,
+            version=result.mteb_version,
+        )
+        for task, result in zip(tasks, results.task_results, strict=True)
+        for split in task.eval_splits
+        for found in result.scores[split]
+        if found["hf_subset"] in task.hf_subsets  # the cache may have other subsets
+    ]
 
 
 def model_index(scores: Sequence[MtebScore]) -> list[EvalResult]:

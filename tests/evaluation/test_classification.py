@@ -75,7 +75,6 @@ def test_labels_in_the_published_form_by_name_and_as_a_table(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({}, "there are no labels"),
         ({"de": [[], []]}, "no class has a label"),
         ({"de": [[0, 1], ["Auto"]]}, "same length"),
         ({"de": [[7], ["Auto"]]}, "no class 7"),
