@@ -4,13 +4,13 @@
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from datasets import Dataset
 
 from ..data.batching.retrieval_sets import RetrievalSet
 from ..data.batching.views import images_of
@@ -18,23 +18,20 @@ from ..data.benchmarks import Benchmark, Figures, find_benchmark
 from ..data.readers.coco import Crisscrossed, Ratings, read_benchmark
 from ..inference.embedder import Embedder
 from ..utils.errors import CorpusError
-from .ranking import RECALL_AT, QueryRanks, embedding_ranks, neighbor_ranks, percent_within
+from .ranking import PROTOCOLS, RECALL_AT, QueryRanks, embedding_ranks, neighbor_ranks, percent_within
 from .retrieval import evaluate_retrieval
 
-Results = dict[str, dict[str, dict[str, float]]]  # test set -> language -> metric -> number
+ByLanguage = dict[str, dict[str, float]]  # language -> metric -> number
+Results = dict[str, ByLanguage]  # test set -> language -> metric -> number
 
 FOLD = 1000  # number of images in a fold (Karpathy & Fei-Fei 2015)
-# The name of the mean over all languages.
-ALL = "all"
+ALL = "all"  # the name of the mean over all languages
 
 
 @dataclass(frozen=True)
 class LoadedBenchmark:
-    """A benchmark with its data; `load_benchmark` returns it.
-
-    Args:
-        data: the images and captions; for `cxc`, the captions, images and ratings.
-    """
+    """A benchmark with its data; `load_benchmark` returns it. `data` has the images and captions; for `cxc`, the
+    captions, images and ratings."""
 
     facts: Benchmark
     languages: tuple[str, ...]
@@ -53,76 +50,54 @@ class LoadedBenchmark:
             `note`, `test_set`, `metric` (None if the columns are metrics), `ranking` (`standard` or `mla`), `columns`,
             `rows` (published numbers), and `ours`, the numbers measured here for each column.
         """
-        recorded = _Recorded(embedder)
-        collected: dict[str, QueryRanks] = {}
-        measured = self._measured(recorded, "standard", collected, show_progress)
+        name, collected = self.facts.name, dict[str, QueryRanks]()
+        if self.facts.protocol == "crisscrossed":
+            found = evaluate_crisscrossed(embedder, self.data, ranks=collected, show_progress=show_progress)
+            by_ranking = dict.fromkeys(PROTOCOLS, found)
+        else:
+            folds = self._folds() if self.facts.protocol == "folds" else [self.data]
+            parts = [self._retrieval(embedder, corpus, show_progress) for corpus in folds]
+            for language in self.languages:
+                of_folds = [of_fold[language] for of_fold, _ in parts]
+                collected[f"{name}/{language}"] = QueryRanks.joined(of_folds) if len(folds) > 1 else of_folds[0]
+            by_ranking = {
+                ranking: {
+                    name: {tag: _over_folds([found[ranking][tag] for _, found in parts]) for tag in self.languages}
+                }
+                for ranking in PROTOCOLS
+            }
         if ranks is not None:
             ranks |= collected
-        by_ranking = {"standard": measured}
-        for ranking in {figures.ranking for figures in self.facts.figures} - {"standard"}:
-            recorded.rewind()
-            by_ranking[ranking] = self._measured(recorded, ranking, {}, show_progress)
+        measured = by_ranking["standard"]
+        tables = [_next_to(figures, by_ranking[figures.ranking]) for figures in self.facts.figures]
         return {
-            "benchmark": self.facts.name,
+            "benchmark": name,
             "results": measured,
-            "means": self._means(measured),
-            "published": self._published(by_ranking),
+            "means": {ALL: _mean(list(measured[name].values()))} if len(self.languages) > 1 else {},
+            "published": [table for table in tables if table["columns"]],
         }
 
-    def _measured(
-        self, embedder: Embedder, ranking: str, ranks: dict[str, QueryRanks], progress: bool | None
-    ) -> Results:
-        """Evaluates by the benchmark's protocol with one of the papers' rankings; adds to `ranks` as in `evaluate`."""
-        if self.facts.protocol == "crisscrossed":
-            return evaluate_crisscrossed(embedder, self.data, ranks=ranks, show_progress=progress)
-        measure = self._folds if self.facts.protocol == "folds" else self._retrieval
-        return measure(embedder, ranking, ranks, progress)
+    def _folds(self) -> list[Dataset]:
+        count = len(self.data)
+        if count % FOLD:
+            raise CorpusError(f"{self.facts.name} has {count:,} images, which cannot be split into folds of {FOLD:,}")
+        return [self.data.select(range(start, start + FOLD)) for start in range(0, count, FOLD)]
 
     def _retrieval(
-        self, embedder: Embedder, ranking: str, ranks: dict[str, QueryRanks], progress: bool | None
-    ) -> Results:
-        name = self.facts.name
-        by_language: dict[str, QueryRanks] = {}
-        results = evaluate_retrieval(
-            embedder,
-            self.data,
-            list(self.languages),
-            protocol=ranking,
-            ranks=by_language,
-            show_progress=progress,
+        self, embedder: Embedder, corpus: Dataset, show_progress: bool | None
+    ) -> tuple[dict[str, QueryRanks], dict[str, ByLanguage]]:
+        """The ranks of single queries, and recall by ranking and language; everything is encoded once."""
+        ranks: dict[str, QueryRanks] = {}
+        given: dict[str, tuple[np.ndarray, np.ndarray, list[list[int]]]] = {}
+        languages = list(self.languages)
+        found = evaluate_retrieval(
+            embedder, corpus, languages, ranks=ranks, embeddings=given, show_progress=show_progress
         )
-        ranks |= {f"{name}/{language}": each for language, each in by_language.items()}
-        return {name: results}
-
-    def _folds(self, embedder: Embedder, ranking: str, ranks: dict[str, QueryRanks], progress: bool | None) -> Results:
-        """Evaluates in folds. Folds do not share images, so each image and each caption is encoded once."""
-        name, corpus = self.facts.name, self.data
-        if len(corpus) % FOLD:
-            raise CorpusError(f"{name} has {len(corpus):,} images, which cannot be split into folds of {FOLD:,}")
-        folds, of_folds = [], []
-        for start in range(0, len(corpus), FOLD):
-            part = replace(self, data=corpus.select(range(start, start + FOLD)))
-            of_fold: dict[str, QueryRanks] = {}
-            folds.append(part._retrieval(embedder, ranking, of_fold, progress)[name])
-            of_folds.append(of_fold)
-        ranks |= {key: QueryRanks.joined([of_fold[key] for of_fold in of_folds]) for key in of_folds[0]}
-        joined = {}
-        for language in self.languages:
-            parts = [fold[language] for fold in folds]
-            names = dict.fromkeys(name for part in parts for name in part if name.startswith("n_"))
-            counts = {name: sum(part.get(name, 0) for part in parts) for name in names}
-            joined[language] = _mean(parts) | counts | {"n_folds": len(parts)}
-        return {name: joined}
-
-    def _means(self, measured: Results) -> dict[str, dict[str, float]]:
-        """Returns the mean recalls over all languages, if there are several."""
-        if len(self.languages) < 2:
-            return {}
-        return {ALL: _mean(list(measured[self.facts.name].values()))}
-
-    def _published(self, by_ranking: dict[str, Results]) -> list[dict[str, Any]]:
-        tables = [_beside(figures, by_ranking[figures.ranking]) for figures in self.facts.figures]
-        return [table for table in tables if table["columns"]]
+        other = {
+            tag: embedding_ranks(images, texts, right, protocol="mla").recalls()
+            for tag, (texts, images, right) in given.items()
+        }
+        return ranks, {"standard": found, "mla": other}
 
 
 def load_benchmark(name: str, root: str | Path, languages: str | Sequence[str] | None = None) -> LoadedBenchmark:
@@ -138,46 +113,31 @@ def load_benchmark(name: str, root: str | Path, languages: str | Sequence[str] |
     return LoadedBenchmark(facts, chosen, read_benchmark(facts, root, chosen))
 
 
-class _Recorded(Embedder):
-    """An embedder that keeps its embeddings: after `rewind`, the same calls in the same order return them again.
-
-    A protocol makes the same calls each time, so it can run with another ranking without encoding again.
-    """
-
-    def __init__(self, embedder: Embedder) -> None:
-        self._embedder = embedder
-        self._kept: list[np.ndarray] = []
-        self._next = 0
-
-    def rewind(self) -> None:
-        self._next = 0
-
-    def encode_image(self, images: Any, **options: Any) -> np.ndarray:
-        return self._once(partial(self._embedder.encode_image, images, **options))
-
-    def encode_text(self, texts: Any, **options: Any) -> np.ndarray:
-        return self._once(partial(self._embedder.encode_text, texts, **options))
-
-    def _once(self, encode: Callable[[], np.ndarray]) -> np.ndarray:
-        if self._next == len(self._kept):
-            self._kept.append(encode())
-        self._next += 1
-        return self._kept[self._next - 1]
+def _over_folds(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean recalls of folds, with the sums of their counts; the numbers themselves if there is one part."""
+    if len(parts) == 1:
+        return dict(parts[0])
+    names = dict.fromkeys(name for part in parts for name in part if name.startswith("n_"))
+    return _mean(parts) | {name: sum(part.get(name, 0) for part in parts) for name in names} | {"n_folds": len(parts)}
 
 
 def _mean(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Returns the mean of each recall, without counts. If no captions are equal, the second reading is the same as the
+    """The mean of each recall, without counts. If no captions are equal, the second reading is the same as the
     first."""
     names = dict.fromkeys(name for part in parts for name in part if not name.startswith("n_"))
     first_of = {name: name.removesuffix("_equal_texts") for name in names}
     return {name: sum(part.get(name, part[first_of[name]]) for part in parts) / len(parts) for name in names}
 
 
-def _beside(figures: Figures, measured: Results) -> dict[str, Any]:
-    """Returns the published numbers of the measured columns, with the measured numbers."""
-    places = [figures.place(column) for column in figures.columns]
-    ours = [_value(measured.get(figures.test_set, {}).get(language, {}), metric) for language, metric in places]
-    kept = [index for index, value in enumerate(ours) if value is not None]
+def _next_to(figures: Figures, measured: Results) -> dict[str, Any]:
+    """The published numbers of the measured columns, with the measured numbers."""
+    ours = []
+    for language, metric in map(figures.place, figures.columns):
+        numbers = measured.get(figures.test_set, {}).get(language, {})
+        if metric == "r1" and "t2i_r1" in numbers:  # the mean of both directions
+            numbers = {"r1": (numbers["t2i_r1"] + numbers["i2t_r1"]) / 2}
+        ours.append(numbers.get(metric, math.nan))
+    kept = [index for index, value in enumerate(ours) if not math.isnan(value)]
     return {
         "source": figures.source,
         "note": figures.note,
@@ -190,24 +150,13 @@ def _beside(figures: Figures, measured: Results) -> dict[str, Any]:
     }
 
 
-def _value(numbers: Mapping[str, float], metric: str) -> float | None:
-    """Returns a metric; `r1` is the mean of R@1 in both directions."""
-    if metric == "r1" and "t2i_r1" in numbers:
-        return (numbers["t2i_r1"] + numbers["i2t_r1"]) / 2
-    value = numbers.get(metric)
-    return None if value is None or math.isnan(value) else value
-
-
 # ---- Crisscrossed Captions (CxC; Parekh et al. 2021, section 4; Jain et al. 2021, tables 5 and 6) ----
 # Retrieval counts the best-ranked of all positives that annotators found, including captions among captions and images
 # among images. Correlation measures whether a model orders pairs as people do. Because ratings are dense and the
 # ratings of one query depend on each other, Spearman's correlation is computed on samples: half of the queries, with
 # one rated item each.
 
-# The number of samples of half of the queries, and the seed for sampling.
 SAMPLES = 1000
-_SEED = 0
-
 _LANGUAGE = "en"
 
 
@@ -218,10 +167,7 @@ def evaluate_crisscrossed(
     ranks: dict[str, QueryRanks] | None = None,
     show_progress: bool | None = None,
 ) -> Results:
-    """Evaluates a model on CxC.
-
-    Args:
-        ranks: a dictionary to which the ranks of image-text retrieval are added, as `image-text/en`.
+    """Evaluates a model on CxC. `ranks` receives the ranks of image-text retrieval, as `image-text/en`.
 
     Returns:
         By test set, language (English) and metric:
@@ -232,26 +178,40 @@ def evaluate_crisscrossed(
         - `sts`, `sis` and `sits`: `spearman`, 100 times the mean correlation of `SAMPLES` samples, its standard
           deviation `std`, and `n`, the number of rated pairs.
     """
-    queries = _queries(data)
+    image_ids = list(data.corpus["image_id"])
+    # The image that a caption was written for comes first among its images.
+    right = [
+        sorted(each, key=lambda other: other != own)
+        for own, each in zip(data.image_of_text, data.positives("sits"), strict=True)
+    ]
+    queries = RetrievalSet(
+        language=_LANGUAGE,
+        images=images_of(data.corpus),
+        image_ids=image_ids,
+        texts=data.texts,
+        text_image_ids=[image_ids[image] for image in data.image_of_text],
+        text_to_images=right,
+        rows=np.arange(len(image_ids)),
+    )
     images = embedder.encode_image(queries.images, show_progress=show_progress)
     texts = embedder.encode_text(data.texts, language=_LANGUAGE, show_progress=show_progress)
-    found = embedding_ranks(images, texts, queries.text_to_images)
+    found = embedding_ranks(images, texts, right)
     if ranks is not None:
         ranks[f"image-text/{_LANGUAGE}"] = QueryRanks.of(queries, found)
     mean_ranks = {"t2i_mean_rank": _mean_rank(found.text_to_image), "i2t_mean_rank": _mean_rank(found.image_to_text)}
-    sides = {"sts": (texts, texts), "sis": (images, images), "sits": (texts, images)}
     results = {
         "image-text": found.recalls() | mean_ranks,
         "text-text": _neighbor_recalls(neighbor_ranks(texts, data.positives("sts"))),
         "image-image": _neighbor_recalls(neighbor_ranks(images, data.positives("sis"))),
+        "sts": _correlation(data.ratings["sts"], texts, texts),
+        "sis": _correlation(data.ratings["sis"], images, images),
+        "sits": _correlation(data.ratings["sits"], texts, images),
     }
-    for kind, (firsts, seconds) in sides.items():
-        results[kind] = _correlation(data.ratings[kind], firsts, seconds)
     return {name: {_LANGUAGE: numbers} for name, numbers in results.items()}
 
 
 def sampled_spearman(
-    queries: np.ndarray, ratings: np.ndarray, scores: np.ndarray, *, samples: int = SAMPLES, seed: int = _SEED
+    queries: np.ndarray, ratings: np.ndarray, scores: np.ndarray, *, samples: int = SAMPLES, seed: int = 0
 ) -> tuple[float, float]:
     """The mean and the standard deviation of Spearman's correlation between ratings [N] and scores [N], over samples
     of half of the queries with one item each; NaN if a sample has fewer than two queries or only equal numbers.
@@ -272,25 +232,6 @@ def sampled_spearman(
         is_defined = half > 1 and np.ptp(ratings[items]) > 0 and np.ptp(scores[items]) > 0
         correlations[index] = spearmanr(ratings[items], scores[items]).statistic if is_defined else np.nan
     return float(correlations.mean()), float(correlations.std())
-
-
-def _queries(data: Crisscrossed) -> RetrievalSet:
-    """Returns the captions as queries for images. The image that a caption was written for comes first among its
-    images."""
-    image_ids = list(data.corpus["image_id"])
-    positives = data.positives("sits")
-    own = data.image_of_text
-    return RetrievalSet(
-        language=_LANGUAGE,
-        images=images_of(data.corpus),
-        image_ids=image_ids,
-        texts=data.texts,
-        text_image_ids=[image_ids[image] for image in own],
-        text_to_images=[
-            sorted(each, key=lambda other: other != image) for image, each in zip(own, positives, strict=True)
-        ],
-        rows=np.arange(len(image_ids)),
-    )
 
 
 def _correlation(ratings: Ratings, firsts: np.ndarray, seconds: np.ndarray) -> dict[str, float]:

@@ -191,7 +191,7 @@ class _VendorGallery:
         if language not in self._asked:
             queries = self._sets.of(language)
             texts = self._embedder.encode_text(queries.texts, language=language, show_progress=self._show_progress)
-            ranks = retrieval_ranks(queries, self._image_embeddings, texts, self._reranker)
+            ranks = retrieval_ranks([queries], self._image_embeddings, texts, self._reranker)[0]
             self._asked[language] = queries, texts, ranks
         return self._asked[language]
 

@@ -31,7 +31,6 @@ from ..utils.errors import InputError
 PROTOCOLS = ("standard", "mla")
 RECALL_AT = (1, 5, 10)
 CAPTIONS = "captions"  # the test set of a report that only has languages, such as that of `evaluate_retrieval`
-_ENDING = ".ranks.npz"
 
 Scores = Callable[[Tensor], Tensor]  # indices of queries [rows] -> scores with all items [rows, n_items]
 
@@ -47,11 +46,13 @@ class RetrievalRanks:
     def recalls(self, texts: np.ndarray | None = None, images: np.ndarray | None = None) -> dict[str, float]:
         """The recall in percent, of the queries of boolean masks [n_texts] and [n_images], ranked among all items:
         `t2i_r1`, …, `i2t_r10`; `mean_recall`, the mean of the six; `n_images` and `n_texts`."""
-        text_ranks = self.text_to_image if texts is None else self.text_to_image[texts]
-        image_ranks = self.image_to_text if images is None else self.image_to_text[images]
         from ..metrics.retrieval_recall.retrieval_recall import recalls_of_ranks  # `evaluate` is slow to import
 
-        return recalls_of_ranks(text_ranks, image_ranks)
+        every = slice(None)
+        return recalls_of_ranks(
+            self.text_to_image[every if texts is None else texts],
+            self.image_to_text[every if images is None else images],
+        )
 
 
 def embedding_ranks(
@@ -63,9 +64,10 @@ def embedding_ranks(
 ) -> RetrievalRanks:
     """Ranks by cosine similarity of embeddings [n_images, d] and [n_texts, d], without holding the whole score matrix
     in memory; `text_to_images` has the indices of each text's correct images, at least one."""
-    scores = _cosines(image_embeddings, text_embeddings)
     sizes = len(text_embeddings), len(image_embeddings)
-    return ranks_by(*scores, text_to_images, *sizes, protocol=protocol, tie=COSINE_TIE)
+    return ranks_by(
+        *_cosines(image_embeddings, text_embeddings), text_to_images, *sizes, protocol=protocol, tie=COSINE_TIE
+    )
 
 
 def score_ranks(
@@ -73,30 +75,11 @@ def score_ranks(
 ) -> RetrievalRanks:
     """Ranks by any scores [n_texts, n_images], where higher means more similar; only equal scores tie."""
     matrix = finite_matrix(scores, "scores")
-    return ranks_by(
-        lambda rows: matrix[rows],
-        lambda rows: matrix.T[rows],
-        text_to_images,
-        *matrix.shape,
-        protocol=protocol,
-        tie=0.0,
-    )
+    sides: tuple[Scores, Scores] = (lambda rows: matrix[rows], lambda rows: matrix.T[rows])
+    return ranks_by(*sides, text_to_images, *matrix.shape, protocol=protocol, tie=0.0)
 
 
 def retrieval_ranks(
-    queries: RetrievalSet,
-    image_embeddings: np.ndarray,
-    text_embeddings: np.ndarray,
-    reranker: Reranker | None = None,
-    *,
-    protocol: str = "standard",
-) -> RetrievalRanks:
-    """The ranks of the texts and images of a set by embeddings, [n_images, d] and [n_texts, d]. A cross-encoder, if
-    given, reranks the best items."""
-    return ranks_in_readings([queries], image_embeddings, text_embeddings, reranker, protocol=protocol)[0]
-
-
-def ranks_in_readings(
     readings: Sequence[RetrievalSet],
     image_embeddings: np.ndarray,
     text_embeddings: np.ndarray,
@@ -104,9 +87,10 @@ def ranks_in_readings(
     *,
     protocol: str = "standard",
 ) -> list[RetrievalRanks]:
-    """Like `retrieval_ranks`, for several definitions of the correct images that share the scores."""
+    """The ranks of the texts and images of a set by embeddings, [n_images, d] and [n_texts, d], for one or several
+    definitions of the correct images. A cross-encoder, if given, reranks the best items."""
     if reranker is None:
-        scores = _cosines(image_embeddings, text_embeddings)
+        scores: Any = _cosines(image_embeddings, text_embeddings)
     else:
         score = reranker.score_function(readings[0])
         scores = reranked_scores(image_embeddings, text_embeddings, score, reranker.top_k)
@@ -117,18 +101,14 @@ def ranks_in_readings(
 
 
 def _cosines(images: np.ndarray, texts: np.ndarray) -> tuple[Scores, Scores]:
-    """Returns functions for the cosines of some texts with all images, and of some images with all texts."""
+    """Functions for the cosines of some texts with all images, and of some images with all texts."""
     image_rows, text_rows = unit_rows(images), unit_rows(texts)
     return (lambda rows: text_rows[rows] @ image_rows.T), (lambda rows: image_rows[rows] @ text_rows.T)
 
 
 def neighbor_ranks(embeddings: np.ndarray, right: Sequence[Sequence[int]]) -> np.ndarray:
     """The rank of each item's best correct item among all other items by cosine, from 1, or 0 for items without a
-    correct one; ties count against it.
-
-    Args:
-        right: for each item, the indices of its correct items, without itself, [n][0 or more].
-    """
+    correct one; ties count against it. `right` has the indices of each item's correct items, without itself."""
     rows = unit_rows(embeddings)
 
     def scores(chosen: Tensor) -> Tensor:
@@ -140,15 +120,14 @@ def neighbor_ranks(embeddings: np.ndarray, right: Sequence[Sequence[int]]) -> np
 
 
 def chance_recalls(text_to_images: Sequence[Sequence[int]], n_images: int) -> dict[str, float]:
-    """Returns the expected text-to-image recall of a random ranking, in percent: `t2i_r1`, `t2i_r5`, `t2i_r10`.
+    """The expected text-to-image recall of a random ranking, in percent: `t2i_r1`, `t2i_r5`, `t2i_r10`.
 
     A text with p correct images among n misses all of them in k draws with probability C(n-p, k) / C(n, k).
     """
-    right_counts = [len(right) for right in text_to_images]
     recalls = {}
     for k in RECALL_AT:
         drawn = min(k, n_images)
-        missed = [math.comb(n_images - p, drawn) / math.comb(n_images, drawn) for p in right_counts]
+        missed = [math.comb(n_images - len(right), drawn) / math.comb(n_images, drawn) for right in text_to_images]
         recalls[f"t2i_r{k}"] = 100.0 * (1.0 - sum(missed) / len(missed))
     return recalls
 
@@ -171,8 +150,16 @@ def ranks_by(
         tie: scores that differ by less than this are equal.
     """
     check_protocol(protocol)
-    _check_right_images(text_to_images, n_texts, n_images)
-    image_to_texts = _inverse(text_to_images, n_images)
+    if len(text_to_images) != n_texts:
+        raise ValueError(f"there are {n_texts} texts, but correct images for {len(text_to_images)}")
+    image_to_texts: list[list[int]] = [[] for _ in range(n_images)]
+    for text, images in enumerate(text_to_images):
+        if not len(images):
+            raise ValueError(f"text {text} has no correct image among the {n_images}")
+        for image in images:
+            if not 0 <= image < n_images:
+                raise ValueError(f"text {text} names image {image}, but there are {n_images} (0 to {n_images - 1})")
+            image_to_texts[image].append(text)
     text_images = _pairs(text_to_images) if protocol == "mla" else None
     return RetrievalRanks(
         text_to_image=_best_ranks(image_scores, text_to_images, n_images, tie),
@@ -199,33 +186,21 @@ def _best_ranks(
         ranked_before = scores >= best[:, None] - tie
         ranked_before[row, item] = False
         if grouped is not None:
-            ranked_before = _any_by_group(ranked_before, *grouped)
+            members, group = grouped
+            counts = torch.zeros(len(chunk), int(group.max()) + 1, dtype=torch.int32)  # [rows, n_groups]
+            ranked_before = counts.index_add_(1, group, ranked_before[:, members].int()) > 0
         ranks[chunk] = 1 + ranked_before.sum(1)
     return ranks.numpy()
 
 
-def _any_by_group(marks: Tensor, item: Tensor, group: Tensor) -> Tensor:
-    """Returns whether any item of each group is marked. [rows, n_items] -> [rows, n_groups]"""
-    counts = torch.zeros(len(marks), int(group.max()) + 1, dtype=torch.int32)
-    return counts.index_add_(1, group, marks[:, item].int()) > 0
-
-
 def _pairs(lists: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Returns the pairs (position of a list, member of the list) as two index vectors."""
+    """The pairs (position of a list, member of the list) as two index vectors."""
     outer = torch.repeat_interleave(torch.tensor([len(members) for members in lists]))
     return outer, torch.tensor([member for members in lists for member in members], dtype=torch.long)
 
 
-def _inverse(text_to_images: Sequence[Sequence[int]], n_images: int) -> list[list[int]]:
-    image_to_texts: list[list[int]] = [[] for _ in range(n_images)]
-    for text, images in enumerate(text_to_images):
-        for image in images:
-            image_to_texts[image].append(text)
-    return image_to_texts
-
-
 def percent_within(ranks: np.ndarray, k: int) -> float:
-    """Returns the percentage of ranks up to k; NaN if there are no ranks."""
+    """The percentage of ranks up to k; NaN if there are no ranks."""
     return 100.0 * float(np.mean(ranks <= k)) if len(ranks) else math.nan
 
 
@@ -233,17 +208,6 @@ def check_protocol(protocol: str) -> None:
     """Raises `ValueError` unless `protocol` is one of `PROTOCOLS`."""
     if protocol not in PROTOCOLS:
         raise ValueError(f"unknown protocol {protocol!r}; use one of {', '.join(map(repr, PROTOCOLS))}")
-
-
-def _check_right_images(text_to_images: Sequence[Sequence[int]], n_texts: int, n_images: int) -> None:
-    if len(text_to_images) != n_texts:
-        raise ValueError(f"there are {n_texts} texts, but correct images for {len(text_to_images)}")
-    for text, images in enumerate(text_to_images):
-        if not len(images):
-            raise ValueError(f"text {text} has no correct image among the {n_images}")
-        for image in images:
-            if not 0 <= image < n_images:
-                raise ValueError(f"text {text} names image {image}, but there are {n_images} (0 to {n_images - 1})")
 
 
 # ---- The ranks of single queries: `results.ranks.npz` has the arrays of `QueryRanks` by test set and language ----
@@ -272,7 +236,7 @@ class QueryRanks:
 
     @classmethod
     def of(cls, queries: RetrievalSet, ranks: RetrievalRanks) -> "QueryRanks":
-        """Returns the ranks of the queries of a set."""
+        """The ranks of the queries of a set."""
         images = _digest(queries.image_ids)
         return cls(
             text_to_image=ranks.text_to_image.astype(np.int32),
@@ -309,14 +273,9 @@ class QueryRanks:
         )
 
 
-def of_captions(ranks: Mapping[str, QueryRanks]) -> dict[str, QueryRanks]:
-    """Converts the ranks by language from `evaluate_retrieval` to ranks by test set and language."""
-    return {f"{CAPTIONS}/{language}": each for language, each in ranks.items()}
-
-
 def ranks_file(results: str | Path) -> Path:
-    """Returns the path of the ranks that belong to a file of results."""
-    return Path(results).with_suffix(_ENDING)
+    """The path of the ranks that belong to a file of results."""
+    return Path(results).with_suffix(".ranks.npz")
 
 
 def write_ranks(file: Path, ranks: Mapping[str, QueryRanks]) -> None:
@@ -336,15 +295,14 @@ def read_ranks(file: Path) -> dict[str, QueryRanks]:
         return {}
     try:
         with np.load(file, allow_pickle=False) as arrays:
-            names = dict.fromkeys(key.rpartition("/")[0] for key in arrays.files)
-            return {name: _read(arrays, name) for name in names}
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+            read: dict[str, dict[str, Any]] = {}
+            for key in arrays.files:
+                name, _, field = key.rpartition("/")
+                array = arrays[key]
+                read.setdefault(name, {})[field] = array if array.ndim else str(array)
+        return {name: QueryRanks(**given) for name, given in read.items()}
+    except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{file} is damaged, so its ranks cannot be read: {error}") from error
-
-
-def _read(arrays: Mapping[str, np.ndarray], name: str) -> QueryRanks:
-    given: dict[str, Any] = {field.name: arrays[f"{name}/{field.name}"] for field in fields(QueryRanks)}
-    return QueryRanks(**given | {field: str(array) for field, array in given.items() if not array.ndim})
 
 
 def _digest(texts: Iterable[str]) -> str:

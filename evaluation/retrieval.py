@@ -5,7 +5,7 @@ For protocols, ties and the meaning of the numbers, see `ranking.py`; `metric.py
 """
 
 import operator
-from typing import Any, cast
+from typing import Any
 
 import datasets
 import numpy as np
@@ -18,7 +18,7 @@ from ..inference.translated_captions import TranslatingEmbedder
 from ..inference.translation import Translator
 from ..utils.errors import InputError, LanguageTagError
 from ..utils.languages import normalize_language, normalize_languages
-from .ranking import QueryRanks, check_protocol, ranks_in_readings
+from .ranking import QueryRanks, check_protocol, retrieval_ranks
 
 Numbers = dict[str, Any]
 
@@ -61,16 +61,14 @@ def evaluate_retrieval(
         suffix `_equal_texts`.
     """
     check_protocol(protocol)
-    tags = normalize_languages(languages)
     of_corpus = RetrievalSets(corpus)
-    sets = [of_corpus.of(language, only_captioned=only_captioned) for language in tags]
+    sets = [of_corpus.of(language, only_captioned=only_captioned) for language in normalize_languages(languages)]
     if not sets:
         return {}
     searched = np.unique(np.concatenate([queries.rows for queries in sets]))
-    if len(searched) < len(corpus):
-        corpus = corpus.select(searched)
     if image_embeddings is None:
-        images = embedder.encode_image(images_of(corpus), show_progress=show_progress)
+        selected = corpus.select(searched) if len(searched) < len(corpus) else corpus
+        images = embedder.encode_image(images_of(selected), show_progress=show_progress)
     else:
         images = image_embeddings[searched]
     results = {}
@@ -82,12 +80,11 @@ def evaluate_retrieval(
         alike = queries.with_equal_texts()
         count = sum(map(operator.ne, alike.text_to_images, queries.text_to_images))
         readings = [queries, alike] if count else [queries]
-        found, *other = ranks_in_readings(readings, own, texts, reranker, protocol=protocol)
-        results[queries.language] = found.recalls()
+        found, *other = retrieval_ranks(readings, own, texts, reranker, protocol=protocol)
+        results[queries.language] = numbers = found.recalls()
         for reading in other:  # without the counts of images and texts, which are the same
-            second = {name: value for name, value in reading.recalls().items() if not name.startswith("n_")}
-            named = {f"{name}_equal_texts": value for name, value in second.items()}
-            results[queries.language] |= {"n_equal_texts": count} | named
+            numbers |= {"n_equal_texts": count}
+            numbers |= {f"{name}_equal_texts": value for name, value in reading.recalls().items() if name[:2] != "n_"}
         if ranks is not None:
             ranks[queries.language] = QueryRanks.of(queries, found)
     return results
@@ -100,17 +97,15 @@ def evaluate_translate_test(
     translator: Translator,
     *,
     to: str = "en",
-    protocol: str = "standard",
-    only_captioned: bool = False,
     ranks: dict[str, QueryRanks] | None = None,
     translated_ranks: dict[str, QueryRanks] | None = None,
-    show_progress: bool | None = None,
+    **options: Any,
 ) -> dict[str, Numbers]:
     """Evaluates retrieval with the original captions and with their machine translations into the language `to`: a
     multilingual model should be compared with translated queries and an English model (Jain et al. 2021, MURAL, table
     2; Burns et al. 2020, SMALR, "Trans. to En").
 
-    `languages`, `protocol`, `only_captioned` and `show_progress` are those of `evaluate_retrieval`; `ranks` and
+    `options` are those of `evaluate_retrieval`: `protocol`, `only_captioned`, `show_progress`. `ranks` and
     `translated_ranks` receive the ranks of single queries, by language.
 
     Returns:
@@ -120,39 +115,30 @@ def evaluate_translate_test(
         an empty translation, for which the original caption is used.
     """
     tags, to = normalize_languages(languages), normalize_language(to)
-    foreign = [tag for tag in tags if tag != to]
-    if not foreign:
+    if tags == [to]:
         raise InputError(f"there is nothing to translate: all captions are already in {to}")
     sets = RetrievalSets(corpus)
     examples = {tag: sets.of(tag).texts[:1] for tag in tags}
-    embedder.encode_text(examples[foreign[0]], language=to)  # raises an error now if the model has not learned it
-    options: dict[str, Any] = {
-        "protocol": protocol,
-        "only_captioned": only_captioned,
-        "show_progress": show_progress,
-        "image_embeddings": embedder.encode_image(images_of(corpus), show_progress=show_progress),
-    }
-    learned = [tag for tag in tags if _has_learned(embedder, tag, examples[tag])]
-    untranslated = evaluate_retrieval(embedder, corpus, learned, ranks=ranks, **options)
+    embedder.encode_text(examples[tags[0]], language=to)  # raises an error now if the model has not learned it
+    images = embedder.encode_image(images_of(corpus), show_progress=options.get("show_progress"))
     results: dict[str, Numbers] = {}
     for tag in tags:
-        results[tag] = {"untranslated": untranslated.get(tag), "translated": None}
+        results[tag] = {"untranslated": None, "translated": None}
+        try:
+            embedder.encode_text(examples[tag], language=tag)
+        except LanguageTagError:
+            pass
+        else:
+            found = evaluate_retrieval(embedder, corpus, tag, ranks=ranks, image_embeddings=images, **options)
+            results[tag]["untranslated"] = found[tag]
         if tag != to:
-            translating = TranslatingEmbedder(embedder, translator, to=to)
-            encoding = cast(Embedder, translating)  # it has the same methods for encoding
-            found = evaluate_retrieval(encoding, corpus, tag, ranks=translated_ranks, **options)[tag]
-            results[tag]["translated"] = found
-            if tag in untranslated:
+            # The translating embedder has the same methods for encoding.
+            translating: Any = TranslatingEmbedder(embedder, translator, to=to)
+            given = {"ranks": translated_ranks, "image_embeddings": images, **options}
+            translated = evaluate_retrieval(translating, corpus, tag, **given)[tag]
+            results[tag] |= {"translated": translated, "n_empty": translating.n_empty}
+            if before := results[tag]["untranslated"]:
                 # Captions may be equal only before or only after translation.
-                recalls = [name for name in untranslated[tag] if name in found and not name.startswith("n_")]
-                results[tag]["gain"] = {name: found[name] - untranslated[tag][name] for name in recalls}
-            results[tag]["n_empty"] = translating.n_empty
+                recalls = [name for name in before if name in translated and not name.startswith("n_")]
+                results[tag]["gain"] = {name: translated[name] - before[name] for name in recalls}
     return results
-
-
-def _has_learned(embedder: Embedder, language: str, texts: list[str]) -> bool:
-    try:
-        embedder.encode_text(texts, language=language)
-    except LanguageTagError:
-        return False
-    return True

@@ -72,7 +72,7 @@ def captions(
     begin_work()
     from ..data.corpus.corpus import languages_of
     from ..evaluation.consistency import compare_consistency
-    from ..evaluation.ranking import of_captions
+    from ..evaluation.ranking import CAPTIONS
     from ..evaluation.results import CONSISTENCY, RECALLS, TRANSLATE_TEST
     from ..evaluation.retrieval import evaluate_retrieval, evaluate_translate_test
     from ..inference.embedder import Embedder
@@ -102,7 +102,8 @@ def captions(
         given: dict[str, Any] = {"validation": fitted, "translator": translates, "protocol": ranking}
         report |= {CONSISTENCY: compare_consistency(embedder, {data: corpus}, tags, **given)}
         print_consistency(report[CONSISTENCY])
-    save_results(report, output, dataset=data, split=split, ranks=of_captions(ranks))
+    by_test_set = {f"{CAPTIONS}/{tag}": each for tag, each in ranks.items()}
+    save_results(report, output, dataset=data, split=split, ranks=by_test_set)
 
 
 def _translator(given: str, into_english: bool, **code: Any) -> "Translator":
