@@ -15,6 +15,7 @@ A score is 1 + cosine, which is 2 minus the paper's distance. It is never negati
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import datasets
@@ -57,8 +58,8 @@ def evaluate_consistent_retrieval(
         translator: translates the captions. By default, the corpus' captions in the other languages are used as
             translations, paired as in `translation_pairs`; the scores of several translations are averaged.
     """
-    options: dict[str, Any] = {"translator": translator, "protocol": protocol, "show_progress": show_progress}
-    return _evaluate(embedder, corpus, languages, [consistency], **options)[0]
+    texts = _TranslatedTexts(embedder, corpus, translator, show_progress)
+    return _evaluate(texts, languages, [consistency], protocol)[0]
 
 
 def compare_consistency(
@@ -87,66 +88,29 @@ def compare_consistency(
         before each iteration and after the last one; and `fitted_in`, the language of its queries.
     """
     tags = normalize_languages(languages)
-    kinds = {"clc_a": _consistency(tags, "mean")} | (
-        {} if validation is None else {"clc_c": _consistency(tags, "mlp")}
-    )
-    facts: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
-    if validation is not None:
-        scores, right = consistency_scores(
-            embedder, validation, tags[0], tags, translator=translator, show_progress=show_progress
-        )
-        losses = kinds["clc_c"].fit(scores, right)
-        weights = {name.partition(".")[0]: weight.tolist() for name, weight in kinds["clc_c"].named_parameters()}
-        facts["clc_c"] = {"weights": weights, "losses": losses, "fitted_in": tags[0]}
-    options: dict[str, Any] = {"protocol": protocol, "show_progress": show_progress, "translator": translator}
-    found = {
-        name: _evaluate(embedder, corpus, tags, list(kinds.values()), **options) for name, corpus in corpora.items()
+    options: dict[str, Any] = {"translator": translator, "show_progress": show_progress}
+    kinds = {"clc_a": "mean"} | ({} if validation is None else {"clc_c": "mlp"})
+    models = {
+        kind: CrossLingualConsistency(CrossLingualConsistencyConfig(languages=tags, aggregation=aggregation))
+        for kind, aggregation in kinds.items()
     }
-    return {
-        kind: {
-            "recalls": {name: results[index] for name, results in found.items()},
+    results: dict[str, dict[str, Any]] = {kind: {"recalls": {}} for kind in models}
+    if validation is not None:
+        losses = models["clc_c"].fit(*consistency_scores(embedder, validation, tags[0], tags, **options))
+        weights = {name.partition(".")[0]: weight.tolist() for name, weight in models["clc_c"].named_parameters()}
+        results["clc_c"] |= {"weights": weights, "losses": losses, "fitted_in": tags[0]}
+    for name, corpus in corpora.items():
+        found = _evaluate(
+            _TranslatedTexts(embedder, corpus, translator, show_progress), tags, list(models.values()), protocol
+        )
+        for kind, recalls in zip(models, found, strict=True):
+            results[kind]["recalls"][name] = recalls
+    for kind, model in models.items():
+        results[kind] |= {
             "parameters": sum(weight.numel() for weight in model.parameters() if weight.requires_grad),
             "importances": model.importances,
             "translations": "captions" if translator is None else "machine",
         }
-        | facts[kind]
-        for index, (kind, model) in enumerate(kinds.items())
-    }
-
-
-def _consistency(languages: list[str], aggregation: Any) -> CrossLingualConsistency:
-    return CrossLingualConsistency(CrossLingualConsistencyConfig(languages=languages, aggregation=aggregation))
-
-
-def _evaluate(
-    embedder: Embedder,
-    corpus: datasets.Dataset,
-    languages: str | list[str] | tuple[str, ...],
-    models: Sequence[CrossLingualConsistency],
-    *,
-    protocol: str,
-    show_progress: bool | None,
-    translator: Translator | None = None,
-) -> list[dict[str, dict[str, float]]]:
-    """Returns the results of `evaluate_consistent_retrieval` for each of several models for the same languages; texts
-    and images are embedded once."""
-    check_protocol(protocol)
-    known = models[0].config.languages
-    languages = normalize_languages(languages)
-    for language in languages:
-        learned_language(language, known, farthest=-1)
-    of_corpus = RetrievalSets(corpus)
-    sets = [of_corpus.of(language) for language in languages]
-    texts = _TranslatedTexts(embedder, corpus, translator, show_progress)
-    images = unit_rows(embedder.encode_image(images_of(corpus), show_progress=show_progress))
-    results: list[dict[str, dict[str, float]]] = [{} for _ in models]
-    for queries in sets:
-        embedded = texts.embed(queries, known)
-        sizes = len(queries.texts), len(images)
-        for model, found in zip(models, results, strict=True):
-            scores = _joint_scores(model, embedded, images)
-            ranks = ranks_by(*scores, queries.text_to_images, *sizes, protocol=protocol, tie=0.0)
-            found[queries.language] = ranks.recalls()
     return results
 
 
@@ -164,9 +128,8 @@ def consistency_scores(
     languages = normalize_languages(languages)
     learned_language(language, languages, farthest=-1)
     queries = retrieval_set(corpus, language)
-    texts = _TranslatedTexts(embedder, corpus, translator, show_progress).embed(queries, languages)
-    images = unit_rows(embedder.encode_image(images_of(corpus), show_progress=show_progress))
-    return _scores(texts, images), queries.text_to_images
+    texts = _TranslatedTexts(embedder, corpus, translator, show_progress)
+    return _scores(texts.embed(queries, languages), texts.images()), queries.text_to_images
 
 
 def parallel_captions(
@@ -188,50 +151,74 @@ def parallel_captions(
     return {language: [captions[key] for key in keys] for language, captions in found.items()}
 
 
+@dataclass
 class _TranslatedTexts:
-    """Embeds captions and their translations; a text that occurs several times in a language is embedded once."""
+    """Embeds the images, the captions and their translations; a text that occurs several times in a language is
+    embedded once."""
 
-    def __init__(
-        self, embedder: Embedder, corpus: datasets.Dataset, translator: Translator | None, show_progress: bool | None
-    ) -> None:
-        self._embedder = embedder
-        self._corpus = corpus
-        self._translator = translator
-        self._show_progress = show_progress
-        self._known: dict[str, dict[str, Tensor]] = defaultdict(dict)  # language -> text -> unit vector [d]
+    embedder: Embedder
+    corpus: datasets.Dataset
+    translator: Translator | None
+    show_progress: bool | None
+    known: dict[str, dict[str, Tensor]] = field(default_factory=lambda: defaultdict(dict))  # language -> text -> [d]
+
+    def images(self) -> Tensor:
+        return unit_rows(self.embedder.encode_image(images_of(self.corpus), show_progress=self.show_progress))
 
     def embed(self, queries: RetrievalSet, languages: list[str]) -> Tensor:
-        """Returns the embeddings of the queries in each language, [L, n_texts, d], averaged over several translations.
-
-        Cosines with a mean are the means of the cosines.
-        """
+        """The embeddings of the queries in each language, [L, n_texts, d], averaged over several translations: cosines
+        with a mean are the means of the cosines."""
         others = [language for language in languages if language != queries.language]
         translated = {queries.language: [[text] for text in queries.texts]}
-        if self._translator is None:
-            translated |= parallel_captions(self._corpus, queries, others) if others else {}
+        if self.translator is None:
+            translated |= parallel_captions(self.corpus, queries, others) if others else {}
         else:
-            translated |= {language: self._translations(self._translator, queries, language) for language in others}
+            translated |= {language: self._translations(self.translator, queries, language) for language in others}
         return torch.stack([self._means(translated[language], language) for language in languages])
 
     @staticmethod
     def _translations(translator: Translator, queries: RetrievalSet, language: str) -> list[list[str]]:
         texts = translator.translate(queries.texts, queries.language, language)
         if len(texts) != len(queries.texts):
-            raise InputError(
-                f"the translator returned {len(texts)} translations for {len(queries.texts)} texts ({language})"
-            )
+            raise InputError(f"the translator returned {len(texts)} translations for {len(queries.texts)} texts")
         for text, translation in zip(queries.texts, texts, strict=True):
             if not translation.strip():
                 raise InputError(f"the translation of {text!r} ({queries.language}) into {language} is empty")
         return [[text] for text in texts]
 
     def _means(self, texts: list[list[str]], language: str) -> Tensor:
-        known = self._known[language]
-        new = list(dict.fromkeys(text for several in texts for text in several if text not in known))
-        if new:
-            vectors = self._embedder.encode_text(new, language=language, show_progress=self._show_progress)
+        known = self.known[language]
+        if new := list(dict.fromkeys(text for several in texts for text in several if text not in known)):
+            vectors = self.embedder.encode_text(new, language=language, show_progress=self.show_progress)
             known.update(zip(new, unit_rows(vectors), strict=True))
         return torch.stack([torch.stack([known[text] for text in several]).mean(0) for several in texts])
+
+
+def _evaluate(
+    texts: _TranslatedTexts,
+    languages: str | list[str] | tuple[str, ...],
+    models: Sequence[CrossLingualConsistency],
+    protocol: str,
+) -> list[dict[str, dict[str, float]]]:
+    """The results of `evaluate_consistent_retrieval` for each of several models for the same languages; texts and
+    images are embedded once."""
+    check_protocol(protocol)
+    known = models[0].config.languages
+    languages = normalize_languages(languages)
+    for language in languages:
+        learned_language(language, known, farthest=-1)
+    of_corpus = RetrievalSets(texts.corpus)
+    sets = [of_corpus.of(language) for language in languages]
+    images = texts.images()
+    results: list[dict[str, dict[str, float]]] = [{} for _ in models]
+    for queries in sets:
+        embedded = texts.embed(queries, known)
+        sizes = len(queries.texts), len(images)
+        for model, found in zip(models, results, strict=True):
+            scores = _joint_scores(model, embedded, images)
+            ranks = ranks_by(*scores, queries.text_to_images, *sizes, protocol=protocol, tie=0.0)
+            found[queries.language] = ranks.recalls()
+    return results
 
 
 def _scores(texts: Tensor, images: Tensor) -> Tensor:
@@ -240,8 +227,8 @@ def _scores(texts: Tensor, images: Tensor) -> Tensor:
 
 
 def _joint_scores(consistency: CrossLingualConsistency, texts: Tensor, images: Tensor) -> tuple[Scores, Scores]:
-    """Returns functions for the joint scores of some texts with all images, and of some images with all texts, which
-    only hold the scores of a part in all languages at a time. texts: [L, n_texts, d], images: [n_images, d]"""
+    """Functions for the joint scores of some texts with all images, and of some images with all texts, which only hold
+    the scores of a part in all languages at a time. texts: [L, n_texts, d], images: [n_images, d]"""
 
     @torch.no_grad()
     def joint(some_texts: Tensor, some_images: Tensor) -> Tensor:
@@ -259,17 +246,13 @@ def _joint_scores(consistency: CrossLingualConsistency, texts: Tensor, images: T
     return of_texts, of_images
 
 
-# ---- Emoji consistency ----
-# Cross-lingual consistency on the emoji benchmark: the names of an emoji in all languages form a joint query. CLC-C is
-# fitted on the validation concepts of a vendor that was in training. The translations are Unicode's names, which are
-# as good as translations can be.
-
-
 def emoji_consistency(
     embedder: Embedder, languages: Sequence[str], *, test_vendor: str = "noto", seen_vendor: str = "twemoji"
 ) -> dict[str, dict[str, Any]]:
-    """Evaluates CLC-A and CLC-C on unseen concepts and on a vendor that was held out of training: the result of
-    `compare_consistency`, with `unseen_concepts` and `unseen_vendor` in `recalls`."""
+    """Evaluates CLC on the emoji benchmark, where the names of an emoji in all languages form a joint query: on unseen
+    concepts and on a vendor that was held out of training, which are `unseen_concepts` and `unseen_vendor` in the
+    `recalls` of `compare_consistency`. CLC-C is fitted on the validation concepts of a vendor that was in training.
+    """
     tags = list(languages)
     corpora = {
         "unseen_concepts": load_emoji(vendors=[seen_vendor], split="test", languages=tags),
