@@ -11,6 +11,7 @@ models; the standard deviation is about other seeds.
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -21,8 +22,7 @@ RESAMPLES = 10_000
 SIGNIFICANT = {0.001: "***", 0.01: "**", 0.05: "*"}
 _INTERVAL = (2.5, 97.5)  # percentiles
 _RECALLS = [f"{direction}_r{k}" for direction in ("t2i", "i2t") for k in RECALL_AT]
-# The metrics that can be computed from ranks, as means of recalls. For labels, the rank of the correct label is used
-# (`QueryRanks`).
+# The metrics that can be computed from ranks, as means of recalls; for labels, of the rank of the correct label.
 _OF_RANKS = {name: [name] for name in _RECALLS}
 _OF_RANKS |= {f"r{k}": [f"t2i_r{k}", f"i2t_r{k}"] for k in RECALL_AT}
 _OF_RANKS |= {"mean_recall": _RECALLS, "accuracy": ["t2i_r1"], "top1": ["t2i_r1"], "top5": ["t2i_r5"]}
@@ -99,18 +99,37 @@ def compare(rows: Mapping[str, Sequence[RunResults]], metrics: Sequence[str] | N
     for key in common:
         _check_same_queries(key, runs)
     known = [name for name in _names(runs[0].scores[common[0]]) if all(name in run.scores[common[0]] for run in runs)]
-    for name in metrics or ():
-        if name not in known:
-            raise InputError(f"the metric {name!r} is not in all runs; available: {', '.join(known)}")
-    return list(_scores(rows, _entries(runs[0], common), list(metrics or known)))
+    if unknown := [name for name in metrics or () if name not in known]:
+        raise InputError(f"the metric {unknown[0]!r} is not in all runs; available: {', '.join(known)}")
+    first, scores = next(iter(rows.values())), []
+    for test_set, language, keys in _entries(runs[0], common):
+        for row, results in rows.items():
+            for metric in metrics or known:
+                parts = [[run.scores[key][metric] for key in keys if metric in run.scores[key]] for run in results]
+                if all(len(values) == len(keys) for values in parts):
+                    difference = None if results is first else _difference(first, results, keys, metric)
+                    means = [statistics.fmean(values) for values in parts]
+                    scores.append(Score(test_set, language, row, metric, means, difference))
+    return scores
+
+
+def _entries(run: RunResults, common: Sequence[Key]) -> Iterator[tuple[str, str, list[Key]]]:
+    """The languages of each test set, followed by the means: test set, language or name of the mean, and keys."""
+    for test_set in dict.fromkeys(name for name, _ in common):
+        keys = [key for key in common if key[0] == test_set]
+        yield from ((*key, [key]) for key in keys)
+        for name, languages in run.groups.get(test_set, {}).items():
+            members = [key for key in keys if key[1] in languages]
+            if len(members) > 1:
+                yield test_set, name, members
 
 
 def without_ranks(rows: Mapping[str, Sequence[RunResults]]) -> list[str]:
-    """Returns the names of the runs that have no ranks of queries although they were evaluated by ranking."""
-    runs = [run for results in rows.values() for run in results]
+    """The names of the runs that have no ranks of queries although they were evaluated by ranking."""
     return [
         run.name
-        for run in runs
+        for results in rows.values()
+        for run in results
         if any(not _OF_RANKS.keys().isdisjoint(run.scores[key]) and key not in run.ranks for key in run.scores)
     ]
 
@@ -132,93 +151,59 @@ def paired_bootstrap(*contributions: np.ndarray, resamples: int = RESAMPLES, see
 def image_contributions(runs: Sequence[QueryRanks], metric: str) -> np.ndarray:
     """The contribution of each image and its texts to a metric, averaged over runs of the same queries, [n_images];
     the sum is the metric in percent. Metrics are those of `evaluate_retrieval`, and means of them."""
-    names = [name for name in _OF_RANKS[metric] if name.startswith("t2i") or runs[0].image_to_text.any()]
-    return np.mean([_recall_contributions(runs, name) for name in names], axis=0)
-
-
-def _recall_contributions(runs: Sequence[QueryRanks], metric: str) -> np.ndarray:
-    direction, _, k = metric.partition("_r")
-    ranks = np.stack([run.text_to_image if direction == "t2i" else run.image_to_text for run in runs])  # [runs, n]
-    found = ((ranks >= 1) & (ranks <= int(k))).mean(0) * 100 / max(1, int((ranks[0] > 0).sum()))
-    n_images = len(runs[0].image_to_text)
-    return found if direction == "i2t" else np.bincount(runs[0].image_of_text, found, minlength=n_images)
-
-
-def _entries(run: RunResults, common: Sequence[Key]) -> Iterator[tuple[str, str, list[Key]]]:
-    """The languages of each test set, followed by the means: test set, language or name of the mean, and keys."""
-    for test_set in dict.fromkeys(name for name, _ in common):
-        keys = [key for key in common if key[0] == test_set]
-        yield from ((*key, [key]) for key in keys)
-        for name, languages in run.groups.get(test_set, {}).items():
-            members = [key for key in keys if key[1] in languages]
-            if len(members) > 1:
-                yield test_set, name, members
-
-
-def _scores(
-    rows: Mapping[str, Sequence[RunResults]],
-    entries: Iterator[tuple[str, str, list[Key]]],
-    metrics: Sequence[str],
-) -> Iterator[Score]:
-    first = next(iter(rows.values()))
-    for test_set, language, keys in entries:
-        for row, results in rows.items():
-            for metric in metrics:
-                parts = [[run.scores[key].get(metric) for key in keys] for run in results]
-                if any(value is None for values in parts for value in values):
-                    continue
-                values = [statistics.fmean(float(value or 0) for value in values) for values in parts]
-                difference = None if results is first else _difference(first, results, keys, metric)
-                yield Score(test_set, language, row, metric, values, difference)
+    contributions = []
+    for name in _OF_RANKS[metric]:
+        direction, _, k = name.partition("_r")
+        is_text = direction == "t2i"
+        if not is_text and not runs[0].image_to_text.any():
+            continue
+        ranks = np.stack([run.text_to_image if is_text else run.image_to_text for run in runs])  # [runs, n]
+        found = ((ranks >= 1) & (ranks <= int(k))).mean(0) * 100 / max(1, int((ranks[0] > 0).sum()))
+        n_images = len(runs[0].image_to_text)
+        contributions.append(np.bincount(runs[0].image_of_text, found, minlength=n_images) if is_text else found)
+    return np.mean(contributions, axis=0)
 
 
 def _difference(
     first: Sequence[RunResults], second: Sequence[RunResults], keys: Sequence[Key], metric: str
 ) -> Difference | None:
-    """The difference between two rows; None if the metric cannot be computed from ranks, or ranks are missing."""
-    before, after = (_contributions(row, keys, metric) for row in (first, second))
-    if before is None or after is None:
-        return None
-    return paired_bootstrap(*(late - early for early, late in zip(before, after, strict=True)))
-
-
-def _contributions(runs: Sequence[RunResults], keys: Sequence[Key], metric: str) -> list[np.ndarray] | None:
-    """Like `image_contributions`, for the mean over languages: one array for the languages that search the same
-    images; None if the metric cannot be computed from ranks or ranks are missing."""
-    if metric not in _OF_RANKS or not all(key in run.ranks for run in runs for key in keys):
+    """The difference between two rows in the mean over languages; None if the metric cannot be computed from ranks, or
+    ranks are missing. Languages that search the same images are resampled together."""
+    if metric not in _OF_RANKS or not all(key in run.ranks for run in (*first, *second) for key in keys):
         return None
     languages_with: dict[str, list[Key]] = {}
     for key in keys:
-        languages_with.setdefault(runs[0].ranks[key].images, []).append(key)
-    return [
-        np.sum([image_contributions([run.ranks[key] for run in runs], metric) for key in members], axis=0) / len(keys)
-        for members in languages_with.values()
-    ]
+        languages_with.setdefault(first[0].ranks[key].images, []).append(key)
+
+    def contributions(runs: Sequence[RunResults], members: list[Key]) -> np.ndarray:
+        parts = [image_contributions([run.ranks[key] for run in runs], metric) for key in members]
+        return np.sum(parts, axis=0) / len(keys)
+
+    return paired_bootstrap(
+        *(contributions(second, members) - contributions(first, members) for members in languages_with.values())
+    )
 
 
 def _check_same_queries(key: Key, runs: Sequence[RunResults]) -> None:
     """Raises an error if the counts or digests of runs show that their queries differ."""
-    place = f"{key[0]}, {key[1]}"
     everything = {name: number for run in runs for name, number in run.scores[key].items()}
     metrics = _names(everything)
-    counts = [name for name in everything if name not in metrics and name != "n_templates"]  # prompts may differ
-    for count in ("n_texts", *counts):
-        sizes = {run.scores[key][count]: run.name for run in runs if count in run.scores[key]}
-        if len(sizes) > 1:
-            (one, name), (other, second), *_ = sizes.items()
+    seen: dict[str, dict[Any, str]] = {}
+    for run in runs:
+        for name, number in run.scores[key].items():
+            if name not in metrics and name != "n_templates":  # prompts may differ
+                seen.setdefault(name, {})[f"{number:.0f}"] = run.name
+        if key in run.ranks:
+            seen.setdefault("the digest of texts and images", {})[run.ranks[key].queries[:16]] = run.name
+    for what, found in seen.items():
+        if len(found) > 1:
+            (one, name), (other, second), *_ = found.items()
             raise InputError(
-                f"{name} and {second} were evaluated on different queries ({place}: {count} is {one:.0f} and "
-                f"{other:.0f}), so their results cannot be compared"
+                f"{name} and {second} were evaluated on different queries ({', '.join(key)}: {what} is {one} and "
+                f"{other}), so their results cannot be compared"
             )
-    digests = {run.ranks[key].queries: run.name for run in runs if key in run.ranks}
-    if len(digests) > 1:
-        name, second, *_ = digests.values()
-        raise InputError(
-            f"{name} and {second} were evaluated on different queries ({place}: the texts or the images differ), "
-            "so their results cannot be compared"
-        )
 
 
 def _names(scores: Mapping[str, float]) -> list[str]:
-    """Returns the metrics among the numbers of a report; the other numbers are counts."""
+    """The metrics among the numbers of a report; the other numbers are counts."""
     return [name for name in scores if not name.startswith("n_") and name != "n"]

@@ -13,7 +13,7 @@ flags and the recall for all other emoji are also reported separately.
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -46,9 +46,8 @@ class LabelledImage:
 
 
 class EmojiBenchmark:
-    """Evaluates a model on the four questions.
-
-    The images of each vendor and the names in each language are encoded once for all questions.
+    """Evaluates a model on the four questions. The images of each vendor and the names in each language are encoded
+    once for all questions.
 
     Args:
         image_languages: languages that had image-text pairs in training.
@@ -79,9 +78,10 @@ class EmojiBenchmark:
             raise InputError(f"a language can only be in one group, but {', '.join(sorted(twice))} is in two")
         if corpus is None:
             corpus = load_emoji(vendors=[seen_vendor, test_vendor], languages=[*languages, "en"])
+        asked = {"unseen_concepts": (seen_vendor, "test"), "unseen_vendor": (test_vendor, "train")}
         self.galleries = {
-            "unseen_concepts": _VendorGallery(embedder, reranker, corpus, seen_vendor, "test", show_progress),
-            "unseen_vendor": _VendorGallery(embedder, reranker, corpus, test_vendor, "train", show_progress),
+            name: _VendorGallery(embedder, reranker, corpus, vendor, split, show_progress)
+            for name, (vendor, split) in asked.items()
         }
 
     def report(self) -> dict[str, Any]:
@@ -93,16 +93,26 @@ class EmojiBenchmark:
         In addition to these numbers, `flags` and `others` have the same numbers for flags and for other emoji as
         queries.
         """
-        return {
-            name: gallery.facts()
-            | {"groups": {group: gallery.answer(languages) for group, languages in self.groups.items()}}
-            for name, gallery in self.galleries.items()
-        }
+        report: dict[str, Any] = {}
+        for name, gallery in self.galleries.items():
+            n_images, groups = len(gallery.is_flag), {}
+            for group, languages in self.groups.items():
+                numbers = {language: gallery.numbers(language) for language in languages}
+                groups[group] = {"languages": numbers, "mean": _mean(list(numbers.values()))}
+            report[name] = {
+                "vendor": gallery.vendor,
+                "split": gallery.split,
+                "n_images": n_images,
+                "n_flags": int(gallery.is_flag.sum()),
+                "chance": chance_recalls([[0]], n_images),
+                "groups": groups,
+            }
+        return report
 
     def ranks(self) -> dict[str, QueryRanks]:
         """Returns the ranks of single queries, by question and language: `unseen_vendor/de`."""
         return {
-            f"{name}/{language}": gallery.ranks(language)
+            f"{name}/{language}": QueryRanks.of(*gallery.ask(language))
             for name, gallery in self.galleries.items()
             for languages in self.groups.values()
             for language in languages
@@ -110,100 +120,65 @@ class EmojiBenchmark:
 
     def labelled_images(self, count: int = 3) -> list[LabelledImage]:
         """Returns images of unseen concepts, each with its name and three other names in one of the training
-        languages.
-
-        They are selected by a hash of the emoji, independently of the model's answers, without flags.
-        """
+        languages. They are selected by a hash of the emoji, independently of the model's answers, without flags."""
         languages = [*self.groups.get("image", []), *self.groups.get("pair", [])]
-        gallery = self.galleries["unseen_concepts"]
-        return [gallery.labelled_image(languages[index % len(languages)], index) for index in range(count)]
+        gallery, shown = self.galleries["unseen_concepts"], []
+        for index in range(count):
+            language = languages[index % len(languages)]
+            queries = gallery.ask(language)[0]
+            order = sorted(
+                (text for text, right in enumerate(queries.text_to_images) if not gallery.is_flag[right[0]]),
+                key=lambda text: hashlib.sha256(queries.text_image_ids[text].encode()).digest(),
+            )
+            chosen = [order[(_LABELS * index + step) % len(order)] for step in range(_LABELS)]
+            labels = [queries.texts[text].replace(",", "") for text in chosen]  # the Hub splits labels at commas
+            image = gallery.images[queries.text_to_images[chosen[0]][0]]
+            shown.append(LabelledImage(image, language, list(dict.fromkeys(labels))))
+        return shown
 
 
+@dataclass
 class _VendorGallery:
     """The images of one vendor for the concepts of one split, which the queries of a question search."""
 
-    def __init__(
-        self,
-        embedder: Embedder,
-        reranker: Reranker | None,
-        corpus: Dataset,
-        vendor: str,
-        split: str,
-        show_progress: bool | None,
-    ) -> None:
-        self.vendor, self.split = vendor, split
-        chosen = (np.array(corpus["vendor"]) == vendor) & (np.array(corpus["split"]) == split)
+    embedder: Embedder
+    reranker: Reranker | None
+    corpus: Dataset
+    vendor: str
+    split: str
+    show_progress: bool | None
+    asked: dict[str, tuple[RetrievalSet, RetrievalRanks]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        chosen = (np.array(self.corpus["vendor"]) == self.vendor) & (np.array(self.corpus["split"]) == self.split)
         if not chosen.any():
-            raise CorpusError(f"the corpus has no images by {vendor!r} in the split {split!r}")
-        self._corpus = corpus.select(np.flatnonzero(chosen))
-        self._is_flag = np.array(self._corpus["category"]) == "Flags"
-        self._embedder, self._reranker = embedder, reranker
-        self._show_progress = show_progress
-        self._asked: dict[str, tuple[RetrievalSet, np.ndarray, RetrievalRanks]] = {}
-
-    def facts(self) -> dict[str, Any]:
-        n_images = len(self._corpus)
-        return {
-            "vendor": self.vendor,
-            "split": self.split,
-            "n_images": n_images,
-            "n_flags": int(self._is_flag.sum()),
-            "chance": chance_recalls([[0]], n_images),
-        }
-
-    def answer(self, languages: Sequence[str]) -> dict[str, Any]:
-        results = {language: self._numbers(language) for language in languages}
-        return {"languages": results, "mean": _mean(list(results.values()))}
-
-    def ranks(self, language: str) -> QueryRanks:
-        queries, _, ranks = self._ask(language)
-        return QueryRanks.of(queries, ranks)
-
-    def labelled_image(self, language: str, index: int) -> LabelledImage:
-        """Returns the image at this index, in the order of `_in_order`, with its name and the names of the next
-        three."""
-        queries = self._ask(language)[0]
-        positions = self._in_order(queries)
-        chosen = [positions[(_LABELS * index + step) % len(positions)] for step in range(_LABELS)]
-        labels = [queries.texts[text].replace(",", "") for text in chosen]  # the Hub splits labels at commas
-        image = self._images[queries.text_to_images[chosen[0]][0]]
-        return LabelledImage(image, language, list(dict.fromkeys(labels)))
-
-    def _in_order(self, queries: RetrievalSet) -> list[int]:
-        """Returns the indices of the queries that are not flags, in an order that only depends on the emoji."""
-        positions = [text for text, right in enumerate(queries.text_to_images) if not self._is_flag[right[0]]]
-        return sorted(positions, key=lambda text: hashlib.sha256(queries.text_image_ids[text].encode()).digest())
+            raise CorpusError(f"the corpus has no images by {self.vendor!r} in the split {self.split!r}")
+        self.corpus = self.corpus.select(np.flatnonzero(chosen))
+        self.is_flag = np.array(self.corpus["category"]) == "Flags"
+        self.sets, self.images = RetrievalSets(self.corpus), Images(self.corpus)
 
     @cached_property
-    def _sets(self) -> RetrievalSets:
-        return RetrievalSets(self._corpus)
+    def image_embeddings(self) -> np.ndarray:
+        return self.embedder.encode_image(self.images, show_progress=self.show_progress)
 
-    @cached_property
-    def _images(self) -> Images:
-        return Images(self._corpus)
+    def ask(self, language: str) -> tuple[RetrievalSet, RetrievalRanks]:
+        """The queries of a language and their ranks, computed once."""
+        if language not in self.asked:
+            queries = self.sets.of(language)
+            texts = self.embedder.encode_text(queries.texts, language=language, show_progress=self.show_progress)
+            (ranks,) = retrieval_ranks([queries], self.image_embeddings, texts, self.reranker)
+            self.asked[language] = queries, ranks
+        return self.asked[language]
 
-    @cached_property
-    def _image_embeddings(self) -> np.ndarray:
-        return self._embedder.encode_image(self._images, show_progress=self._show_progress)
-
-    def _ask(self, language: str) -> tuple[RetrievalSet, np.ndarray, RetrievalRanks]:
-        """Returns the queries of a language, their embeddings and their ranks, computing them once."""
-        if language not in self._asked:
-            queries = self._sets.of(language)
-            texts = self._embedder.encode_text(queries.texts, language=language, show_progress=self._show_progress)
-            ranks = retrieval_ranks([queries], self._image_embeddings, texts, self._reranker)[0]
-            self._asked[language] = queries, texts, ranks
-        return self._asked[language]
-
-    def _numbers(self, language: str) -> dict[str, Any]:
-        queries, _, ranks = self._ask(language)
-        flag_texts = np.array([self._is_flag[right[0]] for right in queries.text_to_images])
-        parts = {"flags": (flag_texts, self._is_flag), "others": (~flag_texts, ~self._is_flag)}
+    def numbers(self, language: str) -> dict[str, Any]:
+        queries, ranks = self.ask(language)
+        flag_texts = np.array([self.is_flag[right[0]] for right in queries.text_to_images])
+        parts = {"flags": (flag_texts, self.is_flag), "others": (~flag_texts, ~self.is_flag)}
         return ranks.recalls() | {part: ranks.recalls(*masks) for part, masks in parts.items() if masks[0].any()}
 
 
 def _mean(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the mean of every number over the languages that have it."""
+    """The mean of every number over the languages that have it."""
     means: dict[str, Any] = {}
     for name in dict.fromkeys(name for result in results for name in result):
         values = [result[name] for result in results if name in result]
@@ -212,6 +187,5 @@ def _mean(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def question_number(name: str, group: str) -> int:
-    """Returns the number of a question: 1 for unseen concepts in any group; 2, 3 and 4 for the groups of unseen
-    vendors."""
+    """The number of a question: 1 for unseen concepts in any group; 2, 3 and 4 for the groups of unseen vendors."""
     return 1 if name == "unseen_concepts" else 2 + list(GROUP_TITLES).index(group)

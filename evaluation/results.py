@@ -56,17 +56,14 @@ def measurements(
 ) -> list[Measurement]:
     """Converts the numbers of a report, by language and metric; the counts (`n_texts`, …) become `n`, and nested
     values are left out."""
-    return [
-        Measurement(dataset, split, language, metric, float(value), _count(metric, numbers), command)
-        for language, numbers in scores.items()
-        for metric, value in numbers.items()
-        if isinstance(value, int | float) and metric != "n" and not metric.startswith("n_")
-    ]
-
-
-def _count(metric: str, numbers: Mapping[str, Any]) -> int:
-    names = ("n_images", *_COUNTS) if metric.startswith("i2t") else _COUNTS
-    return int(next((numbers[name] for name in names if name in numbers), 0))
+    found = []
+    for language, numbers in scores.items():
+        for metric, value in numbers.items():
+            if isinstance(value, int | float) and metric != "n" and not metric.startswith("n_"):
+                names = ("n_images", *_COUNTS) if metric.startswith("i2t") else _COUNTS
+                count = int(next((numbers[name] for name in names if name in numbers), 0))
+                found.append(Measurement(dataset, split, language, metric, float(value), count, command))
+    return found
 
 
 def emoji_measurements(report: Mapping[str, Any], *, command: str = "") -> list[Measurement]:
@@ -92,7 +89,7 @@ def emoji_ranks(report: Mapping[str, Any], ranks: Mapping[str, QueryRanks]) -> d
 
 
 def emoji_dataset(question: str, group: str) -> str:
-    """Returns the name of one of the emoji benchmark's questions."""
+    """The name of one of the emoji benchmark's questions."""
     return f"Emoji, {TITLES[question].lower()} ({GROUP_TITLES[group]})"
 
 
@@ -111,14 +108,17 @@ def report_measurements(
         report = report["results"]
     report = {name: part for name, part in report.items() if name not in (CONSISTENCY, TRANSLATE_TEST)}
     report = report.get(RECALLS, report)
-    if not report.keys().isdisjoint((ZERO_SHOT, NEIGHBORS)):
-        found = measurements(report.get(ZERO_SHOT, {}), dataset=dataset, split=split, command=command)
+    named = {"split": split, "command": command}
+    if ZERO_SHOT in report or NEIGHBORS in report:
         of_images = {IMAGES: {k: v for k, v in report.get(NEIGHBORS, {}).items() if k != "neighbors"}}
-        return found + measurements(of_images, dataset=f"{dataset}, {NEIGHBORS}", split=split, command=command)
+        return [
+            *measurements(report.get(ZERO_SHOT, {}), dataset=dataset, **named),
+            *measurements(of_images, dataset=f"{dataset}, {NEIGHBORS}", **named),
+        ]
     if all("groups" in part for part in report.values()):
         return emoji_measurements(report, command=command)
     if all(isinstance(each, int | float) for part in report.values() for each in part.values()):
-        return measurements(report, dataset=dataset, split=split, command=command)
+        return measurements(report, dataset=dataset, **named)
     return [each for name, part in report.items() for each in measurements(part, dataset=name, command=command)]
 
 
@@ -129,7 +129,7 @@ def report_ranks(
     answers = {name: part for name, part in report.items() if isinstance(part, dict) and "vendor" in part}
     if answers:
         return emoji_ranks(answers, ranks)
-    names = {CAPTIONS: test_set(dataset, split), ZERO_SHOT: test_set(dataset, split)}
+    names = dict.fromkeys((CAPTIONS, ZERO_SHOT), test_set(dataset, split))
     names[NEIGHBORS] = test_set(f"{dataset}, {NEIGHBORS}", split)
     parts = ((*key.rpartition("/")[::2], each) for key, each in ranks.items())
     return {f"{names.get(name, name)}/{language}": each for name, language, each in parts}
@@ -140,20 +140,18 @@ def write_results(
 ) -> None:
     """Adds measurements to a file of results, and the ranks of queries, by `test_set/language`; replaces measurements
     with the same dataset, split, language and metric."""
-    path, new = Path(file), list(found)
-    kept = {_key(each): each for each in (read_results(path) if path.is_file() else [])}
-    everything = (kept | {_key(each): each for each in new}).values()
+    path = Path(file)
+    everything = {
+        (each.dataset, each.split, each.language, each.metric): each
+        for each in [*(read_results(path) if path.is_file() else []), *found]
+    }
     if ranks:
         all_ranks = read_ranks(ranks_file(path)) | dict(ranks)
         with atomic_file(ranks_file(path)) as scratch:
             write_ranks(scratch, all_ranks)
     with atomic_file(path) as scratch:
-        lines = ",\n".join(json.dumps(asdict(each), ensure_ascii=False) for each in everything)
+        lines = ",\n".join(json.dumps(asdict(each), ensure_ascii=False) for each in everything.values())
         scratch.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
-
-
-def _key(found: Measurement) -> tuple[str, ...]:
-    return found.dataset, found.split, found.language, found.metric
 
 
 def read_results(path: str | Path) -> list[Measurement]:
@@ -176,11 +174,20 @@ def read_results(path: str | Path) -> list[Measurement]:
 def read_rows(paths: Sequence[str | Path]) -> dict[str, list[RunResults]]:
     """Reads the results of each path by name: one for a model's folder or a file of results; for a folder of model
     folders, one for each, as the seeds of one row."""
-    return {row: _seeds(Path(path)) for row, path in named_rows(paths).items()}
+    rows = {}
+    for row, source in named_rows(paths).items():
+        path = Path(source)
+        file = path if path.is_file() else path / RESULTS
+        rows[row] = [_run(each) for each in ([file] if file.is_file() else sorted(path.glob(f"*/{RESULTS}")))]
+        if not any(run.scores for run in rows[row]):
+            raise InputError(
+                f"{path} has no results: it is neither a finished run nor a file from `evaluate --output`"
+            )
+    return rows
 
 
 def named_rows(sources: Sequence[str | Path]) -> dict[str, str]:
-    """Returns folders, files or Hub ids by the names of their rows: the last part of a path, if it is unique."""
+    """Folders, files or Hub ids by the names of their rows: the last part of a path, if it is unique."""
     names = [Path(source).resolve().name if Path(source).exists() else str(source) for source in sources]
     rows: dict[str, str] = {}
     for source, name in zip(map(str, sources), names, strict=True):
@@ -189,16 +196,6 @@ def named_rows(sources: Sequence[str | Path]) -> dict[str, str]:
             raise InputError(f"{source} is named twice")
         rows[row] = source
     return rows
-
-
-def _seeds(path: Path) -> list[RunResults]:
-    files = [path] if path.is_file() else [path / RESULTS]
-    if not files[0].is_file():
-        files = sorted(path.glob(f"*/{RESULTS}"))
-    runs = [_run(file) for file in files]
-    if not any(run.scores for run in runs):
-        raise InputError(f"{path} has no results: it is neither a finished run nor a file from `evaluate --output`")
-    return runs
 
 
 def _run(file: Path) -> RunResults:

@@ -47,21 +47,17 @@ def label_accuracy(
             rows = list(range(start, min(start + batch_size, len(examples))))
             logits = model(**_on_device(inputs(examples.__getitems__(rows)), model)).logits  # [N, labels]
             places = logits.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1).cpu()  # [N, labels]
-            own_ranks[rows] = [
-                1 + int(place[known[label]]) if label is not None else len(place) + 1
-                for label, place in zip([examples.labels[row] for row in rows], places, strict=True)
-            ]
+            for row, place in zip(rows, places, strict=True):
+                label = examples.labels[row]
+                own_ranks[row] = len(place) + 1 if label is None else 1 + int(place[known[label]])
             bar.update(len(rows))
-    languages = np.array(examples.languages)
     results = {}
     for language in dict.fromkeys(examples.languages):
-        own = np.flatnonzero(languages == language)
+        own = [row for row, tag in enumerate(examples.languages) if tag == language]
         results[language] = {"accuracy": 100 * float((own_ranks[own] == 1).mean()), "n": len(own)}
         if ranks is not None:
-            ids, texts = examples.image_ids, examples.texts
-            ranks[language] = QueryRanks.of_labels(
-                [texts[row] for row in own], [ids[row] for row in own], own_ranks[own]
-            )
+            texts, ids = ([each[row] for row in own] for each in (examples.texts, examples.image_ids))
+            ranks[language] = QueryRanks.of_labels(texts, ids, own_ranks[own])
     return results
 
 
