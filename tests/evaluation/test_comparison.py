@@ -172,7 +172,7 @@ def score_of(runs, metric):
 
 def test_other_queries_are_refused():
     one = [run_of("one", 0)]
-    with pytest.raises(InputError, match="n_texts is 180"):
+    with pytest.raises(InputError, match="n_images is 60 and 59"):
         compare({"one": one, "other": [run_of("other", 0, n_images=59)]})
     with pytest.raises(InputError, match="different queries"):
         compare({"one": one, "other": [run_of("other", 0, queries="others")]})
