@@ -61,8 +61,8 @@ def compare(
 
 def _record(score: "Score") -> dict[str, Any]:
     """Every number of a score."""
-    difference = score.difference
-    record: dict[str, Any] = {
+    found = score.difference
+    return {
         "test_set": score.test_set,
         "language": score.language,
         "run": score.row,
@@ -70,22 +70,25 @@ def _record(score: "Score") -> dict[str, Any]:
         "seeds": len(score.values),
         "mean": score.mean,
         "deviation": score.deviation,
+        "difference": found and found.value,
+        "difference_low": found and found.low,
+        "difference_high": found and found.high,
+        "p": found and found.p,
     }
-    keys = {"difference": "value", "difference_low": "low", "difference_high": "high", "p": "p"}
-    return record | {key: difference and getattr(difference, name) for key, name in keys.items()}
 
 
 def _print_tables(scores: "Sequence[Score]") -> None:
     from ..evaluation.comparison import RESAMPLES, SIGNIFICANT
 
     console = plain_console()
-    for test_set, of_test_set in groupby(scores, lambda score: score.test_set):
-        members = list(of_test_set)
-        metrics = list(dict.fromkeys(score.metric for score in members))
+    for test_set, members in groupby(scores, lambda score: score.test_set):
+        of_rows: dict[tuple[str, str], dict[str, str]] = {}
+        for score in members:
+            of_rows.setdefault((score.language, score.row), {})[score.metric] = str(score)
+        metrics = list(dict.fromkeys(metric for cells in of_rows.values() for metric in cells))
         table = results_table("language", "run", *metrics, title=f"{test_set}, in %", names=2)
         shown = None
-        for (language, row), line in groupby(members, lambda score: (score.language, score.row)):
-            cells = {score.metric: str(score) for score in line}
+        for (language, row), cells in of_rows.items():
             table.add_row("" if language == shown else language, row, *(cells.get(name, "") for name in metrics))
             shown = language
         console.print(table)

@@ -1,20 +1,479 @@
-"""`babelens evaluate`: a command for each kind of evaluation, most in a module `evaluate_<name>.py`."""
+"""`babelens evaluate`: a command for each kind of evaluation."""
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from .common import Model, ResultsFile, TrustRemoteCode, begin_work
-from .evaluate_benchmark import benchmark
-from .evaluate_captions import captions
-from .evaluate_classes import classes
-from .evaluate_emoji import emoji
-from .evaluate_mteb import mteb
+from ..data.benchmarks import PROTOCOLS, benchmark_names, find_benchmark
+from ..utils.errors import ModelFolderError
+from .common import (
+    Languages,
+    Model,
+    ResultsFile,
+    SourceOptions,
+    Split,
+    TrustRemoteCode,
+    begin_work,
+    check_path,
+    plain_console,
+    read_source,
+    results_table,
+    split_tags,
+    tags_of,
+)
 
 if TYPE_CHECKING:
+    from ..evaluation.mteb import MtebScore
     from ..evaluation.ranking import QueryRanks
+    from ..inference.translation import Translator
+
+_ENGLISH = "en"  # the target language of translate-test
+
+evaluate = typer.Typer(no_args_is_help=True, help="Measure how well a model does, language by language.")
 
 
+# ---- Captions ----
+
+
+@evaluate.command()
+def captions(
+    model: Model,
+    data: Annotated[
+        str,
+        typer.Option(
+            help="Images with captions: a folder, a file, a data set on the Hub, or the name of a published one."
+        ),
+    ],
+    languages: Languages = None,
+    split: Split = None,
+    options: SourceOptions = None,
+    protocol: Annotated[
+        Literal["standard", "mla", "wit"],
+        typer.Option(help="`mla`: images are ranked by their best caption. `wit`: each language has its own images."),
+    ] = "standard",
+    consistency: Annotated[
+        bool,
+        typer.Option("--consistency", help="Also search with each caption and its translations together: CLC."),
+    ] = False,
+    fit: Annotated[
+        str | None,
+        typer.Option(help="With --consistency: a split of --data, or a folder or file, on which CLC-C is fitted."),
+    ] = None,
+    translator: Annotated[
+        str | None,
+        typer.Option(
+            help="A translation model or a file of translations, for CLC or, without --consistency, into English."
+        ),
+    ] = None,
+    output: ResultsFile = None,
+    trust_remote_code: TrustRemoteCode = False,
+) -> None:
+    """Measure retrieval on captioned images: recall at 1, 5 and 10 in percent, in both directions.
+
+    In every language, each caption searches all images, and each image searches all captions of that language. If
+    several images share a caption, word for word, a second score counts it as correct for all of them.
+    """
+    tags = tags_of(languages)
+    if fit and (not consistency or fit in (split, data)):
+        why = "CLC-C must be fitted and measured on different captions" if consistency else "requires --consistency"
+        raise typer.BadParameter(why, param_hint="--fit")
+    if consistency and protocol == "wit":
+        raise typer.BadParameter(
+            "--consistency does not support `wit`: captions in all languages search together", param_hint="--protocol"
+        )
+    begin_work()
+    from ..data.corpus.corpus import languages_of
+    from ..evaluation.consistency import compare_consistency
+    from ..evaluation.ranking import CAPTIONS
+    from ..evaluation.results import CONSISTENCY, RECALLS, TRANSLATE_TEST
+    from ..evaluation.retrieval import evaluate_retrieval, evaluate_translate_test
+    from ..inference.embedder import Embedder
+    from .tables import print_consistency, print_recalls, print_translate_test, save_results
+
+    code: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+    translates = None if translator is None else _translator(translator, not consistency, **code)
+    embedder = Embedder.from_pretrained(model, **code)
+    corpus = read_source(data, options, split=split)
+    tags = list(languages_of(corpus)) if tags is None else tags
+    ranks: dict[str, QueryRanks] = {}
+    ranking = "standard" if protocol == "wit" else protocol
+    measured: dict[str, Any] = {"protocol": ranking, "only_captioned": protocol == "wit", "ranks": ranks}
+    report: dict[str, Any]
+    if translates is not None and not consistency:
+        compared = evaluate_translate_test(embedder, corpus, tags, translates, to=_ENGLISH, **measured)
+        report = {RECALLS: {tag: each["untranslated"] for tag, each in compared.items() if each["untranslated"]}}
+        report |= {TRANSLATE_TEST: compared}
+        print_translate_test(data, compared, _ENGLISH)
+    else:
+        report = {RECALLS: evaluate_retrieval(embedder, corpus, tags, **measured)}
+        print_recalls(data, report[RECALLS])
+    if consistency:
+        other = {"source": fit} if fit and Path(fit).exists() else {"source": data, "split": fit}
+        fitted = read_source(options=options, **other) if fit else None
+        given: dict[str, Any] = {"validation": fitted, "translator": translates, "protocol": ranking}
+        report |= {CONSISTENCY: compare_consistency(embedder, {data: corpus}, tags, **given)}
+        print_consistency(report[CONSISTENCY])
+    of_captions = {f"{CAPTIONS}/{tag}": each for tag, each in ranks.items()}
+    save_results(report, output, dataset=data, split=split, ranks=of_captions)
+
+
+def _translator(given: str, into_english: bool, **code: Any) -> "Translator":
+    """The translator of --translator, which caches its translations on disk: one model, a file of translations, or a
+    model for each language, as in `de=MODEL,fr=MODEL`, into English."""
+    from ..inference.translation import TranslatorsByPair, open_translator
+
+    if not into_english or "=" not in given:
+        return open_translator(given, **code)
+    pairs = {(tag, _ENGLISH): name for tag, name in (part.split("=", 1) for part in given.split(","))}
+    return TranslatorsByPair({pair: open_translator(name, pair=pair, **code) for pair, name in pairs.items()})
+
+
+# ---- Classes ----
+
+
+@evaluate.command()
+def classes(
+    model: Model,
+    data: Annotated[
+        Path,
+        typer.Option(
+            help="The images to classify: a folder with a subfolder of images for each class.", file_okay=False
+        ),
+    ],
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            help="The labels in each language: a JSON file with an object for each language, a TSV file with the "
+            "header `class`, `en`, `de` and so on, or Babel-ImageNet's file.",
+            dir_okay=False,
+        ),
+    ] = None,
+    prompts: Annotated[
+        str,
+        typer.Option(
+            help="The templates: `photo` (one for each language), `clip` (CLIP's 80 in English), `label` (only the "
+            'labels), or a JSON file such as {"de": ["ein Foto von {}."]}.',
+        ),
+    ] = "photo",
+    languages: Languages = None,
+    train_data: Annotated[
+        Path | None,
+        typer.Option(help="Other images of the same classes, in the same form, for --knn.", file_okay=False),
+    ] = None,
+    knn: Annotated[
+        int | None,
+        typer.Option(help="Classify by a vote of the K nearest images of --train-data.", metavar="K", min=1),
+    ] = None,
+    output: ResultsFile = None,
+    trust_remote_code: TrustRemoteCode = False,
+) -> None:
+    """Measure image classification: top-1 and top-5 accuracy in percent.
+
+    With --labels, each image is compared with the labels of the classes, language by language. A language is measured
+    on the classes that have a label in it. With --knn, each image is compared with images of known classes.
+    """
+    tags = tags_of(languages)
+    if labels is None and knn is None:
+        raise typer.BadParameter("give --labels or --knn", param_hint="--labels")
+    if labels is None and tags is not None:
+        raise typer.BadParameter("no labels: --languages requires --labels", param_hint="--languages")
+    if (knn is None) != (train_data is None):
+        raise typer.BadParameter("--knn and --train-data go together", param_hint="--train-data")
+    begin_work()
+    import numpy as np
+
+    from ..evaluation import classification as by
+    from ..evaluation.results import GROUPS, IMAGES, NEIGHBORS, ZERO_SHOT
+    from ..inference.embedder import Embedder
+    from .tables import save_results
+
+    embedder = Embedder.from_pretrained(model, trust_remote_code=trust_remote_code)
+    tested = by.ClassifiedImages.of_folder(data)
+    named = None if labels is None else by.read_labels(labels, tested.classes, tags)
+    templates = prompts if prompts in by.PROMPT_SETS else by.read_prompts(prompts)
+    trained = None if train_data is None else by.ClassifiedImages.of_folder(train_data)
+    targets = None if trained is None else tested.targets_among(trained.classes)
+    features = embedder.encode_image(tested.images, normalize=False)
+    report: dict[str, Any] = {}
+    ranks: dict[str, QueryRanks] = {}
+    if named is not None:
+        of_language: dict[str, QueryRanks] = {}
+        zero_shot = by.evaluate_classification(
+            embedder, tested, named, prompts=templates, image_embeddings=features, ranks=of_language
+        )
+        ranks |= {f"{ZERO_SHOT}/{language}": each for language, each in of_language.items()}
+        groups = by.language_groups(named, len(tested.classes))
+        report |= {ZERO_SHOT: zero_shot, GROUPS: by.group_means(zero_shot, groups)}
+    if knn is not None and trained is not None and targets is not None:
+        known = embedder.encode_image(trained.images, normalize=False), trained.targets
+        voted: list[int] = []
+        report[NEIGHBORS] = by.neighbor_accuracy(*known, features, targets, neighbors=knn, ranks=voted)
+        ranks[f"{NEIGHBORS}/{IMAGES}"] = tested.query_ranks(np.array(voted))
+    save_results(report, output, dataset=str(data), ranks=ranks)
+    console = plain_console()
+    if named is not None:
+        headings = ("top 1", "top 5", "classes", "images", "templates")
+        table = results_table("language", *headings, title=f"{data}, accuracy in %")
+        for language, numbers in report[ZERO_SHOT].items():
+            counts = (f"{numbers[name]:,}" for name in ("n_classes", "n_images", "n_templates"))
+            table.add_row(language, *_accuracies(numbers), *counts)
+        table.add_section()
+        for group, means in report[GROUPS].items():
+            table.add_row(f"mean, {group} ({len(means['languages'])})", *_accuracies(means))
+        console.print(table)
+        for language, numbers in report[ZERO_SHOT].items():
+            if "n_equal_labels" in numbers:
+                console.print(f"{language}: {numbers['n_equal_labels']} classes share their label with another class")
+    if found := report.get(NEIGHBORS):
+        top = f"top 1 {found['top1']:.1f} ({found['n_train']:,} training images)"
+        console.print(f"{found['neighbors']} nearest neighbors: {top}")
+
+
+def _accuracies(numbers: Mapping[str, Any]) -> tuple[str, str]:
+    return f"{numbers['top1']:.1f}", f"{numbers['top5']:.1f}" if "top5" in numbers else ""
+
+
+# ---- The emoji benchmark ----
+
+
+@evaluate.command()
+def emoji(
+    model: Model,
+    consistency: Annotated[
+        bool,
+        typer.Option(
+            "--consistency",
+            help="Also search with the names of an emoji in all languages with images together: cross-lingual "
+            "consistency, CLC. CLC-C is fitted on the validation split.",
+        ),
+    ] = False,
+    output: ResultsFile = None,
+    trust_remote_code: TrustRemoteCode = False,
+) -> None:
+    """Measure retrieval on the emoji benchmark: recall at 1, 5 and 10 in percent, in both directions.
+
+    The benchmark answers four questions. How well does MODEL find concepts that it never saw? And how well does it
+    find images by a vendor that it never saw, with queries in languages that had images in training, in languages that
+    had only translations, and in languages that were not in training? Flags are reported separately. The languages are
+    as in the recipes `emoji/…`; the report of a recipe uses its own.
+    """
+    begin_work()
+    from ..evaluation.consistency import emoji_consistency
+    from ..evaluation.emoji import EmojiBenchmark
+    from ..evaluation.results import CONSISTENCY
+    from ..inference.embedder import Embedder
+    from .tables import print_consistency, print_emoji_report, save_results
+
+    embedder = Embedder.from_pretrained(model, trust_remote_code=trust_remote_code)
+    benchmark = EmojiBenchmark(embedder)
+    report: dict[str, Any] = benchmark.report()
+    print_emoji_report(report)
+    if consistency:
+        report |= {CONSISTENCY: emoji_consistency(embedder, benchmark.groups["image"])}
+        print_consistency(report[CONSISTENCY])
+    save_results(report, output, ranks=benchmark.ranks())
+
+
+# ---- Published benchmarks ----
+
+
+@evaluate.command()
+def benchmark(
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODEL",
+            help="The model: a folder, or a name on the Hugging Face Hub.",
+            show_default="lists the benchmarks",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--benchmark", metavar="NAME", help="The benchmark, such as `xtd`.")
+    ] = None,
+    root: Annotated[
+        Path | None,
+        typer.Option(
+            help="The folder with the files of the benchmark, in their published layout.",
+            callback=check_path,
+            file_okay=False,
+        ),
+    ] = None,
+    languages: Languages = None,
+    output: ResultsFile = None,
+    trust_remote_code: TrustRemoteCode = False,
+) -> None:
+    """Measure a model on a published benchmark, by its own protocol, next to the results of papers.
+
+    Without --benchmark, the benchmarks are listed. With --benchmark and without MODEL, its files, license and protocol
+    are shown. The original files are read; nothing is fetched. Recalls are in percent.
+    """
+    if model is None and root is None:
+        _describe(name)
+        return
+    for option, given in (("MODEL", model), ("--benchmark", name), ("--root", root)):
+        if given is None:
+            raise typer.BadParameter(f"give {option} too", param_hint=option)
+    tags = tags_of(languages)
+    find_benchmark(str(name)).chosen(tags)
+    begin_work()
+
+    from ..evaluation.benchmarks import load_benchmark
+    from ..inference.embedder import Embedder
+    from .tables import print_recalls, save_results
+
+    benchmark = load_benchmark(str(name), str(root), tags)
+    embedder = Embedder.from_pretrained(str(model), trust_remote_code=trust_remote_code)
+    ranks: dict[str, QueryRanks] = {}
+    report = benchmark.evaluate(embedder, ranks=ranks)
+    save_results(report, output, ranks=ranks)
+    for test_set, by_language in report["results"].items():
+        if all("mean_recall" in numbers for numbers in by_language.values()):  # image-text retrieval
+            print_recalls(test_set, by_language)
+        else:
+            _print_numbers(test_set, by_language)
+    if report["means"]:
+        _print_numbers("means over languages", report["means"])
+    for published in report["published"]:
+        table = results_table("", *published["columns"])
+        table.add_row(model, *map(_cell, published["ours"]), style="bold", end_section=True)
+        for row, values in published["rows"].items():
+            table.add_row(row, *map(_cell, values))
+        metric = f", {published['metric']}" if published["metric"] else ""
+        _print_titled(f"{published['test_set']}{metric}, next to {published['source']}", table)
+        if published["note"]:
+            plain_console().print(f"Note: {published['note']}\n")
+
+
+def _print_numbers(title: str, rows: dict[str, dict[str, float]]) -> None:
+    """Prints rows of numbers with the same column names."""
+    names = [name for name in next(iter(rows.values())) if not name.endswith("_equal_texts")]
+    table = results_table("", *names)
+    for row, numbers in rows.items():
+        table.add_row(row, *(_cell(numbers[name]) for name in names))
+    _print_titled(title, table)
+
+
+def _print_titled(title: str, table: Any) -> None:
+    """Prints a table under its title, which may be wider than the table."""
+    console = plain_console()
+    console.print(f" {title}")
+    console.print(table)
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.1f}"
+
+
+def _describe(name: str | None) -> None:
+    """Prints the files, the license and the protocol of a benchmark, or a list of all."""
+    if name is None:
+        table = results_table("name", "benchmark", "languages", names=3)
+        for each in map(find_benchmark, benchmark_names()):
+            table.add_row(each.name, each.title, " ".join(each.languages))
+        plain_console().print(table)
+        return
+    benchmark = find_benchmark(name)
+    lines = [
+        f"{benchmark.name}: {benchmark.title}",
+        "",
+        f"languages  {' '.join(benchmark.languages)}",
+        f"protocol   {PROTOCOLS[benchmark.protocol]}",
+        f"paper      {benchmark.paper}",
+        f"source     {benchmark.url}",
+        f"license    {benchmark.license}",
+        "",
+        "Files in the folder:",
+    ]
+    for file in benchmark.files:
+        lines += [f"  {file.path}", f"      {file.holds}", f"      from {file.origin}"]
+    lines += ["", "Facts:", *(f"  - {fact}" for fact in benchmark.facts)]
+    if benchmark.figures:
+        lines += ["", "Results of papers that are shown next to the measured ones:"]
+        lines += [f"  {figures.source}: {figures.metric or figures.test_set}" for figures in benchmark.figures]
+    typer.echo("\n".join(lines))
+
+
+# ---- mteb ----
+
+
+@evaluate.command()
+def mteb(
+    model: Model,
+    tasks: Annotated[
+        str,
+        typer.Option(
+            help="The tasks, by mteb's names separated by commas: `XM3600T2IRetrieval`, `STS17`, `Tatoeba`, ….",
+            metavar="TASKS",
+        ),
+    ],
+    languages: Languages = None,
+    text_prompt: Annotated[
+        str | None,
+        typer.Option(help="The prompt of a text-only encoder, such as `query: ` for E5."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            help="The folder in which mteb keeps its results; existing results are not measured again.",
+            file_okay=False,
+            show_default="`evaluation/mteb` in the model's folder",
+        ),
+    ] = None,
+    card: Annotated[
+        bool,
+        typer.Option("--card", help="Add the results to the `model-index` of the card in the model's folder."),
+    ] = False,
+    trust_remote_code: TrustRemoteCode = False,
+) -> None:
+    """Measure a model on tasks of mteb, on which embedding models are compared.
+
+    The processor gets the language of each subset. mteb fetches its data from the Hub. The command needs the package
+    mteb: `pip install mteb`.
+    """
+    names, tags = split_tags(tasks), tags_of(languages)
+    if not names:
+        raise typer.BadParameter(f"{tasks!r} names no task", param_hint="--tasks")
+    begin_work()
+    from ..evaluation.mteb import evaluate_mteb, model_index, mteb_model, mteb_tasks
+    from ..inference.embedder import Embedder
+    from ..model_cards.result_tables import add_results, check_card
+
+    if card:
+        try:
+            check_card(model)
+        except ModelFolderError as error:
+            raise typer.BadParameter(str(error), param_hint="--card") from error
+    chosen = mteb_tasks(names, tags)
+    loading: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+    loading |= {} if text_prompt is None else {"text_prompt": text_prompt}
+    judged = mteb_model(Embedder.from_pretrained(model, **loading), source=model, **loading)
+    if output is None and Path(model).is_dir():
+        output = Path(model) / "evaluation" / "mteb"
+    scores = evaluate_mteb(judged, chosen, cache=output, show_progress=True)
+    if card:
+        add_results(model, model_index(scores))
+    for name in dict.fromkeys(score.task for score in scores):
+        _print_task(name, [score for score in scores if score.task == name])
+    if output is not None:
+        plain_console().print(f"All of mteb's metrics: {output}")
+
+
+def _print_task(name: str, scores: "list[MtebScore]") -> None:
+    """Prints a table with a row for each subset."""
+    metrics = list(scores[0].shown())
+    table = results_table("subset", "split", "languages", *metrics, title=f"{name}, in %", names=3)
+    for score in scores:
+        cells = (f"{score.shown()[metric]:.1f}" for metric in metrics)
+        table.add_row(score.subset, score.split, ", ".join(score.languages), *cells)
+    plain_console().print(table)
+
+
+# ---- The tasks of RC3 ----
+
+
+@evaluate.command()
 def task(
     model: Model,
     recipe: Annotated[
@@ -42,8 +501,3 @@ def task(
     report = evaluate_task(loaded, Rc3TaskData(loaded).tests, model, ranks=ranks, **code)
     save_results(report, output, ranks=ranks)
     print_task_report(report, loaded.rc3_task)
-
-
-evaluate = typer.Typer(no_args_is_help=True, help="Measure how well a model does, language by language.")
-for job in (captions, classes, emoji, benchmark, mteb, task):
-    evaluate.command()(job)

@@ -17,6 +17,22 @@ from ..utils.redaction import typed_command
 from .common import plain_console, results_table
 
 
+def save_results(
+    report: Mapping[str, Any],
+    output: Path | None,
+    *,
+    dataset: str = "",
+    split: str | None = None,
+    ranks: Mapping[str, QueryRanks],
+) -> None:
+    """Adds the results of a report to the file `output` if it is given, and the ranks of the queries next to it;
+    `dataset` and `split` name the data, if the report does not."""
+    if output:
+        named: dict[str, Any] = {"dataset": public_name(dataset), "split": split or ""}
+        found = report_measurements(report, **named, command=str(publishable(typed_command("babelens"))))
+        write_results(output, found, report_ranks(report, ranks, **named))
+
+
 def print_run(run: RecipeRun, report: dict[str, Any] | None, console: Console) -> None:
     """Prints the results of a run as tables, the highest rate of unknown tokens, and where everything was written."""
     task = run.recipe.rc3_task if isinstance(run.recipe, Rc3TaskRecipe) else None
@@ -37,10 +53,10 @@ def print_recalls(data: str, results: Mapping[str, Mapping[str, float]]) -> None
     """Prints the results of `evaluate_retrieval` on some data, a row for each language."""
     headings = ("t→i\nR@1", "\nR@5", "\nR@10", "i→t\nR@1", "\nR@5", "\nR@10", "mean\nrecall", "\nimages", "\ntexts")
     table = results_table("language", *headings, title=f"{data}, recall in %")
+    shown = [*(f"{direction}_r{k}" for direction in ("t2i", "i2t") for k in RECALL_AT), "mean_recall"]
     for language, numbers in results.items():
-        recalls = [numbers[f"{direction}_r{k}"] for direction in ("t2i", "i2t") for k in RECALL_AT]
         counts = (f"{numbers[name]:,}" for name in ("n_images", "n_texts"))
-        table.add_row(language, *(f"{value:.1f}" for value in (*recalls, numbers["mean_recall"])), *counts)
+        table.add_row(language, *(f"{numbers[name]:.1f}" for name in shown), *counts)
     console = plain_console()
     console.print(table)
     for language, numbers in results.items():
@@ -56,11 +72,12 @@ def print_translate_test(data: str, compared: Mapping[str, Mapping[str, Any]], t
     headings = ("t→i R@10\nas it is", "\ntranslated", "mean recall\nas it is", "\ntranslated", "\ngain")
     table = results_table("language", *headings, title=f"{data}, recall in %, translated into {to}")
     for language, each in compared.items():
-        cells = []
-        for name in ("t2i_r10", "mean_recall"):
-            cells += [f"{each[way][name]:.1f}" if each[way] else "" for way in ("untranslated", "translated")]
-        cells.append(f"{each['gain']['mean_recall']:+.1f}" if "gain" in each else "")
-        table.add_row(language, *cells)
+        cells = [
+            f"{each[way][name]:.1f}" if each[way] else ""
+            for name in ("t2i_r10", "mean_recall")
+            for way in ("untranslated", "translated")
+        ]
+        table.add_row(language, *cells, f"{each['gain']['mean_recall']:+.1f}" if "gain" in each else "")
     console = plain_console()
     console.print(table)
     for language, each in compared.items():
@@ -70,12 +87,12 @@ def print_translate_test(data: str, compared: Mapping[str, Mapping[str, Any]], t
 
 def print_consistency(joined: Mapping[str, Any]) -> None:
     """Prints the result of `compare_consistency`: the recalls of CLC-A and CLC-C, and CLC-C's weights."""
+    titles = {"clc_a": "CLC-A, the mean of the scores", "clc_c": "CLC-C, joined by learned weights"}
     for kind, result in joined.items():
-        title = {"clc_a": "CLC-A, the mean of the scores", "clc_c": "CLC-C, joined by learned weights"}[kind]
         for data, recalls in result["recalls"].items():
-            print_recalls(f"{title}: {data}", recalls)
+            print_recalls(f"{titles[kind]}: {data}", recalls)
     console = plain_console()
-    if {result.get("translations") for result in joined.values()} == {"captions"}:
+    if joined["clc_a"]["translations"] == "captions":
         console.print(
             "The captions of an image in the other languages served as translations. If people wrote them "
             "independently, they hold more information than real translations would (--translator)."
@@ -89,10 +106,8 @@ def print_consistency(joined: Mapping[str, Any]) -> None:
     console.print(table)
     before, after = learned["losses"][0], learned["losses"][-1]
     console.print(
-        f"The loss fell from {before:.4f} (CLC-A) to {after:.4f} on the captions in {learned['fitted_in']}; "
-        "both scores are scaled to CLC-A's standard deviation."
-        if after < before
-        else f"The loss of CLC-A, {before:.4f}, was not reduced: it is {after:.4f}."
+        f"Loss on the captions in {learned['fitted_in']}, with both scores scaled to CLC-A's standard deviation: "
+        f"{before:.4f} (CLC-A), {after:.4f} (CLC-C)."
     )
 
 
@@ -111,7 +126,7 @@ def print_task_report(
         if trained and 1 < len(unseen) < len(results):
             means = [sum(numbers[metric] for numbers in unseen) / len(unseen) for metric in task.metrics]
             table.add_section()
-            table.add_row("mean of the others", *(f"{value:.1f}" for value in means), *("" for _ in counts))
+            table.add_row("mean of the others", *(f"{value:.1f}" for value in means))
         console.print(table)
 
 
@@ -131,28 +146,6 @@ def print_emoji_report(report: dict[str, Any], console: Console | None = None) -
 
 
 def _emoji_cells(numbers: dict[str, Any]) -> list[str]:
-    values = [*(numbers[f"t2i_r{k}"] for k in RECALL_AT), numbers["i2t_r10"], numbers["mean_recall"]]
+    values = [numbers[name] for name in (*(f"t2i_r{k}" for k in RECALL_AT), "i2t_r10", "mean_recall")]
     parts = [f"{numbers[part]['t2i_r10']:.1f}" if part in numbers else "" for part in ("flags", "others")]
     return [f"{value:.1f}" for value in values] + parts
-
-
-def save_results(
-    report: Mapping[str, Any],
-    output: Path | None,
-    *,
-    dataset: str = "",
-    split: str | None = None,
-    ranks: Mapping[str, QueryRanks] | None = None,
-) -> None:
-    """Adds the results of a report to the file `output` if it is given, and the ranks of the queries next to it.
-
-    Args:
-        report: the report of an evaluation.
-        output: a file such as `results.json`.
-        dataset, split: the data that was measured, if the report does not say.
-        ranks: the ranks of the queries.
-    """
-    if output:
-        named: dict[str, Any] = {"dataset": public_name(dataset), "split": split or ""}
-        found = report_measurements(report, **named, command=str(publishable(typed_command("babelens"))))
-        write_results(output, found, report_ranks(report, ranks or {}, **named))
