@@ -1,23 +1,25 @@
 """`babelens acquire`: teaches a model more languages."""
 
+import csv
+import gzip
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..utils.errors import LanguageTagError, did_you_mean, suggestion
 from ..utils.identity import check_free
-from ..utils.languages import normalize_languages
+from ..utils.language_matching import counts_as
+from ..utils.languages import normalize_language, normalize_languages
 from ..utils.redaction import typed_command
 from .common import (
     AsJson,
     TrustRemoteCode,
     begin_work,
-    check_columns,
     check_model,
     check_source,
-    check_tags,
     plain_console,
     results_table,
     show_next,
@@ -38,6 +40,13 @@ _OTHER_TESTS = {
 }
 
 
+def _check_tags(languages: str | None) -> str | None:
+    """Refuses a tag that is not a language."""
+    if languages and languages != "all":
+        normalize_languages(split_tags(languages))
+    return languages
+
+
 def acquire(
     base: Annotated[
         str,
@@ -51,7 +60,7 @@ def acquire(
     output: Annotated[Path, typer.Option(help="The folder for the model.", show_default=False)],
     language: Annotated[
         str | None,
-        typer.Option(callback=check_tags, help="The language, such as `uk`; several, such as `uk,pl`; or `all`."),
+        typer.Option(callback=_check_tags, help="The language, such as `uk`; several, such as `uk,pl`; or `all`."),
     ] = None,
     translations: Annotated[
         str | None,
@@ -105,8 +114,10 @@ def acquire(
             param_hint="--language, --translations",
         )
     check_free(output)
-    if language and translations and language != "all":
-        check_columns(translations, normalize_languages(split_tags(language)))
+    sources: Any = translations or ""
+    if language and language != "all":
+        sources = dict.fromkeys(normalize_languages(split_tags(language)), translations or "")
+        _check_columns(translations or "", list(sources))
     begin_work()
     from ..acquire import Acquisition
     from ..utils.files import ensure_parents
@@ -115,9 +126,6 @@ def acquire(
     given = {"texts": texts, "dictionary": dictionary, "captions": captions, "text_encoder": text_encoder}
     given |= {"text_prompt": text_prompt, "native_language": native_language}
     choices: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    sources: Any = translations or ""
-    if language and language != "all":
-        sources = dict.fromkeys(normalize_languages(split_tags(language)), translations or "")
     with ensure_parents(output):
         taught = Acquisition(base, sources, trust_remote_code=trust_remote_code, **choices)
         taught.load()
@@ -129,6 +137,40 @@ def acquire(
         typer.echo(json.dumps({"model": str(output), "held_out": held_out}))
         return
     show_results(taught, output, console)
+
+
+def _check_columns(source: str, languages: Sequence[str]) -> None:
+    """Refuses a table without a column for a language, if at least two of its columns are named after languages."""
+    present = []
+    for name in _column_names(Path(source)):
+        try:
+            present.append(normalize_language(name.removeprefix("text_").removeprefix("caption_")))
+        except ValueError:
+            continue
+    for tag in languages if len(present) > 1 else ():
+        if not any(counts_as(column, [tag]) for column in present):
+            own = [each for each in present if each.partition("-")[0] == tag.partition("-")[0]]
+            hint = suggestion(own[0]) if own else did_you_mean(tag, present)
+            raise LanguageTagError(f"{source} has no text in {tag!r}, only in {', '.join(present)}{hint}")
+
+
+def _column_names(file: Path) -> list[str]:
+    """The columns of a table, from its first line; empty for a file that only its reader understands."""
+    kind = Path(file.stem).suffix if file.suffix == ".gz" else file.suffix
+    if not file.is_file() or kind not in (".tsv", ".csv", ".jsonl"):
+        return []
+    try:
+        with (gzip.open if file.suffix == ".gz" else open)(file, "rt", encoding="utf-8-sig", newline="") as lines:
+            first = next(lines, "")
+            if first.startswith("sep="):
+                first = next(lines, "")
+        if kind == ".jsonl":
+            row = json.loads(first)
+            return list(row.get("translation") or row)
+        separator = "\t" if kind == ".tsv" else max(",;\t", key=first.count)
+        return [cell.strip() for cell in next(csv.reader([first], delimiter=separator), [])]
+    except (OSError, ValueError, EOFError, AttributeError, csv.Error):  # the reader of the file reports it
+        return []
 
 
 def _show_sources(run: "Acquisition", console: "Console") -> None:
@@ -154,47 +196,48 @@ def show_results(run: "Acquisition", output: Path, console: "Console") -> None:
     headings = ("sentences", "first", "in ten", "95 % interval", "chance", "before")
     table = results_table("language", *headings, title=title)
     for tag, found in results.items():
-        interval = f"{found.r10_low:.1f}–{found.r10_high:.1f}"
+        cells = [f"{found.r1:.1f}", f"{found.r10:.1f}", f"{found.r10_low:.1f}–{found.r10_high:.1f}"]
         before = "–" if found.zero_shot is None else f"{found.zero_shot:.1f}"
-        table.add_row(
-            tag, f"{found.pairs:,}", f"{found.r1:.1f}", f"{found.r10:.1f}", interval, f"{found.chance:.1f}", before
-        )
+        table.add_row(tag, f"{found.pairs:,}", *cells, f"{found.chance:.1f}", before)
     console.print(table)
+    told = []
     if run.texts is not None:
-        console.print(
-            f"These texts are in {run.native}. Languages that {run.text_encoder} reads should "
-            "work; to improve and test one, give --translations."
+        told.append(
+            f"These texts are in {run.native}. Languages that {run.text_encoder} reads should work; to improve and "
+            "test one, give --translations."
         )
-    for kind, told in _OTHER_TESTS.items():
+    for kind, how in _OTHER_TESTS.items():
         if tags := [tag for tag, found in results.items() if found.learned_from == kind]:
-            console.print(f"{_enumerated(tags)}: {told}.")
+            told.append(f"{_enumerated(tags)}: {how}.")
     if named := [tag for tag, found in results.items() if found.names]:
-        console.print(f"Also learned from Unicode CLDR's emoji names (license: Unicode-3.0): {_enumerated(named)}.")
-    sentences = {tag: found for tag, found in results.items() if found.learned_from == "sentences"}
-    few = [f"{found.pairs} in {tag}" for tag, found in sentences.items() if found.pairs < _FEW]
-    if few:
-        console.print(f"Few sentences ({_enumerated(few)}): the numbers are not reliable yet.")
-        console.print(
-            "For comparison: of a thousand Māori captions, 34 % ranked first after 100 sentences, 75 % after 800."
-        )
-        console.print("Use a thousand if you can: more sentences help more than any option.")
-    for tag, found in results.items():
-        if warning := found.warning(tag):
-            console.print(f"Warning: {warning}.")
+        told.append(f"Also learned from Unicode CLDR's emoji names (license: Unicode-3.0): {_enumerated(named)}.")
+    if few := [
+        f"{found.pairs} in {tag}"
+        for tag, found in results.items()
+        if found.learned_from == "sentences" and found.pairs < _FEW
+    ]:
+        told += [
+            f"Few sentences ({_enumerated(few)}): the numbers are not reliable yet.",
+            "For comparison: of a thousand Māori captions, 34 % ranked first after 100 sentences, 75 % after 800.",
+            "Use a thousand if you can: more sentences help more than any option.",
+        ]
+    told += [f"Warning: {warning}." for tag, found in results.items() if (warning := found.warning(tag))]
     if words := sum(len(glossary.entries) for glossary in run.processor.glossaries.values()):
-        console.print(
+        told.append(
             f"glossary.tsv holds {words:,} word translations that were found automatically. Correct them as you like; "
             "the model uses your edits the next time it loads."
         )
     elif len(results) > 1 and run.model.text_model is None:
-        console.print(
+        told.append(
             "Give the language of each text: without it, all languages share one map, which is much less accurate."
         )
-    console.print(f"Model and card: {output}")
+    told.append(f"Model and card: {output}")
     if run.teacher is not None:
-        console.print(f"It embeds texts into the space of {run.base}; the model behind that space embeds the rest.")
-        return
-    show_next(console, output, run.languages[0])
+        told.append(f"It embeds texts into the space of {run.base}; the model behind that space embeds the rest.")
+    for sentence in told:
+        console.print(sentence)
+    if run.teacher is None:
+        show_next(console, output, run.languages[0])
 
 
 def _enumerated(parts: Iterable[str]) -> str:

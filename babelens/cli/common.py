@@ -3,9 +3,7 @@
 Importing this module loads neither torch nor transformers, so `--help` and argument errors take less than a second.
 """
 
-import csv
 import gc
-import gzip
 import inspect
 import json
 import shlex
@@ -19,7 +17,6 @@ import typer
 from ..utils.errors import (
     CorpusError,
     InputError,
-    LanguageTagError,
     ModelFolderError,
     did_you_mean,
     no_folder,
@@ -54,7 +51,7 @@ def check_source(source: str | None) -> str | None:
     if source is None or path.exists() or any(part in source for part in _PATTERN):
         return source
     if path.suffix in _FILES or (path.suffix and path.parent.is_dir()) or source.startswith((".", "/", "~")):
-        raise CorpusError(f"No file {source!r} here{_similar(path)}")
+        raise CorpusError(_missing("file", path))
     return source
 
 
@@ -62,15 +59,20 @@ def check_path(value: Any) -> Any:
     """Refuses a file or folder that does not exist, or one of several."""
     for path in value if isinstance(value, list | tuple) else [value]:
         if path is not None and not path.exists():
-            raise InputError(f"No file or folder {str(path)!r} here{_similar(path)}")
+            raise InputError(_missing("file or folder", path))
     return value
 
 
 def check_folder(path: Path | None) -> Path | None:
     """Refuses a folder that does not exist."""
     if path is not None and not path.is_dir():
-        raise InputError(f"No folder {str(path)!r} here{_similar(path)}")
+        raise InputError(_missing("folder", path))
     return path
+
+
+def _missing(kind: str, path: Path) -> str:
+    here = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
+    return f"No {kind} {str(path)!r} here{did_you_mean(path.name, here)}"
 
 
 def check_recipe(recipe: str) -> str:
@@ -79,60 +81,6 @@ def check_recipe(recipe: str) -> str:
 
     find_recipe(recipe)
     return recipe
-
-
-def check_tags(languages: str | None) -> str | None:
-    """Refuses a tag that is not a language."""
-    from ..utils.languages import normalize_languages
-
-    if languages and languages != "all":
-        normalize_languages(split_tags(languages))
-    return languages
-
-
-def check_columns(source: str, languages: Sequence[str]) -> None:
-    """Refuses a table without a column for a language, if at least two of its columns are named after languages."""
-    from ..utils.language_matching import counts_as
-    from ..utils.languages import normalize_language
-
-    present = []
-    for name in _column_names(Path(source)):
-        try:
-            present.append(normalize_language(name.removeprefix("text_").removeprefix("caption_")))
-        except ValueError:
-            continue
-    for tag in languages if len(present) > 1 else ():
-        if not any(counts_as(column, [tag]) for column in present):
-            own = [each for each in present if each.partition("-")[0] == tag.partition("-")[0]]
-            hint = f"; did you mean {own[0]!r}?" if own else did_you_mean(tag, present)
-            raise LanguageTagError(f"{source} has no text in {tag!r}, only in {', '.join(present)}{hint}")
-
-
-def _column_names(file: Path) -> list[str]:
-    """The columns of a table, from its first line; empty for a file that only its reader understands."""
-    kind = Path(file.stem).suffix if file.suffix == ".gz" else file.suffix
-    if not file.is_file() or kind not in (".tsv", ".csv", ".jsonl", ".parquet"):
-        return []
-    try:
-        if kind == ".parquet":
-            import pyarrow.parquet
-
-            return list(pyarrow.parquet.read_schema(file).names)
-        with (gzip.open if file.suffix == ".gz" else open)(file, "rt", encoding="utf-8-sig", newline="") as lines:
-            first = next(lines, "")
-            if kind == ".jsonl":
-                row = json.loads(first)
-                return list(row.get("translation") or row)
-            separator = "\t" if kind == ".tsv" else max(",;\t", key=first.count)
-            if first.startswith("sep="):
-                first, separator = next(lines, ""), first.strip()[-1]
-            return [cell.strip() for cell in next(csv.reader([first], delimiter=separator), [])]
-    except (OSError, ValueError, EOFError, AttributeError, csv.Error):  # the reader of the file reports it
-        return []
-
-
-def _similar(path: Path) -> str:
-    return did_you_mean(path.name, [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else [])
 
 
 # ---- Arguments and options ----
@@ -217,7 +165,7 @@ def read_source(
     source: str, options: Sequence[str] | None = None, *, translations: bool = False, **given: Any
 ) -> "Dataset":
     """Reads the captions, or the translations, of a source of recipes, and skips images that cannot be read.
-    `options` are the reader's as `NAME=VALUE`, in YAML; `given` are other arguments; None is left out."""
+    `options` are the reader's, as `NAME=VALUE` in YAML; `given` are other arguments, of which None is left out."""
     from datasets import Dataset
 
     from ..training.recipe_file import parse

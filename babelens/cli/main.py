@@ -100,9 +100,8 @@ class _Redacting(logging.Formatter):
 @contextmanager
 def _logging() -> Iterator[None]:
     """Writes the messages of babelens to the standard error while a command runs."""
-    log = logging.getLogger("babelens")
-    level, propagate = log.level, log.propagate
-    handler = logging.StreamHandler()
+    log, handler = logging.getLogger("babelens"), logging.StreamHandler()
+    before = log.level, log.propagate
     handler.setFormatter(_Redacting())
     log.addHandler(handler)
     log.setLevel(logging.INFO)
@@ -111,8 +110,8 @@ def _logging() -> Iterator[None]:
         yield
     finally:
         log.removeHandler(handler)
-        log.setLevel(level)
-        log.propagate = propagate
+        log.setLevel(before[0])
+        log.propagate = before[1]
 
 
 def main() -> None:
@@ -138,46 +137,28 @@ def main() -> None:
 
 def _status_of(error: Exception) -> int:
     """Prints an error as one sentence, and returns the exit status; bugs of babelens are raised again."""
-    if isinstance(error, BrokenPipeError) and _is_closed(1):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discards buffered output
-        return 141
+    if isinstance(error, BrokenPipeError):
+        poll = select.poll()
+        poll.register(1, 0)  # errors are always reported
+        if poll.poll(0):  # the reader has closed the output
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discards buffered output
+            return 141
     if os.environ.get(DEBUG):
         raise error
+    status, message = 1, str(error)
     if isinstance(error, TyperException):
-        return _report(error.format_message(), 2)
-    if isinstance(error, ImportError) and (sentence := _missing_package(error)):
-        return _report(sentence, 1)
-    if isinstance(error, BabelensError | OSError):
-        message = str(error)
-        if message.startswith("Caught "):  # from a data loader process, which adds its traceback
-            message = message.rpartition(f"{type(error).__name__}: ")[2].strip()
-        return _report(message, 1)
-    raise error
+        status, message = 2, error.format_message()
+    elif isinstance(error, ImportError):
+        message = _missing_package(error)
+    elif not isinstance(error, BabelensError | OSError):
+        raise error
+    elif message.startswith("Caught "):  # from a data loader process, which adds its traceback
+        message = message.rpartition(f"{type(error).__name__}: ")[2].strip()
+    if message:
+        from rich.text import Text
 
-
-def _report(sentence: str, status: int) -> int:
-    from rich.text import Text
-
-    if sentence:
-        plain_console(stderr=True).print(Text("Error:", "bold red"), redact(sentence), highlight=False)
+        plain_console(stderr=True).print(Text("Error:", "bold red"), redact(message), highlight=False)
     return status
-
-
-def _is_closed(descriptor: int) -> bool:
-    """Returns whether the other end of a pipe has been closed."""
-    poll = select.poll()
-    poll.register(descriptor, 0)  # errors are always reported
-    return bool(poll.poll(0))
-
-
-def _missing_package(error: ImportError) -> str | None:
-    """The sentence for a package that is not installed; None if the failed import is a bug of babelens."""
-    if not isinstance(error, ModuleNotFoundError):
-        return None if error.name else str(error)  # without a name, the library's message says what to install
-    package = (error.name or "").partition(".")[0]
-    if package in ("", "babelens"):
-        return None
-    return f"the package {package} is not installed: pip install {_DISTRIBUTIONS.get(package, package)}"
 
 
 # Packages whose names differ from their modules'.
@@ -190,6 +171,16 @@ _DISTRIBUTIONS = {
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
 }
+
+
+def _missing_package(error: ImportError) -> str:
+    """The sentence for a package that is not installed; raises the error again if it is a bug of babelens."""
+    package = (error.name or "").partition(".")[0]
+    if not error.name and not isinstance(error, ModuleNotFoundError):
+        return str(error)  # the library's message says what to install
+    if not isinstance(error, ModuleNotFoundError) or package in ("", "babelens"):
+        raise error
+    return f"the package {package} is not installed: pip install {_DISTRIBUTIONS.get(package, package)}"
 
 
 if __name__ == "__main__":
