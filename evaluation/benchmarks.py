@@ -46,9 +46,8 @@ class LoadedBenchmark:
         Returns:
             `benchmark`, its name. `results`: test set -> language -> metric -> number; except for `cxc`, there is one
             test set, named like the benchmark, with the metrics of `evaluate_retrieval`. `means`: the mean over all
-            languages, if there are several. `published`: the results of papers for these languages, as `source`,
-            `note`, `test_set`, `metric` (None if the columns are metrics), `ranking` (`standard` or `mla`), `columns`,
-            `rows` (published numbers), and `ours`, the numbers measured here for each column.
+            languages, if there are several. `published`: the `rows` of papers for these languages, as the fields of
+            `Figures`, and `ours`, the numbers measured here for each column.
         """
         name, collected = self.facts.name, dict[str, QueryRanks]()
         if self.facts.protocol == "crisscrossed":
@@ -170,13 +169,10 @@ def evaluate_crisscrossed(
     """Evaluates a model on CxC. `ranks` receives the ranks of image-text retrieval, as `image-text/en`.
 
     Returns:
-        By test set, language (English) and metric:
-
-        - `image-text`: the recalls of `evaluate_retrieval` in percent, and `t2i_mean_rank` and `i2t_mean_rank`.
-        - `text-text` and `image-image`: `r1`, `r5` and `r10` in percent, `mean_rank`, and `n`, the number of queries
-          with a positive.
-        - `sts`, `sis` and `sits`: `spearman`, 100 times the mean correlation of `SAMPLES` samples, its standard
-          deviation `std`, and `n`, the number of rated pairs.
+        By test set, language (English) and metric: `image-text` has the recalls of `evaluate_retrieval`,
+        `t2i_mean_rank` and `i2t_mean_rank`; `text-text` and `image-image` have `r1`, `r5`, `r10`, `mean_rank`, and
+        `n`, the number of queries with a positive; `sts`, `sis` and `sits` have `spearman`, 100 times the mean
+        correlation of `SAMPLES` samples, its standard deviation `std`, and `n`, the number of rated pairs.
     """
     image_ids = list(data.corpus["image_id"])
     # The image that a caption was written for comes first among its images.
@@ -213,12 +209,9 @@ def evaluate_crisscrossed(
 def sampled_spearman(
     queries: np.ndarray, ratings: np.ndarray, scores: np.ndarray, *, samples: int = SAMPLES, seed: int = 0
 ) -> tuple[float, float]:
-    """The mean and the standard deviation of Spearman's correlation between ratings [N] and scores [N], over samples
-    of half of the queries with one item each; NaN if a sample has fewer than two queries or only equal numbers.
-
-    Args:
-        queries: the query of each rated pair [N].
-    """
+    """The mean and the standard deviation of Spearman's correlation between ratings [N] and scores [N] of pairs with
+    these queries [N], over samples of half of the queries with one item each; NaN if a sample has fewer than two
+    queries or only equal numbers."""
     from scipy.stats import spearmanr  # takes half a second to import
 
     order = np.argsort(queries, kind="stable")

@@ -43,8 +43,7 @@ from .ranking import QueryRanks, embedding_ranks, percent_within
 logger = logging.getLogger(__name__)
 
 Numbers = dict[str, Any]
-# Language -> class index -> label. Classes without a label in the language are missing.
-Labels = dict[str, dict[int, str]]
+Labels = dict[str, dict[int, str]]  # language -> class index -> label, without classes that have none
 
 IMAGENET_CLASSES = 1000
 _WORDNET_ID = re.compile(r"n\d{8}")
@@ -76,11 +75,8 @@ class ClassifiedImages:
 
     @classmethod
     def of_folder(cls, folder: str | Path) -> "ClassifiedImages":
-        """Reads a folder with a subfolder for each class, the usual layout of ImageNet's validation images.
-
-        The classes have the names of the subfolders, in sorted order. Hidden folders are ignored; unreadable images
-        are skipped, with a warning that counts and names them.
-        """
+        """Reads a folder with a subfolder for each class, sorted by name, the usual layout of ImageNet's validation
+        images. Hidden folders are ignored; unreadable images are skipped, with a warning that names them."""
         inside = Path(folder).glob("*") if Path(folder).is_dir() else ()
         folders = sorted(path for path in inside if path.is_dir() and not is_system_name(path.name))
         if not folders:
@@ -119,13 +115,9 @@ def read_labels(
     Languages without a label for any of the classes are missing.
 
     Args:
-        file: one of
-
-            - a JSON file `{"de": {"cat": "Katze", "dog": "Hund"}, …}`, with the names of the classes;
-            - a TSV file with the header `class`, `en`, `de` and so on, and a line for each class. Cells
-              are empty if a language has no label;
-            - Babel-ImageNet's published `babel_imagenet-298.json`: `{"DE": [[0, 2, …], ["Schleie", …]], …}`,
-              with the indices of ImageNet's classes.
+        file: JSON, `{"de": {"cat": "Katze", "dog": "Hund"}, …}`; a TSV file with the header `class`, `en`, `de` and so
+            on, whose cells may be empty; or Babel-ImageNet's `babel_imagenet-298.json`, `{"DE": [[0, 2, …],
+            ["Schleie", …]], …}`, with the indices of ImageNet's classes.
         classes: the names of the classes, in the order of their indices.
     """
     path = Path(file)
@@ -251,10 +243,9 @@ def evaluate_classification(
         ranks: receives the rank of each image's class, by language, for comparing models (`evaluation.comparison`).
 
     Returns:
-        For each language, `top1` and `top5`, the accuracy in percent (without `top5` if there are at most five
-        classes); `n_classes` and `n_images`, the numbers of classes with a label and of their images; `n_templates`, 0
-        if only labels are used; and, if several classes have exactly the same label, `n_equal_labels`, the number of
-        these classes, whose images are never classified correctly.
+        For each language, `top1` and `top5`, the accuracy in percent (`top5` only for more than five classes);
+        `n_classes` and `n_images`, of classes with a label; `n_templates`, 0 if only labels are used; and
+        `n_equal_labels`, the number of classes that share their label, whose images are never classified correctly.
     """
     given = prompt_set(prompts) if isinstance(prompts, str) else prompts
     templates = {language: templates_of(language, given) for language in labels}
@@ -338,17 +329,13 @@ def neighbor_accuracy(
     neighbors: int,
     ranks: list[int] | None = None,
 ) -> Numbers:
-    """Classifies images by a vote of the nearest labelled images, by cosine, without texts.
-
-    ETCL's paper (appendix A.3) uses the class of the nearest image, `neighbors=1`. If classes have equally many votes,
-    the class with the lowest index wins, as in scikit-learn.
+    """Classifies images by a vote of the nearest labelled images, by cosine, without texts: `top1` in percent,
+    `neighbors`, `n_train` and `n_images`. ETCL's paper (appendix A.3) uses the class of the nearest image,
+    `neighbors=1`. If classes have equally many votes, the class with the lowest index wins, as in scikit-learn.
 
     Args:
         train, train_targets: the embeddings of images [N, d] and their classes [N].
         ranks: receives for each classified image 1 if its class was predicted correctly, otherwise 2.
-
-    Returns:
-        `top1` in percent, `neighbors`, `n_train` and `n_images`.
     """
     try:
         from sklearn.neighbors import KNeighborsClassifier

@@ -53,7 +53,7 @@ class Difference:
 
     @property
     def stars(self) -> str:
-        """`*` for p < .05, `**` for p < .01, `***` for p < .001."""
+        """`*` for p < .05, and so on."""
         return next((mark for bound, mark in SIGNIFICANT.items() if self.p < bound), "")
 
 

@@ -35,9 +35,7 @@ from ..utils.language_matching import learned_language
 from ..utils.languages import normalize_languages
 from .ranking import Scores, check_protocol, ranks_by
 
-# The number of scores, over all languages, that CLC processes at once; its hidden layer needs several times as many
-# numbers.
-_SCORES_AT_ONCE = 2**22
+_SCORES_AT_ONCE = 2**22  # over all languages; the hidden layer of CLC needs several times as many numbers
 
 
 def evaluate_consistent_retrieval(
@@ -83,9 +81,8 @@ def compare_consistency(
     Returns:
         `clc_a` and `clc_c`, as JSON values: `recalls`, the numbers of `evaluate_retrieval` by name and language;
         `parameters`, the number of trained weights; `importances`, the share of each language in the joint score;
-        `translations`, which is `machine` or `captions` (of the same image). CLC-C also has `weights`: `hidden`, with
-        a row for each hidden unit and a weight for each language, and `output`, with a weight for each unit; `losses`,
-        before each iteration and after the last one; and `fitted_in`, the language of its queries.
+        `translations`, which is `machine` or `captions` (of the same image). CLC-C also has its `weights`, `hidden`
+        and `output`; `losses`, before each iteration and after the last one; and `fitted_in`, its queries' language.
     """
     tags = normalize_languages(languages)
     options: dict[str, Any] = {"translator": translator, "show_progress": show_progress}

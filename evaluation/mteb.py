@@ -128,16 +128,11 @@ def mteb_model(
         tasks: the mteb tasks to evaluate, which are needed for tasks that pair texts in two languages (bitext mining,
             cross-lingual STS), because mteb does not tell a model which of the two languages it gets.
         language: the language of all texts, for tasks that do not state it.
-        text_task: the head that embeds texts in tasks without images, such as `"text_text"` for MURAL; texts are
-            always compared with images by the head for images.
-        name: the name, with an owner, under which mteb stores the results; by default the name of the repository, or
+        text_task: the head that embeds texts in tasks without images, such as `"text_text"` for MURAL.
+        name: the name, with an owner, under which mteb stores the results; by default that of the repository, or
             `local/` and the name of the folder.
         source: the folder or repository of an `Embedder`, for the description of the model.
         loading: arguments of `Embedder.from_pretrained`.
-
-    Examples:
-        >>> tasks = mteb.get_tasks(tasks=["XM3600T2IRetrieval"], languages=["ukr", "swa"])
-        >>> results = mteb.evaluate(mteb_model("runs/mural"), tasks)
     """
     embedder, source = (model, source) if isinstance(model, Embedder) else (None, model)
     embedder = embedder or Embedder.from_pretrained(str(source), **loading)
@@ -202,29 +197,29 @@ def _mteb_codes(tags: str | list[str]) -> list[str] | None:
 # ---- Languages of tasks ----
 
 
-def short_tag(code: str) -> str:
+def _short_tag(code: str) -> str:
     """The canonical tag of a language, without its usual script: `uk` for `ukr-Cyrl`, but `sr-Latn` for `srp-Latn`."""
     tag = normalize_language(code)
     language = langcodes.Language.get(tag).language or tag
     return language if language_and_script(language) == language_and_script(tag) else tag
 
 
-def subset_languages(metadata: Any, subset: str) -> list[str]:
+def _subset_languages(metadata: Any, subset: str) -> list[str]:
     """The language tags of a task's subset, or of its column for a language, in mteb's order."""
     stated = metadata.eval_langs
     codes = stated.get(subset, [subset]) if isinstance(stated, dict) else stated
-    return list(dict.fromkeys(short_tag(code) for code in codes))
+    return list(dict.fromkeys(map(_short_tag, codes)))
 
 
 def languages_of_texts(metadata: Any, subset: str) -> list[str]:
     """The language of a subset's texts, or the two languages of its pairs of texts."""
     try:
-        tags = subset_languages(metadata, subset)
+        tags = _subset_languages(metadata, subset)
         forms = {language_and_script(tag) for tag in tags}
         if len(forms) == 1:
             return tags[:1]
         try:
-            named = [short_tag(part) for part in subset.split("-")]  # such as `de-en`, or `no` among nor, nno and nob
+            named = [_short_tag(part) for part in subset.split("-")]  # such as `de-en`, or `no` among nor, nno and nob
         except LanguageTagError:
             named = []
         if not {language_and_script(tag) for tag in named} <= forms:
@@ -279,7 +274,7 @@ def mteb_tasks(names: Sequence[str], languages: Sequence[str] | None = None) -> 
             subsets = []
             for subset in task.metadata.hf_subsets:
                 try:
-                    forms = {language_and_script(tag) for tag in subset_languages(task.metadata, subset)}
+                    forms = {language_and_script(tag) for tag in _subset_languages(task.metadata, subset)}
                 except LanguageTagError:  # code
                     continue
                 if found := {tag for tag, form in wanted.items() if form in forms}:
@@ -302,9 +297,7 @@ def evaluate_mteb(
     (`results/<model>/<revision>/<task>.json`); subsets with stored results are not evaluated again.
 
     Examples:
-        >>> tasks = mteb_tasks(["XM3600T2IRetrieval"], ["uk", "sw"])
-        >>> for score in evaluate_mteb(mteb_model("runs/mural"), tasks):
-        ...     print(score.task, score.subset, score.shown())
+        >>> evaluate_mteb(mteb_model("runs/mural"), mteb_tasks(["XM3600T2IRetrieval"], ["uk", "sw"]))[0].shown()
     """
     described = model.mteb_model_meta
     for task in tasks:

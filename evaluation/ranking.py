@@ -120,10 +120,8 @@ def neighbor_ranks(embeddings: np.ndarray, right: Sequence[Sequence[int]]) -> np
 
 
 def chance_recalls(text_to_images: Sequence[Sequence[int]], n_images: int) -> dict[str, float]:
-    """The expected text-to-image recall of a random ranking, in percent: `t2i_r1`, `t2i_r5`, `t2i_r10`.
-
-    A text with p correct images among n misses all of them in k draws with probability C(n-p, k) / C(n, k).
-    """
+    """The expected text-to-image recall of a random ranking, in percent: `t2i_r1`, `t2i_r5`, `t2i_r10`. A text with p
+    correct images among n misses all of them in k draws with probability C(n-p, k) / C(n, k)."""
     recalls = {}
     for k in RECALL_AT:
         drawn = min(k, n_images)
@@ -142,13 +140,8 @@ def ranks_by(
     protocol: str,
     tie: float,
 ) -> RetrievalRanks:
-    """Ranks by scores that are computed for some queries at a time, and may differ between directions.
-
-    Args:
-        image_scores: scores of texts [rows], at ascending positions, with all images: [rows, n_images].
-        text_scores: scores of images [rows] with all texts: [rows, n_texts].
-        tie: scores that differ by less than this are equal.
-    """
+    """Ranks by scores that are computed for some queries at a time, at ascending positions, and may differ between
+    directions: of texts with all images, and of images with all texts. Scores that differ by less than `tie` tie."""
     check_protocol(protocol)
     if len(text_to_images) != n_texts:
         raise ValueError(f"there are {n_texts} texts, but correct images for {len(text_to_images)}")
@@ -215,10 +208,8 @@ def check_protocol(protocol: str) -> None:
 
 @dataclass(frozen=True)
 class QueryRanks:
-    """The ranks of all queries in one language on one test set.
-
-    In a task with labels, a query is a text with its images, and its rank is the rank of its label among all labels.
-    In image classification, a query is an image with the name of its class.
+    """The ranks of all queries in one language on one test set. In a task with labels, a query is a text with its
+    images, or an image with the name of its class, and its rank is the rank of its label among all labels.
 
     Args:
         text_to_image: the ranks of texts as queries, [n_texts], as in `RetrievalRanks`.

@@ -38,11 +38,9 @@ def evaluate_retrieval(
 ) -> dict[str, dict[str, float]]:
     """Evaluates retrieval between the images of a caption corpus and their captions in each language.
 
-    Every language searches all images of the corpus, which are encoded once.
-
-    Several images can have exactly the same caption. Recall counts the caption as correct only for its own image, and
-    as wrong for the others, with which it ties (`ranking`). A second reading, in which it is correct for all of these
-    images, is also reported.
+    Every language searches all images of the corpus, which are encoded once. Several images can have exactly the same
+    caption. Recall counts the caption as correct only for its own image, and as wrong for the others, with which it
+    ties (`ranking`). A second reading, in which it is correct for all of these images, is also reported.
 
     Args:
         protocol: `"standard"`, or `"mla"` for the numbers of MLA's paper.

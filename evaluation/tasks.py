@@ -71,11 +71,9 @@ def matching_recall(
     batch_size: int = 64,
     ranks: Ranks | None = None,
 ) -> Results:
-    """Measures retrieval as `evaluate_retrieval` does, by a forward pass for every caption with every image.
-
-    IGLUE reports R@1, `t2i_r1` and `i2t_r1`; the paper reports their mean, `r1`. `ranks` receives the ranks of single
-    queries, by language.
-    """
+    """Measures retrieval as `evaluate_retrieval` does, by a forward pass for every caption with every image. IGLUE
+    reports R@1, `t2i_r1` and `i2t_r1`; the paper reports their mean, `r1`. `ranks` receives the ranks of single
+    queries, by language."""
     judge = CrossEncoder(model, processor, batch_size=batch_size)
     images = Images(corpus) if "image" in corpus.column_names else None
     features = None

@@ -52,43 +52,35 @@ def acquire(
         str,
         typer.Option(
             callback=check_model,
-            help="The model: a CLIP-like model of transformers, a model of babelens or sentence-transformers, or a "
-            "table of vectors (`.parquet`).",
+            help="A model of transformers (CLIP-like), babelens or sentence-transformers, or vectors (`.parquet`).",
             show_default=False,
         ),
     ],
     output: Annotated[Path, typer.Option(help="The folder for the model.", show_default=False)],
     language: Annotated[
-        str | None,
-        typer.Option(callback=_check_tags, help="The language, such as `uk`; several, such as `uk,pl`; or `all`."),
+        str | None, typer.Option(callback=_check_tags, help="The language, such as `uk`; several: `uk,pl`; or `all`.")
     ] = None,
     translations: Annotated[
         str | None,
         typer.Option(
             callback=check_source,
-            help="Sentences in the language and in English: a `.tsv` with the header `en⇥uk`, `.jsonl`, OPUS's "
-            "`en-uk.txt.zip`, or a data set on the Hub.",
+            help="Sentences with their translations: `.tsv` (`en⇥uk`), `.jsonl`, OPUS's `.txt.zip`, a Hub data set.",
         ),
     ] = None,
     dictionary: Annotated[
-        str | None,
-        typer.Option(callback=check_source, help="Words and their translations, in the formats of --translations."),
+        str | None, typer.Option(callback=check_source, help="Words and their translations, as for --translations.")
     ] = None,
     captions: Annotated[
-        str | None,
-        typer.Option(callback=check_source, help="Photographs with captions in the language: a folder or a data set."),
+        str | None, typer.Option(callback=check_source, help="Photographs with captions in the language.")
     ] = None,
     texts: Annotated[
         str | None,
-        typer.Option(callback=check_source, help="Instead: only English sentences (`.txt`), for --text-encoder."),
+        typer.Option(callback=check_source, help="Instead: English sentences (`.txt`), for --text-encoder."),
     ] = None,
     text_encoder: Annotated[
-        str | None,
-        typer.Option(callback=check_model, help="A multilingual text encoder: `intfloat/multilingual-e5-small`."),
+        str | None, typer.Option(callback=check_model, help="A multilingual text encoder, such as E5.")
     ] = None,
-    text_prompt: Annotated[
-        str | None, typer.Option(help="The prompt of that encoder before every text, such as `query: `.")
-    ] = None,
+    text_prompt: Annotated[str | None, typer.Option(help="That encoder's prompt, such as `query: `.")] = None,
     native_language: Annotated[
         str | None, typer.Option(help="The language that BASE reads.", show_default="en, or as BASE states")
     ] = None,

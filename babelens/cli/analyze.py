@@ -74,8 +74,7 @@ analyze = typer.Typer(
 def languages(
     model: Model,
     data: Annotated[
-        str,
-        typer.Option(help="Captioned images, a `.tsv` or `.jsonl` file of translations, or `emoji`, the benchmark."),
+        str, typer.Option(help="Captioned images, translations (`.tsv`, `.jsonl`), or `emoji`, the benchmark.")
     ],
     output: Figure,
     languages: Languages = None,
@@ -118,15 +117,12 @@ def languages(
 def labels(
     model: Model,
     data: Annotated[
-        Path,
-        typer.Option(help="Images: a folder with a subfolder of images for each class.", file_okay=False, exists=True),
+        Path, typer.Option(help="A folder with a subfolder of images for each class.", file_okay=False, exists=True)
     ],
     labels: Annotated[
         Path,
         typer.Option(
-            help="The labels of the classes in each language, as for `babelens evaluate classes`.",
-            dir_okay=False,
-            callback=check_path,
+            help="The labels of the classes, as for `evaluate classes`.", dir_okay=False, callback=check_path
         ),
     ],
     output: Figure,

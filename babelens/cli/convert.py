@@ -23,12 +23,9 @@ def convert(
     ],
     output: Annotated[Path, typer.Option(help="A new folder for the model with its processor.", file_okay=False)],
     tokenizer: Annotated[
-        str,
-        typer.Option(help="Folder or Hub id of a CLIP with the English tokenizer, which is the same in every CLIP."),
+        str, typer.Option(help="A CLIP with the English tokenizer: a folder, or a name on the Hub.")
     ] = _CLIP,
-    multilingual_tokenizer: Annotated[
-        str, typer.Option(help="Folder or Hub id of the tokenizer of MLA's languages.")
-    ] = _M_BERT,
+    multilingual_tokenizer: Annotated[str, typer.Option(help="The tokenizer of MLA's languages.")] = _M_BERT,
 ) -> None:
     """Convert a checkpoint of OpenAI's CLIP or of MLA to a model.
 
@@ -49,23 +46,22 @@ def convert(
     weights = read_weights(checkpoint)
     native = load_processor(AutoTokenizer, tokenizer)
     ends = {"end_token_id": native.eos_token_id}
+    sizes = {}
     try:
         if _OF_MLA not in weights:
             model: Any = clip_from_openai(weights, **ends)
-            config, sizes = model.config, {}
-            processor = _clip_processor(config, native)
+            config, processor = model.config, _clip_processor(model.config, native)
         else:
-            multilingual = load_processor(AutoTokenizer, multilingual_tokenizer)
-            model = mla_from_openai(weights, sep_token_id=closing_token_id(multilingual), **ends)
-            config, sizes = (
-                model.config.base_config,
-                {multilingual_tokenizer: (len(multilingual), model.config.vocab_size)},
-            )
+            other = load_processor(AutoTokenizer, multilingual_tokenizer)
+            model = mla_from_openai(weights, sep_token_id=closing_token_id(other), **ends)
+            config = model.config.base_config
+            sizes[multilingual_tokenizer] = (len(other), model.config.vocab_size)
             languages = {"native_language": model.config.native_language, "languages": model.config.languages}
-            processor = MlaProcessor.for_native(config, _clip_processor(config, native), multilingual, **languages)
+            processor = MlaProcessor.for_native(config, _clip_processor(config, native), other, **languages)
     except (ValueError, KeyError) as error:
         raise ModelFolderError(f"{checkpoint}: {error}") from error
-    for name, (pieces, rows) in (sizes | {tokenizer: (len(native), config.text_config.vocab_size)}).items():
+    sizes[tokenizer] = (len(native), config.text_config.vocab_size)
+    for name, (pieces, rows) in sizes.items():
         if pieces != rows:
             raise ModelFolderError(
                 f"{checkpoint} was trained with {rows:,} tokens, but the tokenizer of {name} has {pieces:,}"

@@ -64,25 +64,24 @@ def demo(
     from ..utils.identity import holds_weights
     from .tables import print_run
 
-    output, console, command = output or Path("runs") / f"demo-{method}", plain_console(), typed_command("babelens")
-    if method == ACQUIRE:
-        if not holds_weights(output / "english"):
-            train(RECIPES[method], {}, output / "english", console, command)
-        acquire_from_names(output / "english", output / "model", console, command)
-        return
+    output, console = output or Path("runs") / f"demo-{method}", plain_console()
+    first = (("english", RECIPES[ACQUIRE], ""),) if method == ACQUIRE else PREPARED.get(method, ())
     settings: dict[str, str] = {}
-    for folder, recipe, key in PREPARED.get(method, ()):
+    for folder, recipe, key in first:
         if not holds_weights(output / folder):
-            train(recipe, settings, output / folder, console, command)
+            train(recipe, settings, output / folder, console)
         settings[key] = str(output / folder)
+    if method == ACQUIRE:
+        acquire_from_names(output / "english", output / "model", console)
+        return
     model = output / "model" if settings else output
-    print_run(*train(RECIPES[method], settings, model, console, command), console)
-    if method not in PREPARED:
+    print_run(*train(RECIPES[method], settings, model, console), console)
+    if not settings:
         search(Embedder.from_pretrained(model), "sw", console, load_emoji([_UNSEEN_VENDOR], languages=["en", "sw"]))
 
 
 def train(
-    recipe: str, settings: dict[str, str], output: Path, console: "Console", command: str
+    recipe: str, settings: dict[str, str], output: Path, console: "Console"
 ) -> tuple["RecipeRun", dict[str, Any] | None]:
     """Trains a recipe, or resumes its training, and returns the run with its report."""
     from ..training.run import RecipeRun
@@ -90,7 +89,7 @@ def train(
     from ..utils.files import ensure_parents
 
     console.print(f"Training {recipe} into {output} …")
-    run = RecipeRun(load_recipe(recipe, settings), output, command)
+    run = RecipeRun(load_recipe(recipe, settings), output, typed_command("babelens"))
     with ensure_parents(output):
         trainer = run.train(resume=True)
         report = run.report()
@@ -98,12 +97,9 @@ def train(
     return run, report
 
 
-def acquire_from_names(base: Path, output: Path, console: "Console", command: str = "") -> dict[str, list[float]]:
-    """Teaches a model three languages from CLDR's names, and shows the effect.
-
-    Returns:
-        For each language, R@10 of its names among the images of an unseen vendor: before, after, and by chance.
-    """
+def acquire_from_names(base: Path, output: Path, console: "Console") -> None:
+    """Teaches a model three languages from CLDR's names, and shows R@10 of its names among the images of an unseen
+    vendor: before, after, and by chance."""
     import shutil
     from time import perf_counter
 
@@ -113,8 +109,9 @@ def acquire_from_names(base: Path, output: Path, console: "Console", command: st
     from ..evaluation.retrieval import evaluate_retrieval
     from ..inference.embedder import Embedder
 
-    names = load_emoji(vendors=_VENDORS[:2], split="train", languages=["en", *LANGUAGES])
-    gallery = load_emoji(vendors=[_UNSEEN_VENDOR], split="train", languages=["en", *LANGUAGES])
+    tags = ["en", *LANGUAGES]
+    names = load_emoji(vendors=_VENDORS[:2], split="train", languages=tags)
+    gallery = load_emoji(vendors=[_UNSEEN_VENDOR], split="train", languages=tags)
     rows = [{each["language"]: each["text"] for each in captions} for captions in names["captions"]]
     sources = {tag: [(row[tag], row["en"]) for row in rows if {tag, "en"} <= row.keys()] for tag in LANGUAGES}
     started = perf_counter()
@@ -124,27 +121,25 @@ def acquire_from_names(base: Path, output: Path, console: "Console", command: st
     seconds = perf_counter() - started
     if (output / "config.json").is_file():
         shutil.rmtree(output)
-    acquisition.save(output, command)
+    acquisition.save(output, typed_command("babelens"))
     embedders = [Embedder.from_pretrained(str(folder)) for folder in (base, output)]
     logging.disable(logging.WARNING)  # the base warns that it cannot read these languages, which the table shows
     try:
-        found = [evaluate_retrieval(each, gallery, list(LANGUAGES)) for each in embedders]
+        before, after = (evaluate_retrieval(each, gallery, list(LANGUAGES)) for each in embedders)
     finally:
         logging.disable(logging.NOTSET)
-    asked = {tag: [recalls[tag]["t2i_r10"] for recalls in found] for tag in LANGUAGES}
     chance = chance_recalls([[0]], len(gallery))["t2i_r10"]
     title = f"Text to image R@10, in percent, on {len(gallery):,} images by a vendor that was not in training"
     headings = ("names\nlearned", "R@10\nbefore", "R@10\nafter", "R@10\nby chance")
     table = results_table("language", *headings, title=title)
-    for tag, (before, after) in asked.items():
-        table.add_row(tag, f"{len(sources[tag]):,}", f"{before:.1f}", f"{after:.1f}", f"{chance:.1f}")
-    console.print()
-    console.print(f"{', '.join(LANGUAGES)} were acquired in {seconds:.0f} seconds from their names in CLDR.")
+    for tag, pairs in sources.items():
+        cells = (f"{value:.1f}" for value in (before[tag]["t2i_r10"], after[tag]["t2i_r10"], chance))
+        table.add_row(tag, f"{len(pairs):,}", *cells)
+    console.print(f"\n{', '.join(LANGUAGES)} were acquired in {seconds:.0f} seconds from their names in CLDR.")
     console.print(table)
     for tag in LANGUAGES:
         search(embedders[1], tag, console, gallery)
     console.print(f"\nThe model: {output}")
-    return {tag: [*recalls, chance] for tag, recalls in asked.items()}
 
 
 def search(embedder: "Embedder", language: str, console: "Console", gallery: "Dataset") -> None:

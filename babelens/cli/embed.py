@@ -15,12 +15,10 @@ def embed(
         Path, typer.Option(help="A folder, new or to be completed, that gets parquet files.", file_okay=False)
     ],
     images: Annotated[
-        str | None,
-        typer.Option(help="A folder of images, tar files (`{000..099}.tar`), parquet files, or a `.jsonl` file."),
+        str | None, typer.Option(help="A folder, tar files (`{000..099}.tar`), parquet files, or a `.jsonl` file.")
     ] = None,
     texts: Annotated[
-        str | None,
-        typer.Option(help="A `.txt` file with one text per line, parquet files, or a `.jsonl` file."),
+        str | None, typer.Option(help="A `.txt` file (one text per line), parquet files, or a `.jsonl` file.")
     ] = None,
     language: Annotated[
         str | None, typer.Option(help="The language of texts that state none, as a BCP-47 tag.")

@@ -40,12 +40,7 @@ evaluate = typer.Typer(no_args_is_help=True, help="Measure how well a model does
 @evaluate.command()
 def captions(
     model: Model,
-    data: Annotated[
-        str,
-        typer.Option(
-            help="Images with captions: a folder, a file, a data set on the Hub, or the name of a published one."
-        ),
-    ],
+    data: Annotated[str, typer.Option(help="Images with captions: a folder, a file, a Hub or a published data set.")],
     languages: Languages = None,
     split: Split = None,
     options: SourceOptions = None,
@@ -54,18 +49,13 @@ def captions(
         typer.Option(help="`mla`: images are ranked by their best caption. `wit`: each language has its own images."),
     ] = "standard",
     consistency: Annotated[
-        bool,
-        typer.Option("--consistency", help="Also search with each caption and its translations together: CLC."),
+        bool, typer.Option("--consistency", help="Also search with each caption and its translations together: CLC.")
     ] = False,
     fit: Annotated[
-        str | None,
-        typer.Option(help="With --consistency: a split of --data, or a folder or file, on which CLC-C is fitted."),
+        str | None, typer.Option(help="With --consistency: a split of --data, a folder or a file, to fit CLC-C on.")
     ] = None,
     translator: Annotated[
-        str | None,
-        typer.Option(
-            help="A translation model or a file of translations, for CLC or, without --consistency, into English."
-        ),
+        str | None, typer.Option(help="A translation model or file: for CLC, or else for queries in English.")
     ] = None,
     output: ResultsFile = None,
     trust_remote_code: TrustRemoteCode = False,
@@ -136,31 +126,24 @@ def _translator(given: str, into_english: bool, **code: Any) -> "Translator":
 @evaluate.command()
 def classes(
     model: Model,
-    data: Annotated[
-        Path,
-        typer.Option(
-            help="The images to classify: a folder with a subfolder of images for each class.", file_okay=False
-        ),
-    ],
+    data: Annotated[Path, typer.Option(help="The images: a folder with a subfolder for each class.", file_okay=False)],
     labels: Annotated[
         Path | None,
         typer.Option(
-            help="The labels in each language: a JSON file with an object for each language, a TSV file with the "
-            "header `class`, `en`, `de` and so on, or Babel-ImageNet's file.",
+            help="The labels by language: JSON, a TSV with the header `class⇥en⇥de`, or Babel-ImageNet's file.",
             dir_okay=False,
         ),
     ] = None,
     prompts: Annotated[
         str,
         typer.Option(
-            help="The templates: `photo` (one for each language), `clip` (CLIP's 80 in English), `label` (only the "
-            'labels), or a JSON file such as {"de": ["ein Foto von {}."]}.',
+            help="The templates: `photo` (one by language), `clip` (80 in English), `label` (none), or a JSON file "
+            'such as {"de": ["ein Foto von {}."]}.'
         ),
     ] = "photo",
     languages: Languages = None,
     train_data: Annotated[
-        Path | None,
-        typer.Option(help="Other images of the same classes, in the same form, for --knn.", file_okay=False),
+        Path | None, typer.Option(help="Other images of the same classes, for --knn.", file_okay=False)
     ] = None,
     knn: Annotated[
         int | None,
@@ -243,11 +226,7 @@ def emoji(
     model: Model,
     consistency: Annotated[
         bool,
-        typer.Option(
-            "--consistency",
-            help="Also search with the names of an emoji in all languages with images together: cross-lingual "
-            "consistency, CLC. CLC-C is fitted on the validation split.",
-        ),
+        typer.Option("--consistency", help="Also search with the names in all languages with images together: CLC."),
     ] = False,
     output: ResultsFile = None,
     trust_remote_code: TrustRemoteCode = False,
@@ -293,12 +272,7 @@ def benchmark(
         str | None, typer.Option("--benchmark", metavar="NAME", help="The benchmark, such as `xtd`.")
     ] = None,
     root: Annotated[
-        Path | None,
-        typer.Option(
-            help="The folder with the files of the benchmark, in their published layout.",
-            callback=check_path,
-            file_okay=False,
-        ),
+        Path | None, typer.Option(help="The folder with the published files.", callback=check_path, file_okay=False)
     ] = None,
     languages: Languages = None,
     output: ResultsFile = None,
@@ -404,27 +378,22 @@ def mteb(
     tasks: Annotated[
         str,
         typer.Option(
-            help="The tasks, by mteb's names separated by commas: `XM3600T2IRetrieval`, `STS17`, `Tatoeba`, ….",
-            metavar="TASKS",
+            help="mteb's names of the tasks, separated by commas: `XM3600T2IRetrieval,STS17`.", metavar="TASKS"
         ),
     ],
     languages: Languages = None,
     text_prompt: Annotated[
-        str | None,
-        typer.Option(help="The prompt of a text-only encoder, such as `query: ` for E5."),
+        str | None, typer.Option(help="The prompt of a text-only encoder, such as `query: ` for E5.")
     ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
-            help="The folder in which mteb keeps its results; existing results are not measured again.",
+            help="The folder in which mteb keeps its results, which are not measured again.",
             file_okay=False,
             show_default="`evaluation/mteb` in the model's folder",
         ),
     ] = None,
-    card: Annotated[
-        bool,
-        typer.Option("--card", help="Add the results to the `model-index` of the card in the model's folder."),
-    ] = False,
+    card: Annotated[bool, typer.Option("--card", help="Add the results to the card in the model's folder.")] = False,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Measure a model on tasks of mteb, on which embedding models are compared.
@@ -477,8 +446,7 @@ def _print_task(name: str, scores: "list[MtebScore]") -> None:
 def task(
     model: Model,
     recipe: Annotated[
-        str,
-        typer.Option(help="The recipe whose `test` data are used: a file, or a name such as `rc3/xvnli`."),
+        str, typer.Option(help="The recipe with the `test` data: a file, or a name such as `rc3/xvnli`.")
     ],
     output: ResultsFile = None,
     trust_remote_code: TrustRemoteCode = False,

@@ -2,16 +2,11 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from .common import Model, TrustRemoteCode, begin_work, plain_console, results_table
-
-if TYPE_CHECKING:
-    from ..inference.onnx.export import Exported
-    from ..inference.onnx.immich import ImmichFolder
-    from ..stock_folders import StockFolder
 
 Precision = StrEnum("Precision", ["fp32", "fp16", "int8"])
 
@@ -34,8 +29,7 @@ def export(
         typer.Option(help="Of graphs: float32, the default; float16; or weights of 8 bits. Repeatable."),
     ] = None,
     language: Annotated[
-        str | None,
-        typer.Option(help="With --format immich: the language in which to read queries that name none."),
+        str | None, typer.Option(help="With --format immich: the language in which to read queries that name none.")
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
@@ -56,52 +50,38 @@ def export(
         raise typer.BadParameter("--format immich takes one", param_hint="--precision")
     begin_work()
     code = {"trust_remote_code": trust_remote_code}
+    console = plain_console()
     if format_ == "immich":
         from ..inference.onnx.immich import export_immich
 
-        _show_immich(export_immich(model, output, language=language, precision=precisions[0], **code))
+        made = export_immich(model, output, language=language, precision=precisions[0], **code)
+        cosines = " and ".join(f"{value:.5f} ({name})" for name, value in made.cosines.items())
+        lines = [
+            f"{made.folder}: {made.width} dimensions; lowest cosine with the model {cosines}",
+            f"Immich names the language of a query if it is {', '.join(made.routed) or 'none of these'}. Other "
+            f"queries are read as {made.language}. The export has no glossary.",
+            f"In Immich, it replaces {made.replaces}.",
+        ]
     elif format_ == "transformers":
         from ..stock_folders import export_stock
 
-        _show_stock(export_stock(model, output, **code))
+        stock = export_stock(model, output, **code)
+        differences = " and ".join(f"{value:.1e} ({name}s)" for name, value in stock.difference.items())
+        lines = [f"{stock.folder}: {stock.class_name} of transformers; largest difference {differences}"]
+        lines += [f"It lacks {each}." for each in stock.lost]
     else:
         from ..inference.onnx.export import export_onnx
+        from ..inference.onnx.model import graph_file
 
-        _show_graphs(export_onnx(model, output, precisions=precisions, **code))
-
-
-def _show_immich(made: "ImmichFolder") -> None:
-    console = plain_console()
-    cosines = " and ".join(f"{value:.5f} ({name})" for name, value in made.cosines.items())
-    console.print(f"{made.folder}: {made.width} dimensions; lowest cosine with the model {cosines}", highlight=False)
-    console.print(
-        f"Immich names the language of a query if it is {', '.join(made.routed) or 'none of these'}. Other queries "
-        f"are read as {made.language}. The export has no glossary.",
-        highlight=False,
-    )
-    console.print(f"In Immich, it replaces {made.replaces}.", highlight=False)
-
-
-def _show_stock(made: "StockFolder") -> None:
-    differences = " and ".join(f"{value:.1e} ({name}s)" for name, value in made.difference.items())
-    console = plain_console()
-    console.print(
-        f"{made.folder}: {made.class_name} of transformers; largest difference {differences}", highlight=False
-    )
-    for each in made.lost:
-        console.print(f"It lacks {each}.", highlight=False)
-
-
-def _show_graphs(exported: "Exported") -> None:
-    from ..inference.onnx.model import graph_file
-
-    console, settings = plain_console(), exported.settings
-    table = results_table("graph", "megabytes", "largest difference")
-    for precision, differences in settings.precisions.items():
-        for tower, size in exported.sizes[precision].items():
-            difference = f"{differences[tower]:.1e}" if tower in differences else ""
-            table.add_row(graph_file(tower, precision), f"{size / 1e6:,.1f}", difference)
-    console.print(table)
-    if settings.text_length:
-        console.print(f"The graph reads texts of {settings.text_length} tokens or words; shorter ones are padded.")
-    console.print(f'{exported.folder}: Embedder.from_pretrained(…, backend="onnx")', highlight=False)
+        exported = export_onnx(model, output, precisions=precisions, **code)
+        table, settings = results_table("graph", "megabytes", "largest difference"), exported.settings
+        for each, found in settings.precisions.items():
+            for tower, size in exported.sizes[each].items():
+                difference = f"{found[tower]:.1e}" if tower in found else ""
+                table.add_row(graph_file(tower, each), f"{size / 1e6:,.1f}", difference)
+        console.print(table)
+        lines = [f'{exported.folder}: Embedder.from_pretrained(…, backend="onnx")']
+        if settings.text_length:
+            lines[:0] = [f"The graph reads texts of {settings.text_length} tokens or words; shorter ones are padded."]
+    for line in lines:
+        console.print(line, highlight=False)

@@ -11,23 +11,12 @@ from .common import PUBLISHED_TOO, SourceOptions, TrustRemoteCode, begin_work, s
 
 
 def features(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="A vision model of transformers, or a dual encoder: a folder, or a name on the Hub.",
-        ),
-    ],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A vision model of transformers, or a dual encoder.")],
     data: Annotated[str, typer.Option(help=f"Images with captions: {PUBLISHED_TOO}.")],
-    output: Annotated[Path, typer.Option(help="The folder to write parquet files into; it must not exist yet.")],
-    split: Annotated[
-        str | None,
-        typer.Option(help="The split to read, or several (`train,validation`), which become splits of the output."),
-    ] = None,
+    output: Annotated[Path, typer.Option(help="A new folder for the parquet files.")],
+    split: Annotated[str | None, typer.Option(help="The split to read, or several: `train,validation`.")] = None,
     options: SourceOptions = None,
-    crop: Annotated[
-        int, typer.Option(help="Pixels of each side of a crop; a vision transformer reads one size.", min=1)
-    ] = CROP,
+    crop: Annotated[int, typer.Option(help="Pixels of each side of a crop.", min=1)] = CROP,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Write captioned images as a corpus of features, which replace the images.

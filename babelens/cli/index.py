@@ -11,16 +11,11 @@ from .common import begin_work, check_folder
 def index(
     embeddings: Annotated[
         Path,
-        typer.Argument(
-            metavar="EMBEDDINGS",
-            help="The folder of image embeddings that `babelens embed` wrote.",
-            callback=check_folder,
-        ),
+        typer.Argument(metavar="EMBEDDINGS", help="The folder that `babelens embed` wrote.", callback=check_folder),
     ],
     output: Annotated[str, typer.Option(help="A new or empty folder for the index, or a LanceDB address.")],
     approximate: Annotated[
-        bool,
-        typer.Option("--approximate", help="Search the nearest of many cells (IVF-PQ) instead of all vectors."),
+        bool, typer.Option("--approximate", help="Search the nearest of many cells (IVF-PQ) instead of all vectors.")
     ] = False,
 ) -> None:
     """Build a search index of image embeddings, which `babelens search --index` reads.

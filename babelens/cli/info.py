@@ -23,7 +23,6 @@ from .common import (
 
 if TYPE_CHECKING:
     from datasets import Dataset
-    from transformers import PreTrainedConfig, PreTrainedModel
 
 _EMOJI = "emoji"
 
@@ -40,10 +39,7 @@ def info(
     ],
     options: SourceOptions = None,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the captioned images into this new folder, as a data set that the Hub's viewer shows."
-        ),
+        Path | None, typer.Option(help="A new folder to write captioned images into, as a data set.")
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
@@ -57,10 +53,7 @@ def info(
     products.csv --output products` writes a data set.
     """
     begin_work()
-    from ..configuration.presets import list_presets
-
-    of_data = bool(options or output) or source == _EMOJI
-    if not of_data and (source in list_presets() or _is_model(source)):
+    if not (options or output) and source != _EMOJI and _is_model(source):
         _show_model(parameter_facts(source, trust_remote_code=trust_remote_code), as_json)
         return
     from ..data.corpus.loading import save_captions
@@ -83,35 +76,32 @@ def info(
 
 
 def _is_model(source: str) -> bool:
-    """Returns whether a source is a model rather than data; a Hub name is a model if it loads as one."""
+    """Returns whether a source is a model or a preset rather than data; a Hub name is a model if it loads as one."""
     from ..configuration.presets import list_presets
+    from ..data.readers.published import PUBLISHED
     from ..utils.pretrained import load_config
 
     path = Path(source)
+    if source in list_presets():
+        return True
     if path.is_dir():
         return any((path / name).is_file() for name in ("config.json", "adapter_config.json"))
-    if path.exists() or any(mark in source for mark in "*?{:"):
+    if path.exists() or source in PUBLISHED or any(mark in source for mark in "*?{:"):
         return False
     try:
         load_config(source)
     except ModelFolderError as error:
-        from ..data.readers.published import PUBLISHED
-
-        if source in PUBLISHED:
-            return False
         if "/" not in source:
             raise ModelFolderError(f"{error}. It is not a preset either: {', '.join(list_presets())}") from None
-        return "trust" in str(error) or not _is_data_set(source)
+        if "trust" in str(error):
+            return True
+        from huggingface_hub import HfApi
+
+        try:
+            return not HfApi().repo_exists(source, repo_type="dataset")
+        except OSError:
+            return True
     return True
-
-
-def _is_data_set(name: str) -> bool:
-    from huggingface_hub import HfApi
-
-    try:
-        return HfApi().repo_exists(name, repo_type="dataset")
-    except OSError:
-        return False
 
 
 # ---- Models ----
@@ -120,17 +110,27 @@ def _is_data_set(name: str) -> bool:
 def parameter_facts(model: str, *, trust_remote_code: bool = False) -> dict[str, Any]:
     """Parameter counts of a preset, a folder or a Hub model; `paper` and `source` are empty if there is no paper."""
     import torch
+    from transformers import AutoModel
 
     from ..configuration.presets import list_presets, load_preset, preset_facts
+    from ..registry import METHODS
     from ..utils.pretrained import load_config
 
     if model in list_presets():
-        config: PreTrainedConfig = load_preset(model)
+        config: Any = load_preset(model)
         facts = preset_facts(model)
     else:
         config, facts = load_config(model, trust_remote_code=trust_remote_code), {}
+    # The model that a configuration was saved with, if a method has several.
+    method, names = METHODS.get(config.model_type), config.architectures or ()
+    saved = [each for each in (method.models if method else ()) if each.__name__ in names]
     with torch.device("meta"):
-        parts = _parts(_build(config, trust_remote_code))
+        made = saved[0](config) if saved else AutoModel.from_config(config, trust_remote_code=trust_remote_code)
+    if hasattr(made, "parameter_parts"):
+        parts = made.parameter_parts()
+    else:
+        parts = {name: sum(p.numel() for p in module.parameters()) for name, module in made.named_children()}
+        parts |= {"other": sum(p.numel() for p in made.parameters()) - sum(parts.values())}
     return {
         "model": model,
         "model_type": config.model_type,
@@ -138,27 +138,6 @@ def parameter_facts(model: str, *, trust_remote_code: bool = False) -> dict[str,
         "paper": {part: round(millions * 1e6) for part, millions in facts.get("paper", {}).items()},
         "source": facts.get("source", ""),
     }
-
-
-def _build(config: "PreTrainedConfig", trust_remote_code: bool) -> "PreTrainedModel":
-    """The model that a configuration was saved with, if a method has several."""
-    from transformers import AutoModel
-
-    from ..registry import METHODS
-
-    method = METHODS.get(config.model_type)
-    for model_class in method.models if method else ():
-        if model_class.__name__ in (config.architectures or ()):
-            return model_class(config)
-    return AutoModel.from_config(config, trust_remote_code=trust_remote_code)
-
-
-def _parts(model: "PreTrainedModel") -> dict[str, int]:
-    """Parameters by part; by direct modules for a model that does not name its parts."""
-    if hasattr(model, "parameter_parts"):
-        return model.parameter_parts()
-    parts = {name: sum(p.numel() for p in module.parameters()) for name, module in model.named_children()}
-    return parts | {"other": sum(p.numel() for p in model.parameters()) - sum(parts.values())}
 
 
 def _show_model(facts: dict[str, Any], as_json: bool) -> None:

@@ -67,8 +67,7 @@ def _debug(is_asked: bool) -> None:
 @app.callback()
 def _options(
     debug: Annotated[
-        bool,
-        typer.Option("--debug", help="Show the traceback of an error.", callback=_debug, is_eager=True),
+        bool, typer.Option("--debug", help="Show the traceback of an error.", callback=_debug, is_eager=True)
     ] = False,
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)

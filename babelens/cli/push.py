@@ -10,8 +10,6 @@ from .common import begin_work, check_folder, plain_console
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..publishing import Published
-
 
 def push(
     folder: Annotated[
@@ -26,8 +24,7 @@ def push(
         typer.Option(metavar="OWNER/NAME", help="Also publish a Space: a page to try the model in a browser."),
     ] = None,
     dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Check the folder and list the files to upload, without any network access."),
+        bool, typer.Option("--dry-run", help="Check the folder and list the files to upload, offline.")
     ] = False,
 ) -> None:
     """Publish a model on the Hugging Face Hub, with its code and card.
@@ -69,7 +66,7 @@ def push(
         if space:
             published.append(push_space(folder, repository, space, private=private))
     for each in published:
-        _tell(console, each)
+        console.print(f"{'Published' if each.changed else 'Nothing has changed since'}: {each.address}")
 
 
 def _show(console: "Console", title: str, files: dict[str, int]) -> None:
@@ -83,7 +80,3 @@ def _show(console: "Console", title: str, files: dict[str, int]) -> None:
     table.add_section()
     table.add_row(f"{len(files)} files", decimal(sum(files.values())))
     console.print(table)
-
-
-def _tell(console: "Console", published: "Published") -> None:
-    console.print(f"{'Published' if published.changed else 'Nothing has changed since'}: {published.address}")

@@ -15,27 +15,21 @@ def search(
         str | None,
         typer.Argument(metavar="QUERY", help="A description of the images to find, such as `ein rotes Auto`."),
     ] = None,
-    images: Annotated[
-        Path | None,
-        typer.Option(help="The folder of images, searched with its subfolders.", callback=check_folder),
-    ] = None,
+    images: Annotated[Path | None, typer.Option(help="The folder of images.", callback=check_folder)] = None,
     index: Annotated[
-        str | None, typer.Option(help="Instead of --images, an index that `babelens index` built with MODEL.")
+        str | None, typer.Option(help="Instead of --images: an index that `babelens index` built.")
     ] = None,
     language: Annotated[
         str | None,
         typer.Option(
-            help="The language of QUERY, as a BCP-47 tag: `de`, `ja`, `zh-Hant`. It may be left out where it does not "
-            "matter (MURAL, ETCL, LIWE); otherwise QUERY is in the model's native language, if it has one."
+            help="The language of QUERY: `de`, `zh-Hant`.", show_default="the model's native language, if it has one"
         ),
     ] = None,
     image: Annotated[
-        list[Path] | None,
-        typer.Option(help="Find images similar to this one; may be repeated.", callback=check_path),
+        list[Path] | None, typer.Option(help="Find images like this one. Repeatable.", callback=check_path)
     ] = None,
     where: Annotated[
-        str | None,
-        typer.Option(help="With --index: a filter in SQL, such as `width > 500 AND license = 'cc0'`."),
+        str | None, typer.Option(help="With --index: a filter in SQL, such as `width > 500 AND license = 'cc0'`.")
     ] = None,
     top: Annotated[int, typer.Option(help="Number of images to show.", min=1)] = 10,
     trust_remote_code: TrustRemoteCode = False,
@@ -96,14 +90,10 @@ def search(
     if as_json:
         print_json(facts)
         return
-    title = " + ".join([*texts, *map(str, image or [])]) + (f" [{facts['language']}]" if facts["language"] else "")
-    _print(title, columns, rows, number)
-
-
-def _print(title: str, columns: list[str], rows: list[tuple[str, ...]], searched: int) -> None:
     from rich.table import Table
 
-    table = Table(title=title, caption=f"{searched} images searched")
+    title = " + ".join([*texts, *map(str, image or [])]) + (f" [{facts['language']}]" if facts["language"] else "")
+    table = Table(title=title, caption=f"{number} images searched")
     table.add_column("score", justify="right")
     for name in ("image", *columns):
         table.add_column(name, overflow="fold")

@@ -16,20 +16,17 @@ def train(
         str,
         typer.Argument(
             metavar="RECIPE",
-            help="A recipe file, or the name of a recipe that comes with babelens: `emoji/mural`.",
+            help="A recipe: a file, or the name of one in babelens, such as `emoji/mural`.",
             callback=check_recipe,
         ),
     ],
     output: Annotated[
-        Path | None,
-        typer.Option(help="The folder for the model.", show_default="`runs/` and the recipe's name"),
+        Path | None, typer.Option(help="The folder for the model.", show_default="`runs/` and the recipe's name")
     ] = None,
     resume: Annotated[
         bool,
         typer.Option(
-            "--resume",
-            help="Continue from the newest complete checkpoint, with the same data. The weights equal those of an "
-            "uninterrupted run, unless a warning says what has changed.",
+            "--resume", help="Continue from the newest complete checkpoint, to the weights of an uninterrupted run."
         ),
     ] = False,
     settings: Annotated[

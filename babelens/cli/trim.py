@@ -1,14 +1,11 @@
 """`babelens trim`: removes the word pieces of a model that given texts do not use."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from .common import Model, TrustRemoteCode, begin_work, check_path, plain_console, results_table
-
-if TYPE_CHECKING:
-    from ..training.trim import TrimmingReport
 
 
 def trim(
@@ -16,17 +13,10 @@ def trim(
     output: Annotated[Path, typer.Option(help="A new folder for the smaller model.", file_okay=False)],
     texts: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="A text file in UTF-8 with one text per line. May be given several times.",
-            callback=check_path,
-            dir_okay=False,
-        ),
+        typer.Option(help="A text file in UTF-8, one text per line. Repeatable.", callback=check_path, dir_okay=False),
     ] = None,
     recipe: Annotated[
-        str | None,
-        typer.Option(
-            help="A recipe, such as `emoji/mural`, whose training texts are each counted once.",
-        ),
+        str | None, typer.Option(help="A recipe whose training texts are counted: `emoji/mural`.")
     ] = None,
     coverage: Annotated[
         float, typer.Option(help="The share of the pieces in the texts to keep, at least.", min=0.0, max=1.0)
@@ -48,10 +38,7 @@ def trim(
     from ..training.trim import gather_texts, trim as trim_model
 
     kept = gather_texts(texts or (), recipe)
-    _show(trim_model(model, kept, output, coverage=coverage, trust_remote_code=trust_remote_code), output)
-
-
-def _show(report: "TrimmingReport", output: Path) -> None:
+    report = trim_model(model, kept, output, coverage=coverage, trust_remote_code=trust_remote_code)
     console = plain_console()
     table = results_table("", "before", "after", "", title=str(output))
     for name, (before, after), form in (

@@ -310,13 +310,9 @@ class DistanceRatios:
 def distance_ratios(
     representations: Mapping[str, np.ndarray], baseline: Mapping[str, np.ndarray], ids: Sequence[str], *, anchor: str
 ) -> DistanceRatios:
-    """Compares the distances to an anchor in two models.
-
-    Args:
-        representations: language -> the representations of parallel captions, [N, d], with their images
-            (`joint_representations`) or without (`encode_parallel`).
-        baseline: the same for the model trained without the term, [N, e].
-    """
+    """Compares the distances to an anchor in a model and in a baseline, which was trained without the term. Both are
+    language -> the representations of parallel captions, [N, d], with their images (`joint_representations`) or
+    without (`encode_parallel`)."""
     languages = [language for language in representations if language != anchor]
     if not languages:
         raise InputError(f"there is no language other than the anchor {anchor}")
@@ -352,13 +348,9 @@ def joint_representations(
     batch_size: int = 64,
     show_progress: bool | None = None,
 ) -> dict[str, np.ndarray]:
-    """Returns RC3's joint representations of texts and their images (VtR): language -> float32 [N, d].
-
-    Args:
-        model: an `Rc3Model`, whose encoder reads a text together with an image.
-        texts: language -> the texts of the images, [N].
-        find_regions: computes the regions of images for a model that reads regions, such as a `RegionExtractor`.
-    """
+    """Returns the joint representations (VtR) of an `Rc3Model` for images with their texts, language -> [N]: language
+    -> float32 [N, d]. `find_regions` computes the regions of images for a model that reads regions, such as a
+    `RegionExtractor`."""
     if {len(each) for each in texts.values()} != {len(images)}:
         raise InputError(f"there are {len(images)} images, but not every language has as many texts")
     found: dict[str, list[np.ndarray]] = {language: [] for language in texts}
@@ -383,14 +375,8 @@ def joint_representations(
 
 @dataclass(frozen=True)
 class Found:
-    """The results of a model for a query.
-
-    Args:
-        candidates: the rows of the best images in the corpus, best first.
-        names: their `image_id`.
-        right: whether each is correct.
-        rank: the rank of the best correct candidate, from 1; ties count against the model.
-    """
+    """The results of a model for a query: the rows of the best images in the corpus, best first, their `image_id`,
+    whether each is correct, and the rank of the best correct one, from 1; ties count against the model."""
 
     candidates: list[int]
     names: list[str]
