@@ -90,7 +90,7 @@ def retrieval_ranks(
     """The ranks of the texts and images of a set by embeddings, [n_images, d] and [n_texts, d], for one or several
     definitions of the correct images. A cross-encoder, if given, reranks the best items."""
     if reranker is None:
-        scores: Any = _cosines(image_embeddings, text_embeddings)
+        scores: tuple[Scores, Scores] = _cosines(image_embeddings, text_embeddings)
     else:
         score = reranker.score_function(readings[0])
         scores = reranked_scores(image_embeddings, text_embeddings, score, reranker.top_k)
