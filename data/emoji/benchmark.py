@@ -1,16 +1,15 @@
 """The emoji benchmark: emoji by four vendors with their names in 120 languages, for training and evaluation.
 
 Names come from Unicode CLDR, images from Twemoji, OpenMoji, Fluent and Noto. The first call fetches the pinned
-packages and builds one parquet file in the Hugging Face cache; later calls read it. The benchmark measures four kinds
-of generalization of a model that learns languages: to unseen concepts, to unseen vendors, to languages that had
-translation pairs only, and to languages that were never trained on.
+packages and builds one parquet file in the Hugging Face cache. The benchmark measures generalization to unseen
+concepts, unseen vendors, languages that had translation pairs only, and languages that were never trained on.
 """
 
 import hashlib
 import json
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -25,7 +24,7 @@ from datasets import Dataset, DatasetInfo, config
 from ...utils.errors import CorpusError
 from ...utils.files import atomic_file
 from ...utils.languages import normalize_languages
-from ..corpus.text_languages import ROWS, VERSION, LanguageProfiles, counts_of
+from ..corpus.text_languages import VERSION, LanguageProfiles, counts_of
 from ..npm import Package, fetch_package
 from .build import (
     FEATURES,
@@ -65,13 +64,10 @@ def load_emoji(
         keywords: CLDR's keywords in each language, joined by `, `.
 
     Args:
-        vendors: the vendors of the images; by default all.
-        split: one of the splits; by default all.
-        languages: languages of the names and keywords; by default all.
-        keyword_captions: number of further captions for each image and language. Each has the name and two keywords,
-            or three keywords, sampled for that image. They are meant for training: the captions of two languages
-            describe the same thing, but are not translations. The evaluation does not use them.
-        cache_dir: the folder of packages and tables; by default `DEFAULT_CACHE`, in the cache of `datasets`.
+        vendors, split, languages: the rows, names and keywords to load; by default all.
+        keyword_captions: number of further captions for each image and language, for training. Each has the name and
+            two keywords, or three keywords, sampled for that image; those of two languages are not translations.
+        cache_dir: the folder of packages and tables; by default in the cache of `datasets`.
 
     Examples:
         >>> corpus = load_emoji(["twemoji"], split="train", languages=["en", "de"])
@@ -86,8 +82,15 @@ def load_emoji(
     if keyword_captions:
         table = _with_keyword_captions(table, keyword_captions)
     table = table.replace_schema_metadata(FEATURES.arrow_schema.metadata)
+    sources = {source["title"]: source for source in read_sources().values()}.values()
+    info = DatasetInfo(
+        features=FEATURES,
+        description=(__doc__ or "").partition("\n\n")[0],
+        license="; ".join(f"{source['title']}: {source['license']}" for source in sources),
+        citation="\n".join(f"{source['attribution']} {source['url']}" for source in sources),
+    )
     request = repr((path.name, sorted(vendors), sorted(splits), languages, keyword_captions))
-    return Dataset(table, info=_info(), fingerprint=hashlib.sha256(request.encode()).hexdigest()[:16])
+    return Dataset(table, info=info, fingerprint=hashlib.sha256(request.encode()).hexdigest()[:16])
 
 
 def published_manifest() -> dict[str, Any]:
@@ -115,9 +118,8 @@ def _keep_languages(table: pa.Table, languages: list[str]) -> pa.Table:
     """Keeps the captions and keywords in `languages`."""
     known = pc.unique(pc.struct_field(pc.list_flatten(table["captions"]), "language")).to_pylist()
     if missing := [tag for tag in languages if tag not in known]:
-        raise CorpusError(
-            f"the emoji benchmark has no names in {', '.join(missing)}; it has {', '.join(sorted(known))}"
-        )
+        there = ", ".join(sorted(known))
+        raise CorpusError(f"the emoji benchmark has no names in {', '.join(missing)}; it has {there}")
     for column in ("captions", "keywords"):
         lists = table[column].combine_chunks()
         texts, rows = pc.list_flatten(lists), pc.list_parent_indices(lists)
@@ -131,33 +133,32 @@ def _keep_languages(table: pa.Table, languages: list[str]) -> pa.Table:
 
 def _with_keyword_captions(table: pa.Table, count: int) -> pa.Table:
     """Adds `count` captions made of keywords to each row, for each language that has keywords."""
-    columns = (table[name].to_pylist() for name in ("image_id", "vendor", "captions", "keywords"))
     captions = []
-    for image_id, vendor, own, keywords in zip(*columns, strict=True):
-        names = {caption["language"]: caption["text"] for caption in own}
+    for row in table.select(["image_id", "vendor", "captions", "keywords"]).to_pylist():
+        names = {caption["language"]: caption["text"] for caption in row["captions"]}
         added = []
-        for entry in keywords:
-            language = entry["language"]
-            words = [word for word in entry["text"].split(KEYWORD_SEPARATOR) if word.strip()]
-            if words and names.get(language):
-                rng = random.Random(f"{image_id} {vendor} {language}")  # the same wherever the benchmark is loaded
-                for _ in range(count):
-                    chosen = rng.sample(words, min(3, len(words)))
-                    text = " ".join([names[language], *chosen[:2]] if rng.random() < 0.5 else chosen)
-                    added.append({"language": language, "text": text})
-        captions.append(own + added)
-    field = table.field("captions")
-    return table.set_column(table.column_names.index("captions"), field, pa.array(captions, field.type))
+        for language, words in words_by_language(row["keywords"]).items():
+            rng = random.Random(f"{row['image_id']} {row['vendor']} {language}")  # the same wherever it is loaded
+            for _ in range(count if words and names.get(language) else 0):
+                chosen = rng.sample(words, min(3, len(words)))
+                text = " ".join([names[language], *chosen[:2]] if rng.random() < 0.5 else chosen)
+                added.append({"language": language, "text": text})
+        captions.append(row["captions"] + added)
+    return with_column(table, "captions", captions)
 
 
-def _info() -> DatasetInfo:
-    sources = {source["title"]: source for source in read_sources().values()}.values()
-    return DatasetInfo(
-        features=FEATURES,
-        description=(__doc__ or "").partition("\n\n")[0],
-        license="; ".join(f"{source['title']}: {source['license']}" for source in sources),
-        citation="\n".join(f"{source['attribution']} {source['url']}" for source in sources),
-    )
+def words_by_language(keywords: list[dict[str, str]]) -> dict[str, list[str]]:
+    """Returns language -> keywords, of which CLDR has none for some emoji."""
+    return {
+        entry["language"]: [word for word in entry["text"].split(KEYWORD_SEPARATOR) if word.strip()]
+        for entry in keywords
+    }
+
+
+def with_column(table: pa.Table, name: str, cells: Sequence[Any]) -> pa.Table:
+    """Replaces the cells of a column."""
+    field = table.field(name)
+    return table.set_column(table.column_names.index(name), field, pa.array(cells, field.type))
 
 
 def _listed(what: str, chosen: str | Sequence[str] | None, known: Sequence[str]) -> list[str]:
@@ -189,58 +190,42 @@ class NameTranslations(NamedTuple):
 
 
 class EmojiNames:
-    """All names, by language and emoji; `source` identifies the unchanged package that they were read from."""
+    """All names by language: emoji -> annotation, or CLDR's file, parsed on use since all together take two seconds.
+    `source` identifies the unchanged package that they were read from."""
 
-    def __init__(self, annotations: Mapping[str, Mapping[str, Annotation]], source: str | None = None) -> None:
-        self.annotations, self.source = annotations, source
-        english = annotations["en"].items()
+    def __init__(self, files: Mapping[str, Mapping[str, Annotation] | bytes], source: str | None = None) -> None:
+        self._files, self.source = dict(files), source
+        english = self._named("en").items()
         self.emoji = [each for each, annotation in english if not _SIGNS.search(annotation.name)]
+
+    def _named(self, language: str) -> Mapping[str, Annotation]:
+        named = self._files.get(language, {})
+        if isinstance(named, bytes):
+            named = self._files[language] = annotations_in(named)
+        return named
 
     @cached_property
     def languages(self) -> list[str]:
         """Returns the languages that name most of the emoji."""
-        return [language for language in self.annotations if self.names_most(language)]
+        return [language for language in self._files if self.names_most(language)]
 
     def names_most(self, language: str) -> bool:
-        named = self.annotations.get(language, {})
+        named = self._named(language)
         return sum(each in named for each in self.emoji) >= _MIN_NAMED * len(self.emoji)
 
     def sample(self, language: str, every: int = 3) -> list[str]:
         """Returns some names in a language, of the same emoji in each."""
-        named = self.annotations[language]
+        named = self._named(language)
         return [named[each].name for each in self.emoji[::every] if each in named]
 
     def translations(self, language: str, native: str, weight: float) -> NameTranslations:
         """Returns names and keywords in a language with those in the native language."""
-        mine, theirs = self.annotations[language], self.annotations[native]
+        mine, theirs = self._named(language), self._named(native)
         both = [(mine[each], theirs[each]) for each in self.emoji if each in mine and each in theirs]
-        names = [(text.name, native.name) for text, native in both]
-        keywords = [
-            (KEYWORD_SEPARATOR.join(text.keywords), KEYWORD_SEPARATOR.join(native.keywords))
-            for text, native in both
-            if text.keywords and native.keywords
-        ]
-        groups = [([text for text, _ in pairs], [native for _, native in pairs]) for pairs in (names, keywords)]
-        return NameTranslations(language, weight, groups)
-
-
-class _AnnotationFiles(Mapping[str, Mapping[str, Annotation]]):
-    """The annotations of a package by language, parsed on access: all take two seconds."""
-
-    def __init__(self, tarball: Path) -> None:
-        self._files = annotation_files(tarball)
-        self._parsed: dict[str, dict[str, Annotation]] = {}
-
-    def __getitem__(self, language: str) -> Mapping[str, Annotation]:
-        if language not in self._parsed:
-            self._parsed[language] = annotations_in(self._files[language])
-        return self._parsed[language]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._files)
-
-    def __len__(self) -> int:
-        return len(self._files)
+        described = [pair for pair in both if pair[0].keywords and pair[1].keywords]
+        names = [[pair[side].name for pair in both] for side in (0, 1)]
+        keywords = [[KEYWORD_SEPARATOR.join(pair[side].keywords) for pair in described] for side in (0, 1)]
+        return NameTranslations(language, weight, [(names[0], names[1]), (keywords[0], keywords[1])])
 
 
 @cache
@@ -249,7 +234,7 @@ def load_emoji_names(cache_dir: str | Path | None = None) -> EmojiNames:
     source = read_sources()["names"]
     package = Package(source["package"], source["version"], source["integrity"])
     tarball = fetch_package(package, Path(cache_dir or DEFAULT_CACHE) / "packages")
-    return EmojiNames(_AnnotationFiles(tarball), source=package.integrity)
+    return EmojiNames(annotation_files(tarball), source=package.integrity)
 
 
 def profiles_of(names: EmojiNames) -> LanguageProfiles:
@@ -260,9 +245,8 @@ def profiles_of(names: EmojiNames) -> LanguageProfiles:
     if digest and file.is_file():
         with np.load(file) as kept:
             return LanguageProfiles.of(kept["tags"].tolist(), kept["counts"])
-    tags, none = list(names.annotations), np.zeros(ROWS, np.float32)
-    counts = np.stack([counts_of(names.sample(tag)) if names.names_most(tag) else none for tag in tags])
+    counts = np.stack([counts_of(names.sample(tag)) for tag in names.languages])
     if digest:
         with atomic_file(file) as unfinished, unfinished.open("wb") as stream:
-            np.savez_compressed(stream, tags=np.array(tags), counts=counts.astype(np.float16))
-    return LanguageProfiles.of(tags, counts)
+            np.savez_compressed(stream, tags=np.array(names.languages), counts=counts.astype(np.float16))
+    return LanguageProfiles.of(names.languages, counts)

@@ -5,7 +5,7 @@ import io
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -96,22 +96,15 @@ def concept_id(emoji: str) -> str:
 
 def group_concepts(concepts: Sequence[Concept]) -> list[list[Concept]]:
     """Groups concepts that share a trait, directly or through other concepts, in the order of `concepts`."""
-    leads_to: dict[str, str] = {}  # from a concept or a trait towards the one that names its group
-
-    def group_of(node: str) -> str:
-        while node in leads_to:
-            node = leads_to[node]
-        return node
-
-    for concept in concepts:
-        for trait in _traits(concept):
-            one, other = group_of(concept.id), group_of(trait)
-            if one != other:
-                leads_to[other] = one
-    groups: dict[str, list[Concept]] = {}
-    for concept in concepts:
-        groups.setdefault(group_of(concept.id), []).append(concept)
-    return list(groups.values())
+    groups: list[tuple[set[str], list[int]]] = []  # traits, and indices of the concepts
+    for index, concept in enumerate(concepts):
+        traits, members = {*_traits(concept)}, [index]
+        for group in [group for group in groups if group[0] & traits]:
+            groups.remove(group)
+            traits |= group[0]
+            members += group[1]
+        groups.append((traits, sorted(members)))
+    return [[concepts[index] for index in members] for members in sorted(members for _, members in groups)]
 
 
 def split_concepts(concepts: Sequence[Concept], test: int = 450, validation: int = 176) -> dict[str, str]:
@@ -136,62 +129,45 @@ def _traits(concept: Concept) -> Iterator[str]:
     yield "name: " + " ".join(word for word in words if word not in _QUALIFIERS and not word[0].isdigit())
     if concept.subcategory in _SERIES_SUBCATEGORIES:
         yield "subcategory: " + concept.subcategory
-    for series in _SERIES:
-        if concept.id in map(concept_id, series.split()):
-            yield "series: " + series
+    yield from (series for series in _SERIES if concept.id in map(concept_id, series.split()))
 
 
-# ---- Images of emoji ----
+# ---- Images ----
 # Twemoji, OpenMoji (colour) and Fluent are SVG files, which are rasterized at the size of Noto's PNG files. Of the two
 # colour sets of Fluent, the shaded one ("modern") is used: in this package some flat drawings show another emoji
 # (🐱 shows 😺, 🔳 shows ◼).
 
 IMAGE_SIZE = 64
-VENDORS = ("twemoji", "openmoji", "fluent", "noto")
-
 _FOLDERS = {
     "twemoji": "package",
     "openmoji": "package/color/svg",
     "fluent": "package/icons/modern",
     "noto": "package/img/google/64",
 }
-# Fluent's files are named after English names; these differ from CLDR's.
+VENDORS = tuple(_FOLDERS)
+# Fluent's files are named after English names. These differ from CLDR's, as do the words that the patterns replace.
 _FLUENT_NAMES = {
     "black bird": "blackbird",
-    "deaf man": "man deaf",
-    "deaf person": "person deaf",
-    "deaf woman": "woman deaf",
-    "elf": "person elf",
     "enraged face": "pouting face",
     "face with crossed-out eyes": "knocked-out face",
-    "fairy": "person fairy",
-    "genie": "person genie",
     "keycap: #": "keycap hashtag",
     "keycap: *": "keycap asterisk",
-    "mage": "person mage",
-    "man: blond hair": "man blonde hair",
-    "men with bunny ears": "man with bunny ears",
-    "men wrestling": "man wrestling",
     "mermaid": "woman merpeople",
     "merman": "man merpeople",
     "merperson": "person merpeople",
-    "people with bunny ears": "person with bunny ears",
-    "people wrestling": "person wrestling",
-    "person: blond hair": "person blonde hair",
     "phoenix": "phoenix bird",
     "red triangle pointed up": "red triangle",
     "smiling face with open hands": "hugging face",
     "stuffed flatbread": "stuffedbread",
-    "superhero": "person superhero",
-    "supervillain": "person supervillain",
-    "vampire": "person vampire",
-    "woman: blond hair": "woman blonde hair",
-    "women with bunny ears": "woman with bunny ears",
-    "women wrestling": "woman wrestling",
-    "zombie": "person zombie",
 }
-# Noto's file for the flag of Sark shows the flag of Saudi Arabia.
-_WRONG = {("noto", "1f1e8-1f1f6")}
+_FLUENT_WORDS = {
+    r"deaf (\w+)": r"\1 deaf",
+    r"(\w+): blond hair": r"\1 blonde hair",
+    r"(elf|fairy|genie|mage|superhero|supervillain|vampire|zombie)": r"person \1",
+    r"(wo)?men (with bunny ears|wrestling)": r"\1man \2",
+    r"people (with bunny ears|wrestling)": r"person \1",
+}
+_WRONG = {("noto", "1f1e8-1f1f6")}  # Noto's file for the flag of Sark shows the flag of Saudi Arabia.
 
 
 def _drawings(vendor: str, tarball: Path, concepts: Sequence[Concept]) -> dict[str, bytes]:
@@ -205,6 +181,24 @@ def _drawings(vendor: str, tarball: Path, concepts: Sequence[Concept]) -> dict[s
 
     drawings = {concept_of(path.stem): content for path, content in read_package(tarball, draws_wanted)}
     return {concept.id: drawings[concept.id] for concept in concepts if concept.id in drawings}
+
+
+def _concept_of_code_points(stem: str) -> str:
+    """`1F468-200D-2695-FE0F` -> `1f468-200d-2695`; vendors differ in case, leading zeros and variation selectors."""
+    return concept_id("".join(chr(int(code_point, 16)) for code_point in stem.split("-")))
+
+
+def _fluent_concepts(concepts: Sequence[Concept]) -> dict[str, str]:
+    """Fluent's file stem -> concept id; emoji that have skin tones are drawn without one in `…-default`."""
+    stems: dict[str, str] = {}
+    for concept in concepts:
+        name = _FLUENT_NAMES.get(concept.name, concept.name)
+        for pattern, replacement in _FLUENT_WORDS.items():
+            name = re.sub(f"^{pattern}$", replacement, name)
+        name = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+        stem = re.sub(r"[^a-z0-9]+", "-", name).strip("-")
+        stems |= {stem: concept.id, f"{stem}-default": concept.id}
+    return stems
 
 
 def _render(drawing: bytes) -> bytes:
@@ -225,21 +219,6 @@ def _render(drawing: bytes) -> bytes:
     return buffer.getvalue()
 
 
-def _concept_of_code_points(stem: str) -> str:
-    """`1F468-200D-2695-FE0F` -> `1f468-200d-2695`; vendors differ in case, leading zeros and variation selectors."""
-    return concept_id("".join(chr(int(code_point, 16)) for code_point in stem.split("-")))
-
-
-def _fluent_concepts(concepts: Sequence[Concept]) -> dict[str, str]:
-    """Fluent's file stem -> concept id; emoji that have skin tones are drawn without one in `…-default`."""
-    stems: dict[str, str] = {}
-    for concept in concepts:
-        name = unicodedata.normalize("NFKD", _FLUENT_NAMES.get(concept.name, concept.name))
-        stem = re.sub(r"[^a-z0-9]+", "-", name.encode("ascii", "ignore").decode().lower()).strip("-")
-        stems |= {stem: concept.id, f"{stem}-default": concept.id}
-    return stems
-
-
 # ---- Names ----
 # CLDR's annotations (UTS #35, part 2) give each emoji one short name (`tts`) and a list of keywords (`default`), in
 # one package for base emoji and in another for sequences ("derived"). Left out are regional locales (`en-GB`,
@@ -253,17 +232,6 @@ class Annotation(NamedTuple):
 
     name: str
     keywords: list[str]
-
-
-def _read_annotations(tarballs: Collection[Path], concept_ids: Collection[str]) -> dict[str, dict[str, Annotation]]:
-    """Returns language -> concept id -> annotation from CLDR's npm packages, sorted by language tag, of the languages
-    that name at least half of the concepts."""
-    languages: dict[str, dict[str, Annotation]] = {}
-    for tarball in tarballs:
-        for tag, content in annotation_files(tarball).items():
-            named = {key: entry for key, entry in annotations_in(content).items() if key in concept_ids}
-            languages.setdefault(tag, {}).update(named)
-    return {tag: languages[tag] for tag in sorted(languages) if 2 * len(languages[tag]) >= len(concept_ids)}
 
 
 def annotation_files(tarball: Path) -> dict[str, bytes]:
@@ -286,16 +254,15 @@ def annotations_in(content: bytes) -> dict[str, Annotation]:
     }
 
 
-# To be raised when a change of this code makes another table from the same sources.
-TABLE_VERSION = 1
+# ---- The table ----
+
+TABLE_VERSION = 1  # to be raised when a change of this code makes another table from the same sources
 KEYWORD_SEPARATOR = ", "
 FEATURES = Features(
     {"image": ImageFeature(), "image_id": Value("string"), "captions": CAPTIONS}
     | {name: Value("string") for name in ("split", "vendor", "emoji", "category")}
     | {"keywords": CAPTIONS}
 )
-
-Annotations = Mapping[str, Mapping[str, Annotation]]  # language -> concept id -> annotation
 
 
 def read_sources() -> dict[str, dict[str, str]]:
@@ -305,57 +272,21 @@ def read_sources() -> dict[str, dict[str, str]]:
 
 
 def build_emoji(path: Path, package_folder: Path) -> None:
-    """Fetches the sources into `package_folder`, and writes the benchmark to the parquet file `path` atomically."""
+    """Fetches the sources into `package_folder`, and writes the benchmark to a parquet file: a row for each vendor and
+    each concept that it draws, in the order of `VENDORS` and of Unicode."""
     tarballs = {}
     for role, source in tqdm(read_sources().items(), desc="Fetching emoji", unit="package"):
         package = Package(source["package"], source["version"], source["integrity"])
         tarballs[role] = fetch_package(package, package_folder)
-    table = _build_table(*_read_concepts(tarballs), tarballs)
-    with atomic_file(path) as unfinished:
-        pq.write_table(table, unfinished, compression="zstd")
-
-
-def _read_concepts(tarballs: Mapping[str, Path]) -> tuple[list[Concept], Annotations]:
-    """Returns the concepts in Unicode's order, and their names and keywords in each language."""
-    ((_, listing),) = read_package(tarballs["noto"], lambda path: str(path) == "package/emoji.json")
-    entries = sorted(json.loads(listing), key=lambda entry: entry["sort_order"])
-    emoji = ["".join(chr(int(point, 16)) for point in entry["unified"].split("-")) for entry in entries]
-    annotations = _read_annotations([tarballs["names"], tarballs["derived_names"]], set(map(concept_id, emoji)))
-    concepts = [
-        Concept(each, entry["category"], entry["subcategory"], annotations["en"][concept_id(each)].name)
-        for each, entry in zip(emoji, entries, strict=True)
-    ]
-    return concepts, annotations
-
-
-def _build_table(concepts: Sequence[Concept], annotations: Annotations, tarballs: Mapping[str, Path]) -> pa.Table:
-    """Makes one row for each vendor and concept that it draws, in the order of `VENDORS` and `concepts`."""
-    drawings = {vendor: _drawings(vendor, tarballs[vendor], concepts) for vendor in VENDORS}
-    index_of = {concept.id: index for index, concept in enumerate(concepts)}
-    indices, vendors, images = [], [], []
-    with tqdm(total=sum(map(len, drawings.values())), desc="Drawing emoji", unit="image") as bar:
-        for vendor in VENDORS:
-            for identifier, drawing in drawings[vendor].items():
-                indices.append(index_of[identifier])
-                vendors.append(vendor)
-                images.append({"bytes": _render(drawing), "path": None})
-                bar.update()
-    columns = _concept_columns(concepts, annotations).take(indices)
-    columns = columns.append_column("image", pa.array(images, FEATURES.arrow_schema.field("image").type))
-    columns = columns.append_column("vendor", pa.array(vendors))
-    return columns.select(list(FEATURES)).cast(FEATURES.arrow_schema)
-
-
-def _concept_columns(concepts: Sequence[Concept], annotations: Annotations) -> pa.Table:
-    """Returns the columns that do not depend on the vendor, one row for each concept."""
+    concepts, annotations = _read_concepts(tarballs)
     split_of = split_concepts(concepts)
 
     def texts(concept: Concept, text: Callable[[Annotation], str]) -> list[dict[str, str]]:
         named = ((tag, by_id[concept.id]) for tag, by_id in annotations.items() if concept.id in by_id)
         return [{"language": tag, "text": text(annotation)} for tag, annotation in named]
 
-    rows = [
-        {
+    row_of = {
+        concept.id: {
             "image_id": concept.id,
             "captions": texts(concept, lambda annotation: annotation.name),
             "split": split_of[concept.id],
@@ -364,5 +295,34 @@ def _concept_columns(concepts: Sequence[Concept], annotations: Annotations) -> p
             "keywords": texts(concept, lambda annotation: KEYWORD_SEPARATOR.join(annotation.keywords)),
         }
         for concept in concepts
+    }
+    rows = []
+    for vendor in VENDORS:
+        drawings = _drawings(vendor, tarballs[vendor], concepts)
+        for identifier, drawing in tqdm(drawings.items(), desc=f"Drawing {vendor}", unit="image"):
+            rows.append(row_of[identifier] | {"vendor": vendor, "image": {"bytes": _render(drawing), "path": None}})
+    with atomic_file(path) as unfinished:
+        table = pa.Table.from_pylist(rows, FEATURES.arrow_schema)
+        pq.write_table(table, unfinished, compression="zstd")
+
+
+def _read_concepts(
+    tarballs: Mapping[str, Path],
+) -> tuple[list[Concept], dict[str, dict[str, Annotation]]]:
+    """Returns the concepts in Unicode's order, and language -> concept id -> annotation, sorted by language, of the
+    languages that name at least half of the concepts."""
+    ((_, listing),) = read_package(tarballs["noto"], lambda path: str(path) == "package/emoji.json")
+    entries = sorted(json.loads(listing), key=lambda entry: entry["sort_order"])
+    emoji = ["".join(chr(int(point, 16)) for point in entry["unified"].split("-")) for entry in entries]
+    ids = set(map(concept_id, emoji))
+    found: dict[str, dict[str, Annotation]] = {}
+    for role in ("names", "derived_names"):
+        for tag, content in annotation_files(tarballs[role]).items():
+            named = {key: entry for key, entry in annotations_in(content).items() if key in ids}
+            found.setdefault(tag, {}).update(named)
+    annotations = {tag: found[tag] for tag in sorted(found) if 2 * len(found[tag]) >= len(ids)}
+    concepts = [
+        Concept(each, entry["category"], entry["subcategory"], annotations["en"][concept_id(each)].name)
+        for each, entry in zip(emoji, entries, strict=True)
     ]
-    return pa.Table.from_pylist(rows)
+    return concepts, annotations

@@ -1,8 +1,6 @@
-"""Two tasks from the emoji benchmark: visual entailment (is this the name of the image?) and visual questions.
-
-Each task takes a corpus from `load_emoji`, with the vendors, the split and the languages chosen there, and uses its
-images alone, so that held-out images stay held out. The questions are the same in every language, so that accuracies
-can be compared. Random choices depend on the seed and the corpus alone.
+"""Tasks from the emoji benchmark: visual entailment (is this the name of the image?), visual questions, and weakly
+aligned captions. Each takes a corpus from `load_emoji` and uses its images alone, so that held-out images stay held
+out. Random choices depend on the seed and the corpus alone.
 
 A question that can be answered from its text alone does not test vision. The text alone allows an accuracy of exactly
 one half for entailment, and of about the share of the most frequent answer for questions.
@@ -26,7 +24,7 @@ from ...utils.errors import CorpusError
 from ...utils.languages import normalize_languages
 from ..corpus.corpus import Caption
 from ..readers import TRUTH
-from .benchmark import load_emoji
+from .benchmark import load_emoji, with_column, words_by_language
 from .build import KEYWORD_SEPARATOR
 
 # Unicode's groups of emoji, but for the five swatches of skin tones (`Component`).
@@ -43,6 +41,14 @@ ANSWERS = (*CATEGORIES, *COLOURS, "no", "yes")
 _PAPER = 240  # a pixel with all channels at least this high is white background
 _PAINTED = 0.05  # minimum share of painted pixels of an image whose main colour is determined
 _ATTEMPTS = 100  # number of random orders that are tried to find one without similar neighbors
+_KEYWORDS = 5  # in a weakly aligned text; most languages have about five for an emoji, some have four times as many
+
+
+class _Example(NamedTuple):
+    row: int
+    text: str
+    language: str
+    label: str
 
 
 def emoji_entailment(corpus: Dataset, languages: str | list[str] | tuple[str, ...], *, seed: int = 0) -> Dataset:
@@ -53,12 +59,8 @@ def emoji_entailment(corpus: Dataset, languages: str | list[str] | tuple[str, ..
 
     Within a vendor and a split, the name of each image is the wrong name of exactly one other image, so that neither
     the name nor the image alone reveals the label. The other emoji is the same in all languages, and differs in its
-    names and pixels (unlike the flags of Norway and of Bouvet Island).
-
-    Args:
-        corpus: a corpus from `load_emoji`. Images without a name in one of the languages are left out.
-        languages: languages of the names.
-        seed: seed of the random choice. Images are copied for each of their examples.
+    names and pixels (unlike the flags of Norway and of Bouvet Island). Images without a name in one of the languages
+    are left out, and images are copied for each of their examples.
     """
     tags = normalize_languages(languages)
     names = [{caption["language"]: caption["text"] for caption in row} for row in corpus["captions"]]
@@ -86,8 +88,18 @@ def emoji_entailment(corpus: Dataset, languages: str | list[str] | tuple[str, ..
     return _dataset(corpus, examples, TRUTH)
 
 
+def _others(rows: Sequence[int], alike: Callable[[int, int], bool], rng: random.Random) -> dict[int, int]:
+    """Assigns to each row another row that is not `alike`, each exactly once: the next row in a random circle."""
+    for _ in range(_ATTEMPTS):
+        circle = rng.sample(rows, len(rows))
+        others = dict(zip(circle, circle[1:] + circle[:1], strict=True))
+        if not any(alike(a, b) for a, b in others.items()):
+            return others
+    raise CorpusError(f"too many of {len(rows)} images are alike to give each the name of another")
+
+
 def emoji_questions(corpus: Dataset, languages: str | list[str] | tuple[str, ...], *, seed: int = 0) -> Dataset:
-    """Makes visual questions in English, German, French, Czech, Japanese, Chinese and Indonesian.
+    """Makes visual questions in English, German, French, Czech, Japanese, Chinese and Indonesian, the same in each.
 
     Columns: `image`, `image_id`, `text` (the question), `language`, `label` (one of `ANSWERS`), `question`, one of
 
@@ -99,15 +111,9 @@ def emoji_questions(corpus: Dataset, languages: str | list[str] | tuple[str, ...
 
     There is one question of `kind` and one of `colour` about each image, in one of two wordings. Images are left out
     until no answer is more frequent than the median answer. Every question of `category` is answered as often with yes
-    as with no.
-
-    Args:
-        corpus: a corpus from `load_emoji`; its captions are not used.
-        languages: languages of the questions; each has the same questions.
-        seed: seed of the random choices. Images are copied for each of their questions.
+    as with no. Images are copied for each of their questions.
     """
-    tags = normalize_languages(languages)
-    wordings = _wordings()
+    tags, wordings = normalize_languages(languages), _wordings()
     if absent := [tag for tag in tags if tag not in wordings]:
         raise CorpusError(f"there are no questions in {', '.join(absent)}; there are in {', '.join(wordings)}")
     rng = random.Random(seed)
@@ -117,7 +123,8 @@ def emoji_questions(corpus: Dataset, languages: str | list[str] | tuple[str, ...
     asked += [("colour", row, answer) for row, answer in _balanced(colours, rng)]
     for category in CATEGORIES:
         if category in wordings["en"]:
-            asked += [(category, row, answer) for row, answer in _yes_or_no(categories, category, rng)]
+            truths = {row: "yes" if its == category else "no" for row, its in categories.items()}
+            asked += [(category, row, answer) for row, answer in _balanced(truths, rng, ("yes", "no"))]
     if not asked:
         raise CorpusError("the images have no category and no colour that could be asked about")
     chosen = [rng.randrange(len(wordings["en"][about])) for about, _, _ in asked]
@@ -128,6 +135,12 @@ def emoji_questions(corpus: Dataset, languages: str | list[str] | tuple[str, ...
     ]
     kinds = ["category" if about in CATEGORIES else about for about, _, _ in asked] * len(tags)
     return _dataset(corpus, examples, ANSWERS).add_column("question", kinds)
+
+
+@cache
+def _wordings() -> dict[str, dict[str, list[str]]]:
+    """Language -> subject of the question -> its wordings, as many in every language."""
+    return json.loads(files(__package__).joinpath("questions.json").read_text("utf-8"))
 
 
 def main_colour(image: PIL.Image.Image) -> str | None:
@@ -149,51 +162,15 @@ def main_colour(image: PIL.Image.Image) -> str | None:
     return COLOURS[counts.argmax()] if 2 * counts.max() >= counts.sum() else None
 
 
-# ---- Random choices ----
-
-
-class _Example(NamedTuple):
-    row: int
-    text: str
-    language: str
-    label: str
-
-
-@cache
-def _wordings() -> dict[str, dict[str, list[str]]]:
-    """Language -> subject of the question -> its wordings, as many in every language."""
-    return json.loads(files(__package__).joinpath("questions.json").read_text("utf-8"))
-
-
-def _others(rows: Sequence[int], alike: Callable[[int, int], bool], rng: random.Random) -> dict[int, int]:
-    """Assigns to each row another row that is not `alike`, each exactly once: the next row in a random circle."""
-    for _ in range(_ATTEMPTS):
-        circle = rng.sample(rows, len(rows))
-        others = dict(zip(circle, circle[1:] + circle[:1], strict=True))
-        if not any(alike(a, b) for a, b in others.items()):
-            return others
-    raise CorpusError(f"too many of {len(rows)} images are alike to give each the name of another")
-
-
-def _balanced(answers: dict[int, Any], rng: random.Random) -> list[tuple[int, str]]:
-    """Samples (row, answer) such that no answer is more frequent than the median answer. Rows with the answer None are
-    left out."""
-    rows_of: dict[str, list[int]] = defaultdict(list)
+def _balanced(answers: dict[int, Any], rng: random.Random, order: Sequence[str] = ()) -> list[tuple[int, str]]:
+    """Samples (row, answer) such that no answer is more frequent than the median answer, the lower one of two; answers
+    are sampled in an order, by default that of the rows. Rows with the answer None are left out."""
+    rows_of: dict[str, list[int]] = defaultdict(list, {answer: [] for answer in order})
     for row, answer in answers.items():
         if answer is not None:
             rows_of[answer].append(row)
     most = median_low(map(len, rows_of.values())) if rows_of else 0
     return sorted((row, answer) for answer, rows in rows_of.items() for row in rng.sample(rows, min(most, len(rows))))
-
-
-def _yes_or_no(categories: dict[int, str], category: str, rng: random.Random) -> list[tuple[int, str]]:
-    """Samples (row, answer) with as many images of the category as of all other categories."""
-    inside = [row for row, its in categories.items() if its == category]
-    outside = [row for row, its in categories.items() if its != category]
-    count = min(len(inside), len(outside))
-    return sorted(
-        (row, answer) for answer, rows in (("yes", inside), ("no", outside)) for row in rng.sample(rows, count)
-    )
 
 
 def _dataset(corpus: Dataset, examples: list[_Example], labels: Sequence[str]) -> Dataset:
@@ -204,11 +181,11 @@ def _dataset(corpus: Dataset, examples: list[_Example], labels: Sequence[str]) -
         language=Value("string"),
         label=ClassLabel(names=list(labels)),
     )
-    images = corpus.select_columns(["image", "image_id"]).with_format("arrow")[:]
-    table = images.take(pa.array([example.row for example in examples]))
-    table = table.append_column("text", pa.array([example.text for example in examples]))
-    table = table.append_column("language", pa.array([example.language for example in examples]))
-    table = table.append_column("label", pa.array([labels.index(example.label) for example in examples]))
+    rows, texts, languages, names = zip(*examples, strict=True)
+    table = corpus.select_columns(["image", "image_id"]).with_format("arrow")[:].take(pa.array(rows))
+    columns = {"text": texts, "language": languages, "label": [labels.index(name) for name in names]}
+    for name, cells in columns.items():
+        table = table.append_column(name, pa.array(cells))
     table = table.replace_schema_metadata(features.arrow_schema.metadata)
     return Dataset(table, info=DatasetInfo(features=features))
 
@@ -217,8 +194,6 @@ def _dataset(corpus: Dataset, examples: list[_Example], labels: Sequence[str]) -
 # CLDR's keywords are search words for an emoji. Each language has its own, and they are not translations of the
 # name: 🧑‍🌾 is `Bauer/Bäuerin` in German, and its English keywords are `farmer, gardener, rancher`. The captions of
 # one image in several Wikipedias are related in the same way (Zhou et al. 2023, RC3, section 2.1).
-
-_KEYWORDS = 5  # in a text; most languages have about five for an emoji, some have four times as many
 
 
 def weakly_aligned_emoji(corpus: Dataset, *, pairs: int = 1, seed: int = 0) -> Dataset:
@@ -242,21 +217,15 @@ def weakly_aligned_emoji(corpus: Dataset, *, pairs: int = 1, seed: int = 0) -> D
         raise CorpusError("no image has a name in one language and keywords in another; load two languages or more")
     rows, captions = zip(*sampled, strict=True)
     table = corpus.with_format("arrow")[:].take(pa.array(rows))
-    field = table.field("captions")
-    table = table.set_column(table.column_names.index("captions"), field, pa.array(captions, field.type))
-    return Dataset(table, info=corpus.info)
+    return Dataset(with_column(table, "captions", captions), info=corpus.info)
 
 
 def _sampled(concept: dict[str, Any], pairs: int, seed: int) -> Iterator[list[Caption]]:
     """Yields a name and keywords in another language, for each of `pairs` sampled pairs of languages."""
     names = {caption["language"]: caption["text"] for caption in concept["captions"]}
     keywords = {
-        entry["language"]: [
-            word
-            for word in entry["text"].split(KEYWORD_SEPARATOR)
-            if word.strip() and word != names.get(entry["language"])
-        ]
-        for entry in concept["keywords"]
+        language: [word for word in words if word != names.get(language)]
+        for language, words in words_by_language(concept["keywords"]).items()
     }
     languages = [(a, b) for a in sorted(names) for b in sorted(keywords) if a != b and keywords[b]]
     rng = random.Random(f"{concept['image_id']} {concept['vendor']} {seed}")  # the same in any corpus
