@@ -76,14 +76,12 @@ def pairs_in(
     co_captions: bool = False,
     aligned: bool = True,
 ) -> dict[str, Selection]:
-    """Selects the pairs of captions that are translations of each other, by the description of their languages.
+    """Selects the pairs of captions that are translations of each other, by the description of their languages. The
+    selection is empty for a pair, or a language, that does not occur with another.
 
     Args:
-        table: as for `CaptionIndex`.
-        pairs: pairs of languages; by default all pairs that occur in the same row. The selection is empty for one that
-            does not occur.
-        languages: without `pairs`, the languages that are paired, in this order; by default all, alphabetically. The
-            selection is empty for one that never occurs with another.
+        pairs: pairs of languages; by default all pairs that occur in the same row.
+        languages: without `pairs`, the languages that are paired, in this order; by default all, alphabetically.
         once: whether to select a pair of texts only once if several rows with the same image_id have it.
         co_captions: whether a language paired with itself gives every two different captions of a row, the earlier one
             first.

@@ -66,18 +66,13 @@ def enumeration(names: list[str], shown: int = 10) -> str:
 class CaptionRules:
     """Rules that decide which captions a corpus accepts, and which of them it keeps.
 
-    Args:
-        language: the language of plain-text captions.
-        languages: canonical tags of the languages to keep; rows without a caption in any of them are left out. A
-            caption in `en-US` counts as `en`, unless the row has one in `en`.
-        at_least: minimum number of texts in a row: one for an image, two for a translation.
-        skip_incomplete: whether rows with fewer texts are left out with a warning instead of being refused.
+    A caption in `en-US` counts as `en` among the languages to keep, unless the row has one in `en`.
     """
 
-    language: str | None = None
-    languages: tuple[str, ...] | None = None
-    at_least: int = 1
-    skip_incomplete: bool = False
+    language: str | None = None  # of plain-text captions
+    languages: tuple[str, ...] | None = None  # canonical tags; rows without a caption in any of them are left out
+    at_least: int = 1  # number of texts in a row: one for an image, two for a translation
+    skip_incomplete: bool = False  # leave out rows with fewer texts with a warning, instead of refusing them
 
 
 def normalize_captions(value: Any, rules: CaptionRules) -> list[Caption]:

@@ -6,22 +6,18 @@
     jpg, txt, json        WebDataset's, as `datasets` reads them; `__key__` is then the image_id
     english, non_english  the parallel sentences of sentence-transformers, and their pairs `anchor` and `positive`
 
-All other columns are kept unchanged. The log lists the columns that were read with their languages, and the columns
-that were not read although their names are tags.
-
-Some column names are language tags by chance: `cat` is Catalan, `sku` Sanumá, `id` Indonesian, `no` Norwegian. So the
-cells decide, by their form, their script and their most frequent words (`text_languages`). A name with `text_` or
-`caption_`, a requested language, or a tag with a script (`cat_Latn`) needs only the form. A tag of two letters is
-believed unless the cells contradict it; one of three letters, or one that tables use for other things, needs
-sentences.
+Some names are tags by chance: `cat` is Catalan, `sku` Sanumá, `id` Indonesian. So the cells decide, by their form,
+script and most frequent words. A name with `text_` or `caption_`, a requested language, or a tag with a script
+(`cat_Latn`) needs only the form. A tag of two letters is believed unless the cells contradict it; one of three
+letters, or one that tables use for other things, needs sentences. Other columns are kept, and the log lists them.
 """
 
 import logging
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from datasets import Dataset, Image, IterableDataset, List, Value
 
@@ -71,15 +67,14 @@ class ColumnNames:
 
     def check(self, names: Sequence[str]) -> None:
         """Checks that all columns exist."""
-        by_language = isinstance(self.caption, Mapping)
-        if self.language is not None and by_language:
+        captions = [*self.caption.values()] if isinstance(self.caption, Mapping) else [self.caption]
+        if self.language is not None and isinstance(self.caption, Mapping):
             raise CorpusError("language_column: caption_column already names the language of each column")
-        captions = self.caption.values() if isinstance(self.caption, Mapping) else [self.caption]
         given = [("image_column", self.image), ("language_column", self.language)]
         for option, name in [*given, *(("caption_column", each) for each in captions)]:
             if name is not None and name not in names:
-                there = f"the columns are {', '.join(names)}"
-                raise CorpusError(f"{option}: there is no column {name!r}{did_you_mean(name, names)}; {there}")
+                near = did_you_mean(name, names)
+                raise CorpusError(f"{option}: there is no column {name!r}{near}; the columns are {', '.join(names)}")
 
 
 DEFAULT_COLUMNS = ColumnNames()
@@ -170,48 +165,40 @@ def text_columns(
 # ---- Captions ----
 
 
-@dataclass(frozen=True)
-class CaptionColumns:
-    """The columns of a row's captions: one for each language, or a single one, perhaps with a column of languages."""
+class CaptionColumns(NamedTuple):
+    """The columns of a row's captions, and a function of a batch that returns the captions of each row in a form that
+    `normalize_captions` accepts, without empty texts."""
 
-    by_language: Mapping[str, str] = field(default_factory=dict)
-    column: str = ""
-    language: str | None = None
-    is_json: bool = False  # the column holds WebDataset's JSON
-
-    @property
-    def read(self) -> list[str]:
-        one = [name for name in (self.column, self.language) if name]
-        return list(dict.fromkeys(self.by_language.values())) or one
-
-    def of(self, batch: Mapping[str, list[Any]]) -> list[Any]:
-        """Returns the captions of each row in a form that `normalize_captions` accepts, without empty texts."""
-        if self.by_language:
-            columns = [
-                [None if _is_empty(text) else text for text in batch[name]] for name in self.by_language.values()
-            ]
-            return [dict(zip(self.by_language, texts, strict=True)) for texts in zip(*columns, strict=True)]
-        cells = batch[self.column]
-        if self.is_json:
-            records = (parse_object(cell) if isinstance(cell, str) else cell or {} for cell in cells)
-            cells = [record.get("captions", record.get("caption")) for record in records]
-        if self.language is None:
-            return cells
-        return [_tagged(cell, tag) for cell, tag in zip(cells, batch[self.language], strict=True)]
+    read: list[str]
+    of: Callable[[Mapping[str, list[Any]]], list[Any]]
 
 
-def _tagged(captions: Any, tag: str | None) -> Any:
-    """Returns the captions of a row whose plain texts are in a language."""
-    if captions is None or isinstance(captions, dict):
-        return captions
-    return [text if isinstance(text, dict) else {"language": tag, "text": text} for text in listed(captions)]
+def _by_language(columns: Mapping[str, str], batch: Mapping[str, list[Any]]) -> list[Any]:
+    cells = [[None if _is_empty(text) else text for text in batch[name]] for name in columns.values()]
+    return [dict(zip(columns, texts, strict=True)) for texts in zip(*cells, strict=True)]
+
+
+def _in_column(name: str, language: str | None, batch: Mapping[str, list[Any]]) -> list[Any]:
+    """Returns the captions in a column, whose plain texts are in the language that another column states."""
+    cells = batch[name]
+    if name == "json":  # WebDataset's
+        records = (parse_object(cell) if isinstance(cell, str) else cell or {} for cell in cells)
+        cells = [record.get("captions", record.get("caption")) for record in records]
+    if language is None:
+        return cells
+    return [
+        [text if isinstance(text, dict) else {"language": tag, "text": text} for text in listed(cell)]
+        if not isinstance(cell, dict)
+        else cell
+        for cell, tag in zip(cells, batch[language], strict=True)
+    ]
 
 
 def in_corpus_columns(
     dataset: AnyDataset, columns: ColumnNames = DEFAULT_COLUMNS, languages: Sequence[str] | None = None
 ) -> tuple[AnyDataset, CaptionColumns]:
     """Gives a dataset with known columns the columns `image` and `image_id`, and finds those of its captions."""
-    names = list(dataset.column_names or ())
+    names = _names(dataset)
     columns.check(names)
     typed = [name for name, feature in dataset.features.items() if isinstance(feature, Image)]
     image = columns.image or next((name for name in _IMAGES if name in names), typed[0] if len(typed) == 1 else None)
@@ -221,7 +208,7 @@ def in_corpus_columns(
     if "__key__" in names and "image_id" not in names:
         dataset = dataset.rename_column("__key__", "image_id")
     found = _find_captions(dataset, columns, languages)
-    is_other = "captions" in (dataset.column_names or ()) and "captions" not in found.read
+    is_other = "captions" in _names(dataset) and "captions" not in found.read
     return dataset.remove_columns("captions") if is_other else dataset, found
 
 
@@ -229,23 +216,23 @@ def _find_captions(
     dataset: Dataset | IterableDataset, named: ColumnNames, asked: Sequence[str] | None = None
 ) -> CaptionColumns:
     """Finds the columns of captions, as `named` by the caller or by the rule of this module."""
-    names, chosen = list(dataset.column_names or ()), named.caption
-    if chosen is None and not set(CAPTION_COLUMNS) & set(names):
-        if web := next((name for name in ("json", "txt") if name in names), None):
-            return CaptionColumns(column=web, language=named.language, is_json=web == "json")
-        chosen = text_columns(names, partial(_cells, dataset), asked=asked)
+    names, chosen = _names(dataset), named.caption
+    usual = [name for name in CAPTION_COLUMNS if name in names]
+    if chosen is None and not usual:
+        chosen = next((name for name in ("json", "txt") if name in names), None)
+        chosen = chosen or text_columns(names, partial(_cells, dataset), asked=asked)
     if isinstance(chosen, Mapping) and chosen:
         by_language: dict[str, str] = {normalize_language(tag): name for tag, name in chosen.items()}
         if len(by_language) < len(chosen):
             raise CorpusError(f"caption_column names a language twice: {', '.join(chosen)}")
-        return CaptionColumns(by_language)
+        return CaptionColumns(list(dict.fromkeys(by_language.values())), partial(_by_language, by_language))
     if not isinstance(chosen, str):
-        found = [name for name in CAPTION_COLUMNS if name in names]
-        if "captions" not in found and len(found) != 1:
+        if "captions" not in usual and len(usual) != 1:
             wanted = " or ".join(map(repr, CAPTION_COLUMNS))
             raise CorpusError(f"captions are expected in one column {wanted}; the columns are {', '.join(names)}")
-        chosen = found[0]
-    return CaptionColumns(column=chosen, language=named.language)
+        chosen = usual[0]
+    read = [chosen] if named.language is None else [chosen, named.language]
+    return CaptionColumns(read, partial(_in_column, chosen, named.language))
 
 
 # ---- Translations ----
@@ -258,17 +245,12 @@ def in_translation_columns(
     name: str | None = None,
 ) -> tuple[AnyDataset, CaptionColumns]:
     """Finds the columns of translations of each other in a dataset, and drops the others but `image_id` and `split`.
-
-    Args:
-        columns: language -> column, if the names do not state the languages.
-        languages: the requested languages; for parallel columns, their languages in order.
-        name: the configuration of the data set, which may also state these, such as `en-de`.
-    """
-    names: list[str] = list(dataset.column_names or ())
+    The languages of parallel columns are the requested ones in order, or those in the `name` of the configuration."""
+    names = _names(dataset)
     kept: list[str] = [each for each in _NOT_TEXTS if each in names]
     nested = next((each for each in ("captions", "translation") if each in names), None)
     if nested and not columns:
-        return dataset.select_columns([nested, *kept]), CaptionColumns(column=nested)
+        return dataset.select_columns([nested, *kept]), CaptionColumns([nested], partial(_in_column, nested, None))
     named = ColumnNames(caption=columns or _translation_columns(dataset, languages, name))
     named.check(names)
     source: CaptionColumns = _find_captions(dataset, named)
@@ -279,7 +261,7 @@ def _translation_columns(
     dataset: Dataset | IterableDataset, languages: Sequence[str] | None, name: str | None
 ) -> dict[str, str]:
     """Returns language -> column for the columns that hold translations of each other."""
-    names = list(dataset.column_names or ())
+    names = _names(dataset)
     for parallel in (("english", "non_english"), ("anchor", "positive")):
         if set(parallel) <= set(names):
             return dict(zip(_parallel_languages(parallel, languages, name), parallel, strict=True))
@@ -309,6 +291,12 @@ def _parallel_languages(columns: tuple[str, str], languages: Sequence[str] | Non
 
 
 # ---- Cells ----
+
+
+def _names(dataset: Dataset | IterableDataset) -> list[str]:
+    if dataset.column_names is None:
+        raise CorpusError("the columns of the stream are not known; give it features: dataset.cast(Features(…))")
+    return dataset.column_names
 
 
 def _is_empty(text: Any) -> bool:

@@ -1,6 +1,4 @@
-"""The caption corpus: the one form in which babelens stores images with captions.
-
-A corpus is a `datasets.Dataset`, or an `IterableDataset` when it is larger than the disk, with the columns
+"""The caption corpus, in which babelens stores images with captions: a dataset or a stream with the columns
 
     image       datasets.Image
     image_id    string: what the image shows; rows that share it are never negatives of each other
@@ -9,8 +7,7 @@ A corpus is a `datasets.Dataset`, or an `IterableDataset` when it is larger than
     split       string, optional
 
 in this order, and any other columns after them. A translation corpus has the same form without images. `normalize`
-turns ordinary datasets into that form, `loading` reads files and the Hub, and `batching.views` makes the examples that
-a task trains on.
+turns ordinary datasets into that form, and `loading` reads files and the Hub.
 """
 
 import math

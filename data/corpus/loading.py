@@ -66,8 +66,7 @@ def load_captions(
 
             - a folder of images with a `metadata.jsonl`, which has a line for each image:
               `{"file_name": "cat.jpg", "captions": {"en": ["a cat", "a small cat"], "de": "eine Katze"}}`, and
-              optionally `image_id` (by default the file name), `split` and other columns. File names are relative and
-              without `..`. Links in the folder are followed;
+              optionally `image_id` (by default the file name), `split` and other columns;
             - a parquet file, or a pattern such as `data/*.parquet`;
             - tar shards in WebDataset's layout (`data.corpus.tar_shards`): a folder of them, or
               `train-{000..099}.tar`, local or a URL. The `image_id` of a sample is its name;
@@ -82,12 +81,9 @@ def load_captions(
         languages: languages of the captions to keep; images without a caption in any of them are left out. By
             default all.
         language: the language of plain-text captions; it is never guessed.
-        name: the configuration of a Hub data set.
-        split: the split to load, if the source has several.
-        image_column: the column of images, if it is not called `image`.
-        caption_column: the column of captions, if it is not called `captions`, `caption` or `text`; or several, by
-            language: `{"pl": "title", "uk": "title_ukrainian"}`.
-        language_column: the column with the language of each row's captions.
+        name, split: the configuration and the split of a source that has several.
+        image_column, caption_column, language_column: the columns of images, captions and each row's language, if the
+            rule does not find them; captions also by language: `{"pl": "title", "uk": "title_ukrainian"}`.
         streaming: whether to return an `IterableDataset`, which is read during use. Otherwise, tar shards are copied
             to the cache of `datasets`.
         check_images: whether to open every image now (in a stream: on reading). Otherwise, a bad image causes an error
@@ -277,6 +273,8 @@ def _named(source: Source) -> Iterator[None]:
         if error.errno is not None or isinstance(error, BabelensError):
             raise
         raise CorpusError(f"{source}: {error}") from error  # Arrow's, about the content of a file
+    except UnicodeDecodeError as error:  # in a parquet file
+        raise CorpusError(f"{source}: a text is not UTF-8: {error}") from error
     except (CorpusError, LanguageTagError) as error:
         if not isinstance(source, str | Path) or any(str(name) in str(error) for name in (source, Path(source))):
             raise

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset, Features, Image, IterableDataset, Value, concatenate_datasets
-from datasets.table import cast_array_to_feature
 from datasets.utils import tqdm
 
 from ...processing.images import check_image
@@ -53,13 +52,8 @@ class SkippedImage:
 
 @dataclass(frozen=True)
 class ImageRules:
-    """Rules for images that cannot be read.
-
-    Args:
-        skip: whether bad images are left out with a warning instead of raising an error. At least half of the images
-            of a `Dataset` must be good (`refuse_mostly_bad`); a stream is not checked for this.
-        skipped: a list to which the skipped images are added.
-    """
+    """Whether images that cannot be read are left out with a warning instead of raising an error, and a list to which
+    they are added."""
 
     skip: bool = False
     skipped: list[SkippedImage] | None = None
@@ -76,17 +70,13 @@ def as_caption_corpus(
 ) -> AnyDataset:
     """Turns a dataset into a caption corpus: columns in order, checked captions, canonical languages.
 
-    Captions are read from the column `captions`, as a list of {language, text} or as {language: text or texts}; if
-    `captions.language` is given, as a text or a list of texts from the column `captions`, `caption` or `text`; or from
-    columns named by languages, and others (`corpus.columns`). Without a column `image_id`, the image_id of a row is a
-    digest of its image file or its features.
+    Captions are lists of {language, text}, {language: text or texts}, texts if `captions.language` is given, or in
+    columns named by languages (`corpus.columns`). Rows without an `image_id` get a digest of their image or features.
 
     Args:
         dataset: a dataset with a column `image` (paths, bytes or images), or `features` for training without images.
-        captions: the rules for captions.
-        images: the rules for checking every image: immediately for a `Dataset`, and on reading for a stream. With
-            None, images are not checked, and a bad image causes an error when it is first read.
-        columns: the names of the columns, if they differ.
+        images: the rules for checking every image: immediately for a `Dataset`, and on reading for a stream. By
+            default, images are not checked, and a bad image causes an error when it is first read.
         split: keep rows with this value in the column `split`.
         place: returns the name of a row in error messages, from its index.
 
@@ -94,12 +84,14 @@ def as_caption_corpus(
         >>> rows = [{"image": "cat.jpg", "captions": {"en": "a cat", "de": "eine Katze"}}]
         >>> corpus = as_caption_corpus(Dataset.from_list(rows))
     """
-    _refuse_unknown_columns(dataset)
     dataset, source = in_corpus_columns(dataset, columns, None if captions is None else captions.languages)
     names = list(dataset.column_names or ())
     for name, feature in (("image", Image()), ("features", FEATURES)):
-        if name in names:
-            dataset = _cast(dataset, name, feature, place)
+        if name in names and (held := dataset.features[name]) != feature:
+            try:
+                dataset = dataset.cast_column(name, feature)
+            except (pa.ArrowException, TypeError, ValueError) as error:
+                raise CorpusError(f"{place(0)}: the column {name!r} is of type {held}: {error}") from error
     if not {"image", "features", IMAGE_URL} & set(names):
         raise CorpusError(f"a caption corpus needs a column 'image'; the columns are {', '.join(names)}")
     return _Normalizer(source, captions or CaptionRules(), images, split, place, names_images=True)(dataset)
@@ -121,7 +113,6 @@ def as_translation_corpus(
     languages that the columns do not. Other arguments are as in `as_caption_corpus`.
     """
     rules = captions or CaptionRules(at_least=2)
-    _refuse_unknown_columns(dataset)
     dataset, source = in_translation_columns(dataset, columns, rules.languages, name)
     return _Normalizer(source, rules, None, split, place, names_images=False)(dataset)
 
@@ -159,7 +150,6 @@ class _Normalizer:
     def _corpus(self, dataset: Dataset) -> Dataset:
         if not len(dataset):
             raise CorpusError("no rows")
-        _refuse_broken_texts(dataset, self.place)
         if self.names_images and "image_id" not in dataset.column_names:
             dataset = dataset.add_column("image_id", _digests(dataset))
         texts = dataset.select_columns(
@@ -346,31 +336,3 @@ def _digest_of(cell: Any) -> str:
         except (OSError, ValueError):  # an address, or a file that the image check will report
             content = (cell["path"] or "").encode()
     return blake2b(content, digest_size=8).hexdigest()
-
-
-# ---- Columns ----
-
-
-def _cast(dataset: AnyDataset, name: str, feature: Any, place: Place) -> AnyDataset:
-    held = Features({name: dataset.features[name]}).arrow_schema.field(name).type
-    try:
-        cast_array_to_feature(pa.array([], held), feature)  # a stream would fail only when it is read
-        return dataset if dataset.features[name] == feature else dataset.cast_column(name, feature)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise CorpusError(f"{place(0)}: the column {name!r} is of type {held}: {error}") from error
-
-
-def _refuse_unknown_columns(dataset: Dataset | IterableDataset) -> None:
-    if dataset.column_names is None:
-        raise CorpusError("the columns of the stream are not known; give it features: dataset.cast(Features(…))")
-
-
-def _refuse_broken_texts(dataset: Dataset, place: Place) -> None:
-    """Refuses texts that are not UTF-8, which parquet files can contain."""
-    texts = dataset.select_columns([name for name in dataset.column_names if name not in ("image", "features")])
-    for start, part in enumerate(texts.with_format("arrow").iter(_BATCH_ROWS)):
-        try:
-            part.validate(full=True)
-        except pa.ArrowInvalid as error:
-            at = place(start * _BATCH_ROWS)
-            raise CorpusError(f"{at}, or a row after it, has a text that is not UTF-8: {error}") from error

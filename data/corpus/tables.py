@@ -46,13 +46,9 @@ Record = dict[str, Any]
 
 
 def read_table(file: Path, named: ColumnNames | None = None) -> tuple[Dataset, Place]:
-    """Returns the rows of a table or a JSON file, and their names in errors.
-
-    Args:
-        file: a table, JSON lines, or one JSON document: a list of objects, or COCO's captions.
-        named: the names of the columns, if the rows are images: their files become the column `image`, and their names
-            the `image_id` of rows without one. Addresses of images that are not local stay, in `IMAGE_URL`.
-    """
+    """Returns the rows of a table, JSON lines or a JSON document (a list of objects, or COCO's captions), and their
+    names in errors. If columns are `named`, the rows are images: their files become the column `image`, and their
+    names the `image_id` of rows without one. Addresses of images that are not local stay, in `IMAGE_URL`."""
     if not file.is_file():
         raise CorpusError(f"{file}: no such file")
     is_json = kind_of(file) in JSON_FILES
@@ -65,19 +61,19 @@ def read_table(file: Path, named: ColumnNames | None = None) -> tuple[Dataset, P
     columns = {name: [record.get(name) for _, record in rows] for name in names}
     if named is not None:
         columns = _with_images(columns, place, file, named)
-    made = {}
+    made: dict[str, pa.Array] = {}
     for name, cells in columns.items():
         if name in CAPTION_COLUMNS and any(isinstance(cell, dict) for cell in cells):
             cells = [_pairs(cell) if isinstance(cell, dict) else cell for cell in cells]
         if any(isinstance(cell, list) for cell in cells):
             cells = [None if cell is None else listed(cell) for cell in cells]
         try:
-            made[name] = pa.array(cells, None if is_json else pa.string())
+            column = pa.array(cells, None if is_json else pa.string())
         except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
             raise CorpusError(f"{file}: the values of {name!r} do not fit in one column: {error}") from error
-    return Dataset(
-        pa.table({name: column for name, column in made.items() if not pa.types.is_null(column.type)})
-    ), place
+        if not pa.types.is_null(column.type):
+            made[name] = column
+    return Dataset(pa.table(made)), place
 
 
 def _place(prefix: str, numbers: Sequence[int], row: int) -> str:

@@ -182,7 +182,7 @@ def most_frequent_words(texts: Sequence[str]) -> str | None:
 def resembles_another(tag: str, texts: Sequence[str], profiles: LanguageProfiles | None = None) -> str | None:
     """Returns the language that texts resemble if it clearly differs from their tag's. Without `profiles`, frequent
     words decide."""
-    if (own := _own_likeness(tag, texts, profiles)) is not None and profiles is not None:
+    if profiles is not None and (own := _own_likeness(tag, texts, profiles)) is not None:
         most, nearest = max((cosine, each) for each, cosine in profiles.likeness(texts).items())
         return nearest if own < _CONTRADICTS * most and most >= _CLEAR else None
     primary, other = language_and_script(tag)[0], most_frequent_words(texts)
@@ -200,6 +200,13 @@ def _own_likeness(tag: str, texts: Sequence[str], profiles: LanguageProfiles | N
         return None
     likeness = profiles.likeness(texts)
     return max(likeness[each] for each in own)
+
+
+def _similarity(tag: str, texts: Sequence[str], profiles: LanguageProfiles | None) -> float:
+    """Returns how similar texts are to a language; at 1, they are clearly in it."""
+    if (likeness := _own_likeness(tag, texts, profiles)) is not None:
+        return likeness / _CLEAR
+    return share_of_frequent_words(texts, tag) / _FREQUENT if tag in FREQUENT_WORDS else 0.0
 
 
 def are_sentences(texts: Sequence[str]) -> bool:
@@ -227,7 +234,8 @@ def check_pairs(
     if 2 * same > len(texts) >= _FEWEST_PAIRS:
         raise CorpusError(f"{columns} hold the same texts in {same:,} of {len(texts):,} rows: name the right columns")
     crossed = _is_foreign(native, others) and not _is_foreign(native, some) and not _is_foreign(language, others)
-    if crossed or _is_native(some, others, native, profiles):
+    likeness, other = (_similarity(native, each, profiles) for each in (some, others))
+    if crossed or (likeness >= 1 and likeness > other):
         raise CorpusError(
             f"{columns} seem to be swapped, or {language!r} is also in {native}: {language!r} has {_shown(some)}, and "
             f"{native!r} has {_shown(others)}. Correct the header, or name the columns"
@@ -243,17 +251,6 @@ def check_pairs(
                 f"the column {tag!r} looks like {nearest} and not like {tag}, such as {_shown(column)}: correct the "
                 "header, or name the columns"
             )
-
-
-def _is_native(texts: Sequence[str], natives: Sequence[str], native: str, profiles: LanguageProfiles | None) -> bool:
-    """Returns whether texts are more similar to the native language than those that should be in it."""
-    own, other = _own_likeness(native, natives, profiles), _own_likeness(native, texts, profiles)
-    if own is not None and other is not None:
-        return other > own and other >= _CLEAR
-    if native not in FREQUENT_WORDS:
-        return False
-    share = share_of_frequent_words(texts, native)
-    return share >= _FREQUENT and share > share_of_frequent_words(natives, native)
 
 
 def _is_foreign(tag: str, texts: Sequence[str]) -> bool:
