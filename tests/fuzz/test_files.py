@@ -1,4 +1,5 @@
-"""Files of captions and translations, whatever is in them, are read or refused with a typed error."""
+"""Files of captions and translations, language tags and images, whatever they are, are read or refused with a typed
+error."""
 
 import json
 
@@ -8,8 +9,11 @@ from hypothesis import given, strategies as st
 from babelens.data import load_captions, load_translations
 from babelens.data.corpus.captions import CaptionRules, normalize_captions
 from babelens.data.readers.bitext import read_translations
-from babelens.utils.errors import BabelensError, CorpusError, LanguageTagError
-from tests.fuzz.strategies import ANY_TEXT, JSON
+from babelens.processing.images import MAX_ASPECT, check_image, open_image
+from babelens.utils.errors import BabelensError, CorpusError, ImageError, LanguageTagError
+from babelens.utils.language_matching import language_and_script
+from babelens.utils.languages import normalize_language
+from tests.fuzz.strategies import ANY_TEXT, JSON, TAG, image_files
 
 # Most of them are captions, some with something strange among them, a few anything.
 _TAGS = st.sampled_from(["en", "de", "fr", "zh-Hant", "EN-us", "sr-Latn", "iw"])
@@ -72,3 +76,25 @@ def test_a_folder_of_images_is_read_or_refused(tmp_path_factory, rows, language)
         load_captions(folder, language=language, check_images=False)
     except BabelensError as error:
         assert str(error)
+
+
+@given(TAG)
+def test_a_tag_names_a_language_or_is_refused(tag):
+    try:
+        normal = normalize_language(tag)
+    except LanguageTagError:
+        return
+    assert normalize_language(normal) == normal
+    assert language_and_script(normal)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:PIL")  # of files that can be read all the same
+@given(image_files())
+def test_an_image_is_opened_as_rgb_or_refused(data):
+    try:
+        image = open_image(data)
+    except ImageError as error:
+        assert str(error)
+        return
+    assert image.mode == "RGB" and max(image.size) <= MAX_ASPECT * min(image.size)
+    check_image(data)  # in less time, and as lenient

@@ -1,4 +1,4 @@
-"""An ordinary dataset becomes a caption corpus or a translation corpus, or is refused with the row."""
+"""An ordinary dataset becomes a caption corpus or a translation corpus, or is refused with the row; overlap of two."""
 
 from hashlib import blake2b
 from io import BytesIO
@@ -11,6 +11,7 @@ from datasets import Dataset, Features, Image, List, Translation, Value
 from babelens.data.corpus.captions import CaptionRules, normalize_captions
 from babelens.data.corpus.corpus import CAPTIONS
 from babelens.data.corpus.normalize import ImageRules, as_caption_corpus, as_translation_corpus
+from babelens.data.corpus.overlap import corpus_overlaps
 from babelens.utils.errors import CorpusError
 
 
@@ -21,8 +22,8 @@ def png(seed=0):
     return buffer.getvalue()
 
 
-def image_dataset(captions, column="captions", **columns):
-    images = [{"bytes": png(seed), "path": None} for seed in range(len(captions))]
+def image_dataset(captions, column="captions", images=None, **columns):
+    images = images or [{"bytes": png(seed), "path": None} for seed in range(len(captions))]
     dataset = Dataset.from_dict({column: captions, **columns, "image": images})
     return dataset.cast_column("image", Image())
 
@@ -70,8 +71,7 @@ def test_only_rows_in_the_wanted_languages_are_kept():
 @pytest.mark.parametrize("streaming", [False, True])
 def test_bad_images_are_left_out_counted_and_named(streaming, caplog):
     images = [{"bytes": content, "path": None} for content in (png(0), png(1)[:100], png(2))]
-    columns = {"image": images, "captions": [{"en": "a"}, {"en": "b"}, {"en": "c"}], "image_id": ["x", "y", "z"]}
-    dataset = Dataset.from_dict(columns).cast_column("image", Image())
+    dataset = image_dataset([{"en": "a"}, {"en": "b"}, {"en": "c"}], images=images, image_id=["x", "y", "z"])
     rules = ImageRules(skip=True, skipped=[])
     corpus = as_caption_corpus(dataset.to_iterable_dataset() if streaming else dataset, images=rules)
     assert [row["image_id"] for row in corpus] == ["x", "z"]
@@ -98,3 +98,23 @@ def test_translations_of_every_form_are_read():
             corpus = as_translation_corpus(data)
             assert [{each["language"]: each["text"] for each in row["captions"]} for row in corpus] == rows
             assert corpus.column_names == ["captions"]
+
+
+def test_equal_files_and_equal_texts_of_two_corpora_are_counted(tmp_path):
+    (tmp_path / "1.png").write_bytes(png(1))
+
+    def corpus(images, texts):
+        cells = [image if isinstance(image, dict) else {"bytes": png(image), "path": None} for image in images]
+        return image_dataset([[caption("en", text)] for text in texts], images=cells)
+
+    held_out = corpus([0, 1, 2, {"bytes": None, "path": "gone.png"}], ["a cat", "a  dog", "café", "a cat"])
+    path = {"bytes": None, "path": str(tmp_path / "1.png")}
+    training = corpus([path, 3, 0], ["a dog", "a bird", "cafe\u0301"])
+    images, texts = corpus_overlaps(held_out, images={"a": training}, texts={"b": training})
+    assert (images.total, images.same, texts.total, texts.same) == (4, 2, 3, 2)
+    assert images.is_notable and texts.is_notable
+    assert str(images) == "2 of the 4 held-out images are also in the training data"
+    streams = {"a": held_out.to_iterable_dataset(), "b": held_out.remove_columns("image")}
+    images, texts = corpus_overlaps(held_out, images=streams, texts={"c": training})
+    assert images.same == 0 and not images.is_notable and str(images).endswith("(a, b not compared)")
+    assert texts.unchecked == () and corpus_overlaps(held_out, images={}, texts={}) == []

@@ -1,15 +1,19 @@
-"""What people bring becomes a corpus; what is wrong with it is said with the file and the line."""
+"""What people bring becomes a corpus, and is saved for the Hub; errors name the file and the line."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import PIL.Image
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from datasets import Dataset, Features, Image, List, Value
+from datasets import Dataset, Features, Image, List, Value, load_dataset
 
-from babelens.data import load_captions, load_translations
-from babelens.data.batching.views import image_text_pairs, translation_pairs
+from babelens.data import load_captions, load_translations, save_captions
+from babelens.data.batching.views import image_text_pairs, images_of, translation_pairs
 from babelens.data.corpus.corpus import CAPTIONS
 from babelens.utils.errors import CorpusError, LanguageTagError, SourceUnavailableError
 
@@ -19,6 +23,7 @@ RECORDS: list[dict[str, Any]] = [
     {"file_name": "green.jpg", "captions": {"en": "green", "zh_hant": "綠色"}, "split": "train", "image_id": 7},
     {"file_name": "blue.webp", "captions": [{"language": "en", "text": "blue"}], "split": "test"},
 ]
+ROW: dict[str, Any] = {"file_name": "red.png", "captions": {"en": "a"}}
 
 
 def caption(language, text):
@@ -37,6 +42,7 @@ def photos(tmp_path):
     folder.mkdir()
     for record in RECORDS:
         PIL.Image.new("RGB", (16, 16), Path(record["file_name"]).stem).save(folder / record["file_name"])
+    PIL.Image.new("RGB", (16, 16)).save(tmp_path / "secret.png")
     return write_metadata(folder, RECORDS)
 
 
@@ -54,20 +60,32 @@ class TestImageFolder:
         assert image_text_pairs(corpus)[0]["image"].getpixel((0, 0)) == (255, 0, 0)
 
     @pytest.mark.parametrize(
-        ("record", "error", "message"),
+        ("record", "message"),
         [
-            ('{"file_name": "red.png", "captions": {"en": "a", "en": "b"}}', CorpusError, "'en' is given twice"),
-            ("[1]", CorpusError, "a JSON object is expected"),
-            ({"file_name": "red.png"}, CorpusError, "0 texts, but a row needs at least 1"),
-            ({"file_name": "red.png", "captions": {"en": " "}}, CorpusError, "a text is empty"),
-            ({"file_name": "red.png", "captions": {"xx": "red"}}, LanguageTagError, "'xx' names no registered"),
-            ({"file_name": "none.png", "captions": {"en": "red"}}, CorpusError, "none.png: no such file"),
+            ('{"file_name": "red.png", "captions": {"en": "a", "en": "b"}}', "'en' is given twice"),
+            ('{"file_name": "red.png", "captions": {"en": "a"}, "x": ' + "9" * 5000 + "}", "unusable JSON"),
+            ("[1]", "a JSON object is expected"),
+            ({"file_name": "red.png"}, "0 texts, but a row needs at least 1"),
+            (ROW | {"captions": {"en": " "}}, "a text is empty"),
+            (ROW | {"captions": {"xx": "red"}}, "'xx' names no registered"),
+            (ROW | {"file_name": "none.png"}, "none.png: no such file"),
+            (ROW | {"file_name": "../secret.png"}, "leaves the folder"),
+            (ROW | {"file_name": "\ud800.png"}, "half of a surrogate pair"),
+            (ROW | {"file_name": "0\0.png"}, "null (byte|character)"),
+            (ROW | {"image_id": [1]}, "image_id is"),
         ],
     )
-    def test_a_bad_line_is_refused_by_its_number(self, photos, record, error, message):
+    def test_a_bad_line_is_refused_by_its_number(self, photos, record, message):
         write_metadata(photos, [RECORDS[0], "", record])
-        with pytest.raises(error, match=rf"metadata\.jsonl line 3: .*{message}"):
+        with pytest.raises((CorpusError, LanguageTagError), match=rf"metadata\.jsonl line 3\b.*{message}"):
             load_captions(photos)
+
+
+NOT_UTF8 = pa.Array.from_buffers(
+    pa.string(),
+    2,
+    [None, pa.py_buffer(bytes(pa.array([0, 2, 4], pa.int32()).buffers()[1])[:12]), pa.py_buffer(b"ok\xff\xfe")],
+)
 
 
 class TestDatasets:
@@ -88,6 +106,21 @@ class TestDatasets:
         with pytest.raises(CorpusError, match=r"part-0\.parquet row 0: 'rot' has no language"):
             load_captions(tmp_path / "part-0.parquet")
 
+    @pytest.mark.parametrize(
+        ("columns", "message"),
+        [
+            ({"image": [1, 2]}, "row 0: the column 'image' is of type"),
+            ({"image_id": [1.0, float("nan")]}, "row 1: image_id is nan"),
+            ({"image_id": NOT_UTF8}, ".*(UTF-8|utf-8)"),
+            ({"caption": [b"a", b"b"]}, "row 0: b'a' is not a text"),
+        ],
+    )
+    def test_bad_parquet_is_refused_with_its_row(self, tmp_path, columns, message):
+        pngs = [load_bytes(tmp_path, shade) for shade in (0, 1)]
+        pq.write_table(pa.table({"image": pngs, "caption": ["a", "b"]} | columns), tmp_path / "x.parquet")
+        with pytest.raises(CorpusError, match=rf"x\.parquet:? {message}"):
+            load_captions(tmp_path / "x.parquet", language="en")
+
     def test_a_saved_corpus_is_read_back(self, dataset, tmp_path):
         corpus = load_captions(dataset, language="de")
         corpus.save_to_disk(tmp_path / "saved")
@@ -95,6 +128,27 @@ class TestDatasets:
         assert again.features == corpus.features
         assert list(again["captions"]) == list(corpus["captions"])
         assert again.cache_files  # the captions were not copied into memory
+
+    @pytest.mark.parametrize("damage", ["offset", "empty"])
+    def test_damaged_arrow_files_are_refused(self, tmp_path, damage):
+        table = Dataset.from_dict({"caption": ["a cat", "a dog"], "features": [[1.0], [2.0]]})
+        load_captions(table, language="en").save_to_disk(tmp_path / "saved")
+        (file,) = (tmp_path / "saved").glob("*.arrow")
+        data, offsets = bytearray(file.read_bytes()), np.array([0, 5, 10], np.int32).tobytes()
+        assert data.count(offsets) == 1
+        place = data.index(offsets) + 8
+        data[place : place + 4] = np.int32(2**31 - 1).tobytes()
+        file.write_bytes(data if damage == "offset" else b"")
+        with pytest.raises(CorpusError, match="saved: "):
+            load_captions(tmp_path / "saved")
+
+    @pytest.mark.parametrize("bad", [None, [1.0, float("inf")]])
+    def test_features_that_are_none_are_refused_where_they_are_used(self, bad):
+        table = Dataset.from_dict({"caption": ["a", "b"], "features": [[1.0, 2.0], bad]})
+        features: Any = images_of(load_captions(table, language="en"))
+        assert features[[0]].tolist() == [[1.0, 2.0]]
+        with pytest.raises(CorpusError, match="row 1: the features of an image must be a list of finite numbers"):
+            features[[0, 1]]
 
     def test_what_cannot_be_read_is_refused_by_name(self, tmp_path):
         (tmp_path / "broken.parquet").write_bytes(b"PAR1 and no more")
@@ -108,10 +162,14 @@ class TestDatasets:
 
     def test_a_hub_that_does_not_answer_is_named(self, monkeypatch):
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-        message = "'someone/photos' is not a local path, and could not be loaded from the Hub"
         for load in (load_captions, load_translations):
-            with pytest.raises(SourceUnavailableError, match=message):
+            with pytest.raises(SourceUnavailableError, match="'someone/photos' is not a local path, and could not be"):
                 load("someone/photos")
+
+
+def load_bytes(folder, shade):
+    PIL.Image.new("RGB", (24, 16), (shade, 0, 0)).save(folder / "x.png")
+    return (folder / "x.png").read_bytes()
 
 
 class TestTranslations:
@@ -139,16 +197,51 @@ class TestTranslations:
             load_translations(tmp_path / "pairs.tsv", languages="de")
 
     @pytest.mark.parametrize(
-        ("table", "error", "message"),
+        ("table", "message"),
         [
-            ("en\tde\na\tb\nc\n", CorpusError, "line 3: 1 of 2 cells"),
-            ("en\tde\n\tb\n", CorpusError, r"line 2: 1 texts \(nothing in en\), but a row needs at least 2"),
-            ("en\tgerman\na\tb\n", CorpusError, ".*'german'"),
-            ("en\tEN\na\tb\n", CorpusError, ".*'en' and 'EN' are both 'en'"),
-            ("image_id\ten\tde\n\ta\tb\n", CorpusError, "line 2: image_id is"),
+            ("en\tde\na\tb\nc\n", "line 3: 1 of 2 cells"),
+            ("en\tde\n\tb\n", r"line 2: 1 texts \(nothing in en\), but a row needs at least 2"),
+            ("en\tgerman\na\tb\n", ".*'german'"),
+            ("en\tEN\na\tb\n", ".*'en' and 'EN' are both 'en'"),
+            ("image_id\ten\tde\n\ta\tb\n", "line 2: image_id is"),
         ],
     )
-    def test_a_bad_table_is_refused_by_line_and_column(self, tmp_path, table, error, message):
+    def test_a_bad_table_is_refused_by_line_and_column(self, tmp_path, table, message):
         (tmp_path / "pairs.tsv").write_text(table)
-        with pytest.raises(error, match=rf"pairs\.tsv:? ({message})"):
+        with pytest.raises(CorpusError, match=rf"pairs\.tsv:? ({message})"):
             list(load_translations(tmp_path / "pairs.tsv"))
+
+
+class TestSaving:
+    """A corpus is read again by `datasets` and by `load_captions`, images included."""
+
+    def rows(self, corpus):
+        return [row | {"image": row["image"].tobytes()} for row in corpus]
+
+    def test_a_data_set_that_the_viewer_reads(self, photos, tmp_path, monkeypatch):
+        monkeypatch.setattr("babelens.data.corpus.loading._IMAGES_IN_FILE", 1)
+        corpus = load_captions(photos)
+        expected = self.rows(corpus)
+        saved = save_captions(corpus, tmp_path / "saved")
+        shutil.rmtree(photos)  # the images are in the files
+        files = ["test-00000-of-00001", "train-00000-of-00002", "train-00001-of-00002"]
+        assert sorted(path.stem for path in (saved / "data").iterdir()) == files
+        images = pq.read_table(saved / "data" / f"{files[1]}.parquet")["image"].to_pylist()
+        assert images[0]["bytes"].startswith(b"\x89PNG") and str(tmp_path) not in str(images[0]["path"])
+        read = load_dataset(str(saved), cache_dir=str(tmp_path / "cache"))
+        assert {split: len(rows) for split, rows in read.items()} == {"train": 2, "test": 1}
+        assert self.rows(read["test"]) == [expected[2]]
+        for split, rows in {"train": expected[:2], "test": expected[2:]}.items():
+            assert self.rows(load_captions(saved, split=split)) == rows
+
+    def test_another_data_set_of_the_same_name(self, photos, tmp_path):
+        """Neither one in another folder nor an earlier one in the same folder is taken for it."""
+        corpus = load_captions(photos).remove_columns("split")
+        for row, folder in [(0, tmp_path / "one" / "saved"), (1, tmp_path / "two" / "saved")]:
+            folder.parent.mkdir()
+            save_captions(corpus.select([row]), folder)
+            assert self.rows(load_captions(folder)) == self.rows(corpus.select([row]))
+            assert self.rows(load_captions(folder)) == self.rows(corpus.select([row]))  # from the cache
+        shutil.rmtree(folder)
+        save_captions(corpus.select([2]), folder)
+        assert self.rows(load_captions(folder)) == self.rows(corpus.select([2]))

@@ -5,6 +5,7 @@ import json
 import os
 import tarfile
 import tracemalloc
+import unicodedata
 
 import PIL.Image
 import pytest
@@ -48,8 +49,7 @@ def shards(tmp_path):
 
 def test_every_sample_is_a_row(shards, monkeypatch):
     stream = load_captions(shards, streaming=True)
-    assert isinstance(stream, IterableDataset)
-    assert stream.num_shards == 3
+    assert isinstance(stream, IterableDataset) and stream.num_shards == 3
     rows = list(stream)
     assert [row["image_id"] for row in rows] == [f"{shard}/{number}" for shard in range(3) for number in range(7)]
     assert [caption["language"] for caption in rows[6]["captions"]] == ["en", "en", "fr"]
@@ -60,20 +60,20 @@ def test_every_sample_is_a_row(shards, monkeypatch):
     assert copied[20]["image"].getpixel((0, 0))[0] == 2
 
 
-@pytest.mark.parametrize("ending", ["JPG", "webp"])
-def test_captions_may_be_plain_text(tmp_path, ending):
-    format = {"JPG": "JPEG"}.get(ending, ending.upper())
-    members = {f"{name}.{ending}": image(1, format) for name in "abc"}
-    members |= {"a.txt": b"ein Hund", "b.json": {"caption": "eine Katze", "width": 8}, "b.txt": b"not this"}
-    members |= {"c.json": {"caption": None}, "c.txt": b"ein Fisch"}
-    file = write_tar(tmp_path / "a.tar", dict(sorted(members.items())))
+def test_captions_may_be_plain_text(tmp_path):
+    members = {"a.JPG": image(1, "JPEG"), "a.txt": b"ein Hund", "b.webp": image(1, "WEBP")}
+    members |= {"b.json": {"caption": "eine Katze", "width": 8}, "b.txt": b"not this"}
+    members |= {"c.png": image(), "c.json": {"caption": None}, "c.txt": b"ein Fisch"}
+    # A disk may compose the letters of a name in two ways.
+    members |= {f"{unicodedata.normalize('NFD', 'Käse')}.png": image(), "K\u00e4se.txt": b"Brot"}
+    file = write_tar(tmp_path / "a.tar", members)
     stream = load_captions(file, streaming=True, language="de")
-    assert [row["captions"][0]["text"] for row in stream] == ["ein Hund", "eine Katze", "ein Fisch"]
+    assert [row["captions"][0]["text"] for row in stream] == ["ein Hund", "eine Katze", "ein Fisch", "Brot"]
     with pytest.raises(CorpusError, match=r"a\.tar a: 'ein Hund' has no language"):
         list(load_captions(file, streaming=True))
 
 
-@pytest.mark.parametrize("kept", [0.0, 0.5, 0.51])
+@pytest.mark.parametrize("kept", [0.5, 0.51])
 def test_a_torn_shard_is_refused(shards, kept):
     """`tarfile` would take one that is cut off between two members for one that ends there."""
     file = shards / "train-001.tar"
@@ -87,7 +87,6 @@ def test_a_torn_shard_is_refused(shards, kept):
     [
         ({"a.png": image(), "a.json": b"{"}, CorpusError, "a: unusable JSON"),
         ({"a.png": image(), "a.json": {"captions": {"klingonish": "a"}}}, LanguageTagError, "a: 'klingonish'"),
-        ({"a.png": image(), "a.txt": b"\xff"}, CorpusError, "a: 'utf-8' codec"),
         ({"a.png": image()}, CorpusError, "a: 0 texts"),
         ({"a.txt": b"a"}, CorpusError, "row 0, image_id 'a': no image"),
         ({"a.png": b"?", "a.txt": b"a"}, CorpusError, "row 0, image_id 'a': image of 1 bytes: not an image"),

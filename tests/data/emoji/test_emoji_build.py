@@ -1,9 +1,12 @@
-"""The emoji benchmark built from packages of five emoji, made by the test in the form of the real ones."""
+"""The emoji benchmark built from packages of five emoji, made by the test in the form of the real ones; its concepts,
+which belong together, and a split that keeps them together."""
 
 import io
 import json
+import random
 import sys
 import tarfile
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ from PIL import Image
 
 from babelens.data.emoji import benchmark as emoji, build as emoji_build
 from babelens.data.emoji.benchmark import load_emoji
+from babelens.data.emoji.build import Concept, group_concepts, split_concepts
 from babelens.data.npm import file_integrity
 
 pytest.importorskip("resvg_py")
@@ -150,3 +154,39 @@ def test_keywords_can_be_captions_too(cache):
     assert again["captions"][:] == both["captions"][:]
     other = load_emoji("noto", languages="en", keyword_captions=2, cache_dir=cache)
     assert other["captions"][:] != both["captions"][:]  # drawn anew for every image
+
+
+# ---- Concepts ----
+
+VARIANTS = {
+    "gender": {"🧑\u200d🚒": "firefighter", "👨\u200d🚒": "man firefighter", "👩\u200d🚒": "woman firefighter"},
+    "gender without a word": {"🧜\u200d♀️": "mermaid", "🧜\u200d♂️": "merman", "🧜": "merperson"},
+    "direction": {"🏃": "person running", "🏃\u200d♀️\u200d➡️": "woman running: facing right"},
+    "clock faces": {"🕛": "twelve o’clock", "🕧": "twelve-thirty"},
+    "keycap": {"#️⃣": "keycap: #", "🔟": "keycap: 10"},
+    "arrow": {"➡️": "right arrow", "🔙": "BACK arrow"},
+    "colours": {"❤️": "red heart", "🩵": "light blue heart", "🤍": "white heart"},
+    "one flag": {"🇳🇴": "flag: Norway", "🇸🇯": "flag: Svalbard & Jan Mayen", "🇧🇻": "flag: Bouvet Island"},
+}
+
+
+def test_variants_form_one_group():
+    stranger = Concept("🐙", "", "", "octopus")
+    for subcategory, names in VARIANTS.items():
+        variants = [Concept(emoji, "", subcategory, name) for emoji, name in names.items()]
+        assert group_concepts([stranger, *variants]) == [[stranger], variants]
+
+
+def test_no_group_lies_on_two_sides():
+    generator = random.Random(0)
+    colours = ["red", "green", "blue", "black", "white", "brown", "pink"]
+    concepts = [
+        Concept(chr(0xE000 + 10 * thing + number), "", "", f"{colour} thing-{chr(0x4E00 + thing)}")
+        for thing in range(60)
+        for number, colour in enumerate(colours[: generator.randint(1, 7)])
+    ]
+    generator.shuffle(concepts)
+    split_of = split_concepts(concepts, test=40, validation=15)
+    for group in group_concepts(concepts):
+        assert len({split_of[member.id] for member in group}) == 1, group
+    assert Counter(split_of.values()) == {"test": 40, "validation": 15, "train": len(concepts) - 55}

@@ -1,4 +1,5 @@
-"""Tasks from emoji: balanced, the same in every language and run, and not to be answered by words alone."""
+"""Tasks from emoji: balanced, the same in every language and run, and not to be answered by words alone; names against
+keywords, drawn reproducibly, never in one language, never the name itself."""
 
 from collections import Counter, defaultdict
 from io import BytesIO
@@ -6,8 +7,9 @@ from io import BytesIO
 import PIL.Image
 from datasets import Dataset
 
-from babelens.data import emoji_entailment, emoji_questions
-from babelens.data.emoji.build import FEATURES
+from babelens.data import emoji_entailment, emoji_questions, weakly_aligned_emoji
+from babelens.data.emoji.benchmark import _with_keyword_captions
+from babelens.data.emoji.build import FEATURES, KEYWORD_SEPARATOR
 from babelens.data.emoji.tasks import ANSWERS, CATEGORIES, _wordings, main_colour
 
 
@@ -18,7 +20,7 @@ def drawing(colour, size):
     return image
 
 
-def emoji(count, *, vendor="noto", split="train", category=None):
+def emoji(count):
     """Concepts that differ in name and image, of all categories by turns, a yellow one after each red one."""
     rows = []
     for number in range(count):
@@ -27,15 +29,14 @@ def emoji(count, *, vendor="noto", split="train", category=None):
         rows.append(
             {
                 "image": {"bytes": buffer.getvalue(), "path": None},
-                "image_id": f"{split} {number}",
+                "image_id": f"train {number}",
                 "captions": [
-                    {"language": tag, "text": f"{tag} {split} {number}"}
-                    for tag in ("en", "de", "ja")[: 2 + number % 2]
+                    {"language": tag, "text": f"{tag} train {number}"} for tag in ("en", "de", "ja")[: 2 + number % 2]
                 ],
-                "split": split,
-                "vendor": vendor,
+                "split": "train",
+                "vendor": "noto",
                 "emoji": str(number),
-                "category": category or CATEGORIES[number % len(CATEGORIES)],
+                "category": CATEGORIES[number % len(CATEGORIES)],
                 "keywords": [],
             }
         )
@@ -94,3 +95,62 @@ def test_the_main_colour_covers_half_of_what_is_painted():
     image.paste("#55acee", (8, 0, 16, 8))
     assert main_colour(image) is None
     assert (main_colour(drawing("#dd2e44", 3)), main_colour(drawing("#dd2e44", 4))) == (None, "red")
+
+
+# ---- Weakly aligned texts ----
+
+NAMES = {"tent": {"en": "tent", "de": "Zelt", "ja": "テント"}, "flag": {"en": "flag", "de": "Flagge"}}
+KEYWORDS = {
+    "tent": {"en": "camping, tent", "de": "Camping, Zelt, Zeltplatz", "ja": "a, b, c, d, e, f, g, テント"},
+    "flag": {"en": "flag", "de": "Flagge, Fahne"},
+}
+
+
+def captions(texts):
+    return [{"language": language, "text": text} for language, text in texts.items()]
+
+
+def named(*names):
+    rows = [
+        {
+            "image": None,
+            "image_id": name,
+            "captions": captions(NAMES[name]),
+            "split": "train",
+            "vendor": "noto",
+            "emoji": name,
+            "category": "Objects",
+            "keywords": captions(KEYWORDS[name]),
+        }
+        for name in names
+    ]
+    return Dataset.from_list(rows, features=FEATURES)
+
+
+def test_every_row_is_a_name_and_keywords_in_another_language():
+    weak = weakly_aligned_emoji(named("tent", "flag"), pairs=99)
+    assert weak.features == FEATURES
+    assert weak["image_id"] == ["tent"] * 6 + ["flag"]  # no keyword but `flag` itself is left in English
+    for row in weak:
+        name, keywords = row["captions"]
+        own = NAMES[row["image_id"]]
+        assert name["text"] == own[name["language"]]
+        assert name["language"] != keywords["language"]
+        words = keywords["text"].split(KEYWORD_SEPARATOR)
+        there = KEYWORDS[row["image_id"]][keywords["language"]].split(KEYWORD_SEPARATOR)
+        assert set(words) <= set(there) - {own[keywords["language"]]}
+        assert len(words) == len(set(words)) == min(5, len(there) - 1)
+
+
+def test_without_keywords_no_caption_is_empty():
+    """CLDR names some emoji without keywords."""
+    bare = named("tent", "flag").map(
+        lambda row: {
+            "keywords": [each | {"text": "" if each["language"] == "de" else "a, , b"} for each in row["keywords"]]
+        }
+    )
+    weak = weakly_aligned_emoji(bare, pairs=99)
+    for table in (_with_keyword_captions(bare.with_format("arrow")[:], 3), weak.with_format("arrow")[:]):
+        for row in table["captions"].to_pylist():
+            assert all(word.strip() for each in row for word in each["text"].split(KEYWORD_SEPARATOR)), row
+    assert {row["captions"][1]["language"] for row in weak} == {"en", "ja"}
