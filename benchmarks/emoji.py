@@ -103,9 +103,7 @@ def mla_table(experiment: Experiment, rows: list[str], seeds: list[int]) -> str:
     """R@10 of English, and the mean of the acquired languages."""
 
     def acquired(question: str) -> Column:
-        return lambda report: fmean(
-            value for language, value in by_language(report, question).items() if language != NATIVE
-        )
+        return lambda report: fmean(r for tag, r in by_language(report, question).items() if tag != NATIVE)
 
     columns = [column for each in QUESTIONS for column in (mean_of(each, [NATIVE]), acquired(each))]
     found = rows_of(experiment, {row: MLA[row][0] for row in rows}, seeds, columns)
@@ -184,7 +182,7 @@ class Point:
     title: str
     recalls: dict[str, list[dict[str, float]]]
     trained: list[float]
-    at_test_time: list[float]
+    used: list[float]  # at test time
 
     def mean(self, question: str = VENDOR) -> float:
         return fmean(fmean(recall.values()) for recall in self.recalls[question])
@@ -250,11 +248,17 @@ def smalr_point(experiment: Experiment, row: str, seeds: list[int]) -> Point | N
         trained.append(sum(n for name, n in parts.items() if name != "backbone") / 1e6)
         # A text that SMALR's family reads is rows of a table, made before (section 5); LIWE needs all that it has.
         used.append(trained[-1] if row == "liwe" else (parts["image"] + parts["transformer"]) / 1e6)
-    recalls = {}
-    for question in QUESTIONS:  # in the languages that had images in training
-        images = [report[emoji_dataset(question, "image")] for report in found.values()]
-        recalls[question] = [{tag: each["mean_recall"] for tag, each in languages.items()} for languages in images]
-    return Point(SMALR[row], recalls, trained, used)
+    images = {question: emoji_dataset(question, "image") for question in QUESTIONS}  # languages with images
+    reports = [{question: report[name] for question, name in images.items()} for report in found.values()]
+    return Point(SMALR[row], mean_recalls(reports), trained, used)
+
+
+def mean_recalls(reports: list[dict[str, dict[str, dict[str, float]]]]) -> dict[str, list[dict[str, float]]]:
+    """Mean recall by question, run and language."""
+    return {
+        question: [{tag: each["mean_recall"] for tag, each in report[question].items()} for report in reports]
+        for question in QUESTIONS
+    }
 
 
 def consistent(experiment: Experiment, seeds: list[int], base: Point, aggregation: str) -> Point:
@@ -266,31 +270,19 @@ def consistent(experiment: Experiment, seeds: list[int], base: Point, aggregatio
             measured = emoji_consistency(Embedder.from_pretrained(folder), SMALR_LANGUAGES)
             file.write_text(json.dumps(measured, indent=1), encoding="utf-8")
         found.append(json.loads(file.read_text(encoding="utf-8"))[aggregation])
-    recalls = {
-        question: [{tag: each["mean_recall"] for tag, each in run["recalls"][question].items()} for run in found]
-        for question in QUESTIONS
-    }
     added = [run["parameters"] / 1e6 for run in found]
-    trained, used = (
-        [count + own for count, own in zip(counts, added, strict=True)] for counts in (base.trained, base.at_test_time)
-    )
-    return Point(CONSISTENCY[aggregation], recalls, trained, used)
+    trained, used = ([n + own for n, own in zip(all_, added, strict=True)] for all_ in (base.trained, base.used))
+    return Point(CONSISTENCY[aggregation], mean_recalls([run["recalls"] for run in found]), trained, used)
 
 
 def smalr_table(points: list[Point]) -> str:
     """Mean recall, the mean of the languages, and millions of parameters, the mean of the seeds, which differ in how
     many latent tokens are in use."""
-    return markdown(
-        ["row", "vendor", "concepts", "trained, M", "at test time, M"],
-        [
-            [
-                point.title,
-                *(spread([fmean(recall.values()) for recall in point.recalls[question]]) for question in QUESTIONS),
-                *(f"{fmean(counts):.2f}" for counts in (point.trained, point.at_test_time)),
-            ]
-            for point in points
-        ],
-    )
+    lines = []
+    for point in points:
+        recalls = [spread([fmean(recall.values()) for recall in point.recalls[question]]) for question in QUESTIONS]
+        lines.append([point.title, *recalls, f"{fmean(point.trained):.2f}", f"{fmean(point.used):.2f}"])
+    return markdown(["row", "vendor", "concepts", "trained, M", "at test time, M"], lines)
 
 
 def smalr_counts_table(by_count: dict[int, dict[str, Point]]) -> str:
@@ -390,14 +382,13 @@ def native_and_others(found: list[dict[str, dict[str, float]]], metrics: list[st
 
 
 def matching_accuracies(pretraining: Experiment, row: str, seeds: list[int]) -> list[float]:
-    """Image-text matching in percent, on the images of the vendor that was held out, by the end of a run."""
+    """Image-text matching in percent, on the images of the vendor that was held out, at the end of each run."""
     found = []
     for seed in seeds:
         if checkpoint := newest_checkpoint(pretraining.folder(row, seed) / "checkpoints"):
-            state: dict[str, Any] = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-            found += [
-                100 * entry["eval_itm_accuracy"] for entry in state["log_history"] if "eval_itm_accuracy" in entry
-            ][-1:]
+            history = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
+            measured = [entry["eval_itm_accuracy"] for entry in history if "eval_itm_accuracy" in entry]
+            found += [100 * value for value in measured[-1:]]
     return found
 
 

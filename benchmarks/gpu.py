@@ -1,14 +1,14 @@
 """What one machine with CUDA devices reaches, in one run and one table.
 
     python benchmarks/gpu.py --output gpu.json
-    python benchmarks/gpu.py --device cpu --tiny      # the same code in small, as the tests run it
+    python benchmarks/gpu.py --device cpu --tiny      # the same code in small
 
 The parts are, each by its name in `--parts`:
 
 - `steps`: training steps of MURAL-base, of ALIGN-base and of towers with CLIP ViT-B/32's shapes, in bfloat16, without
   and with `torch.compile`, as `Trainer.train()` makes them. Their operations are counted by torch's `FlopCounterMode`,
-  once, on the model as it is; the share of the device's rate is that number by the time of a step and by the rate of a
-  large matrix product in the same number format, which is measured in the same run.
+  once, on the model as it is; the share of the device's rate is that number divided by the time of a step and by the
+  rate of a large matrix product in the same number format, which is measured in the same run.
 - `batch`: the largest batch of CLIP's shapes that fits, doubled until it does not, without and with gradient caching.
 - `caching`: a step with gradient caching and one of sentence-transformers' cached trainer, by turns.
 - `loss`: the contrastive loss and open_clip's `ClipLoss`, by turns.
@@ -53,56 +53,30 @@ from babelens.processing.tokenizer_training import train_wordpiece
 
 # How long the paper trains a language (Zhang et al. 2022, section 4.1): 117,150 steps of 128 translations, then 11,715
 # of 128 captioned images.
-PAPER_STEPS = {"transfer": 117_150, "exposure": 11_715}
-_WORDS = (
-    "cat",
-    "dog",
-    "tree",
-    "house",
-    "river",
-    "red",
-    "blue",
-    "old",
-    "small",
-    "runs",
-    "sleeps",
-    "under",
-    "near",
-    "a",
-)
-
+PAPER_STEPS = {"paired_text_features": 117_150, "image_features": 11_715}
 WARM_UP_STEPS = 3  # with compilation and the optimizer's state; not counted
+WORDS = ["cat", "dog", "tree", "house", "river", "red", "blue", "old", "small", "runs", "sleeps", "under", "near", "a"]
+LARGE_VISION = {"patch_size": 14, "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24}
+LARGE_VISION |= {"num_attention_heads": 16}
+LARGE_TEXT = {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12, "projection_dim": 768}
+SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
+
+Row = tuple[str, float, str]  # the setting, the value and its unit
 
 app = typer.Typer(pretty_exceptions_enable=False)
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large the parts are.
-
-    Args:
-        image: width and height of images, in pixels.
-        vision, text: sizes of the towers that differ from CLIP ViT-B/32.
-        presets: the models that are trained on their tasks' batches.
-        batch: examples of a step.
-        chunk: examples embedded at a time with gradient caching.
-        cached: examples of a step with gradient caching, compared with sentence-transformers.
-        largest: the batch at which the search for the largest one ends.
-        steps: timed steps.
-        product: rows and columns of the matrices whose product is timed.
-        pairs: pairs of embeddings in the loss.
-        images, texts: how many are encoded.
-        sentences: how many teach a language.
-    """
+    """How large the parts are; `tower` changes CLIP ViT-B/32's towers, and `product` is the width of matrices."""
 
     image: int = 224
-    vision: tuple[tuple[str, int], ...] = ()
-    text: tuple[tuple[str, int], ...] = ()
+    tower: dict[str, int] = field(default_factory=dict)
     presets: tuple[str, ...] = ("mural-base", "align-base")
     batch: int = 512
     chunk: int = 256
-    cached: int = 4096
-    largest: int = 1 << 15
+    cached_batch: int = 4096
+    largest_batch: int = 1 << 15
     steps: int = 20
     product: int = 8192
     pairs: int = 32_768
@@ -111,31 +85,14 @@ class Sizes:
     sentences: int = 1000
 
 
-_SMALL = (("hidden_size", 64), ("intermediate_size", 128), ("num_hidden_layers", 2), ("num_attention_heads", 2))
-TINY = Sizes(32, _SMALL, _SMALL, ("mural-tiny", "align-tiny"), 8, 4, 8, 32, 2, 256, 128, 12, 24, 40)
-
-
-@dataclass(frozen=True)
-class Row:
-    """A line of the table: what was measured, in which setting, and its value with the unit."""
-
-    part: str
-    setting: str
-    value: float
-    unit: str
+TINY = Sizes(32, SMALL, ("mural-tiny", "align-tiny"), 8, 4, 8, 32, 2, 256, 128, 12, 24, 40)
 
 
 class Machine:
-    """The device, and how time and memory are measured on it.
-
-    Args:
-        device: `cuda`, or another type of device that torch knows.
-        sizes: how large the parts are.
-    """
+    """The device, and how time and memory are measured on it."""
 
     def __init__(self, device: str, sizes: Sizes) -> None:
-        self.device = torch.device(device)
-        self.sizes = sizes
+        self.device, self.sizes = torch.device(device), sizes
         self.on_gpu = self.device.type == "cuda"
 
     def name(self) -> str:
@@ -145,15 +102,12 @@ class Machine:
 
     def seconds(self, step: Callable[[], object], rounds: int) -> float:
         """The median time of a call, after one that is not counted."""
-        step()
-        times = []
-        for _ in range(rounds):
-            self.synchronize()
-            start = time.perf_counter()
+
+        def complete() -> None:
             step()
             self.synchronize()
-            times.append(time.perf_counter() - start)
-        return float(np.median(times))
+
+        return float(np.median(by_turns({"": complete}, rounds)[""]))
 
     def free(self) -> None:
         """Frees the memory of deleted models."""
@@ -172,16 +126,10 @@ class Machine:
         """The arguments of a trainer in bfloat16 on this device."""
         return {"use_cpu": not self.on_gpu, "precision": "bfloat16", "disable_tqdm": True, **others}
 
-    def product_rate(self) -> float:
-        """Operations in a second of a large product of bfloat16 matrices."""
-        size = self.sizes.product
-        one, other = torch.randn(2, size, size, dtype=torch.bfloat16, device=self.device)
-        return 2 * size**3 / self.seconds(lambda: one @ other, 10)
-
 
 @dataclass
 class Stopwatch(TrainerCallback):
-    """Seconds of each step, the device's work included."""
+    """Seconds of each step, with the device's work."""
 
     machine: Machine
     seconds: list[float] = field(default_factory=list)
@@ -198,90 +146,80 @@ class Stopwatch(TrainerCallback):
 # ---- Models ----
 
 
-# Of the base in `acquire`.
-LARGE_VISION = {
-    "patch_size": 14,
-    "hidden_size": 1024,
-    "intermediate_size": 4096,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 16,
-}
-LARGE_TEXT = {
-    "hidden_size": 768,
-    "intermediate_size": 3072,
-    "num_attention_heads": 12,
-    "projection_dim": 768,
-}
-
-
-def clip_shapes(sizes: Sizes, large: bool = False) -> MuralModel:
+def clip_shapes(sizes: Sizes, large: bool = False) -> Any:
     """A dual encoder of two towers with the shapes of CLIP ViT-B/32, or of ViT-L/14, with random weights."""
     torch.manual_seed(0)
     vision = {"model_type": "clip_vision_model", "patch_size": 32, "image_size": sizes.image}
-    vision |= (LARGE_VISION if large else {}) | dict(sizes.vision)
-    text = {"model_type": "clip_text_model"} | (LARGE_TEXT if large else {}) | dict(sizes.text)
+    vision |= (LARGE_VISION if large else {}) | sizes.tower
+    text = {"model_type": "clip_text_model"} | (LARGE_TEXT if large else {}) | sizes.tower
     return MuralModel(MuralConfig(vision_config=vision, text_config=text, text_pooling="eos", tasks=[IMAGE_TEXT]))
 
 
-def _preset(name: str, sizes: Sizes) -> MuralModel:
+def preset(name: str, sizes: Sizes) -> Any:
     torch.manual_seed(0)
     return MuralModel(load_preset(name))
 
 
-def step_seconds(machine: Machine, model: MuralModel, batch: int, steps: int | None = None, **settings: Any) -> float:
-    """The median time of a step of `Trainer.train()` on one batch of each task, which is on the device."""
+def processor_of(sizes: Sizes, tokenizer: Any) -> Any:
+    size = {"height": sizes.image, "width": sizes.image}
+    return MuralProcessor(CLIPImageProcessorPil(size=size, crop_size=size), tokenizer)
+
+
+def sentences(rng: np.random.Generator, count: int, shortest: int = 4) -> list[str]:
+    return [" ".join(rng.choice(WORDS, rng.integers(shortest, 16))) for _ in range(count)]
+
+
+def batches(machine: Machine, model: Any, size: int) -> dict[str, dict[str, torch.Tensor]]:
+    """A batch of each task, on the device."""
     image = getattr(model.config.vision_config, "image_size", machine.sizes.image)
-    inputs = {task: machine.on_device(make_batch(model, task, batch, image)) for task in model.config.tasks}
+    return {task: machine.on_device(make_batch(model, task, size, image)) for task in model.config.tasks}
+
+
+def step_seconds(machine: Machine, model: Any, batch: int, steps: int | None = None, **settings: Any) -> float:
+    """The median time of a step of `Trainer.train()` on one batch of each task, which is on the device."""
     stopwatch = Stopwatch(machine)
     with tempfile.TemporaryDirectory() as folder:
         options = machine.settings(max_steps=WARM_UP_STEPS + (steps or machine.sizes.steps), **settings)
-        trainer = make_trainer(model, folder, inputs, **options)
+        trainer = make_trainer(model, folder, batches(machine, model, batch), **options)
         trainer.add_callback(stopwatch)
         trainer.train()
     return float(np.median(stopwatch.seconds[WARM_UP_STEPS:]))
-
-
-def fitting_step(machine: Machine, model: MuralModel, batch: int, **settings: Any) -> tuple[int, float]:
-    """The first of `batch`, its half and so on that fits, and the time of its step."""
-    while True:
-        try:
-            return batch, step_seconds(machine, model, batch, **settings)
-        except torch.OutOfMemoryError:
-            pass
-        batch //= 2
-        machine.free()
 
 
 # ---- Parts ----
 
 
 def steps(machine: Machine) -> Iterator[Row]:
-    sizes = machine.sizes
-    rate = machine.product_rate()
-    yield Row("steps", f"product of {sizes.product} x {sizes.product} matrices, bfloat16", rate / 1e12, "TFLOP/s")
-    models = {"CLIP ViT-B/32's shapes": clip_shapes, **{name: partial(_preset, name) for name in sizes.presets}}
+    sizes, size = machine.sizes, machine.sizes.product
+    one, other = torch.randn(2, size, size, dtype=torch.bfloat16, device=machine.device)
+    rate = 2 * size**3 / machine.seconds(lambda: one @ other, 10)
+    yield f"product of {size} x {size} matrices, bfloat16", rate / 1e12, "TFLOP/s"
+    models: dict[str, Callable[[Sizes], Any]] = {"CLIP ViT-B/32's shapes": clip_shapes}
+    models |= {name: partial(preset, name) for name in sizes.presets}
     for name, make in models.items():
         model = make(sizes).train().to(machine.device)
-        image = getattr(model.config.vision_config, "image_size", sizes.image)
         with FlopCounterMode(display=False) as counter:
-            for task in model.config.tasks:
-                inputs = machine.on_device(make_batch(model, task, 8, image))
+            for task, inputs in batches(machine, model, 8).items():
                 texts = model.get_text_features(inputs["input_ids"], inputs["attention_mask"]).pooler_output
                 if task == TEXT_TEXT:
-                    ids, mask = inputs["paired_input_ids"], inputs["paired_attention_mask"]
-                    others = model.get_text_features(ids, mask).pooler_output
+                    paired = model.get_text_features(inputs["paired_input_ids"], inputs["paired_attention_mask"])
                 else:
-                    others = model.get_image_features(inputs["pixel_values"]).pooler_output
-                (others @ texts.T).sum().backward()
+                    paired = model.get_image_features(inputs["pixel_values"])
+                (paired.pooler_output @ texts.T).sum().backward()
         operations = counter.get_total_flops() / 8  # of an example of each task
         model.zero_grad()
         batch = sizes.batch
         for compiled in (False, True):
-            batch, seconds = fitting_step(machine, model, batch, torch_compile=compiled)
-            tasks = " and ".join(model.config.tasks)
-            setting = f"{name}, {batch} of {tasks}, bfloat16{', compiled' if compiled else ''}"
-            yield Row("steps", setting, batch / seconds, "examples/s")
-            yield Row("steps", setting, 100 * batch * operations / seconds / rate, "% of the product's rate")
+            while True:  # the first of `batch`, its half and so on that fits
+                try:
+                    seconds = step_seconds(machine, model, batch, torch_compile=compiled)
+                    break
+                except torch.OutOfMemoryError:
+                    batch //= 2
+                machine.free()
+            setting = f"{name}, {batch} of {' and '.join(model.config.tasks)}, bfloat16{', compiled' * compiled}"
+            yield setting, batch / seconds, "examples/s"
+            yield setting, 100 * batch * operations / seconds / rate, "% of the product's rate"
         del model
         machine.free()
 
@@ -290,7 +228,7 @@ def batch(machine: Machine) -> Iterator[Row]:
     sizes = machine.sizes
     for chunk in (None, sizes.chunk):
         size, largest, seconds = sizes.batch, 0, 0.0
-        while size <= sizes.largest:
+        while size <= sizes.largest_batch:
             try:
                 seconds = step_seconds(machine, clip_shapes(sizes), size, steps=3, embed_chunk_size=chunk)
             except torch.OutOfMemoryError:
@@ -298,118 +236,108 @@ def batch(machine: Machine) -> Iterator[Row]:
             largest, size = size, 2 * size
             machine.free()
         setting = f"in chunks of {chunk}" if chunk else "in one piece"
-        yield Row("batch", f"{setting}, the largest tried was {size}", largest, "examples")
+        yield f"{setting}, the largest tried was {size}", largest, "examples"
         if largest:
-            yield Row("batch", f"{setting}, batch {largest}", largest / seconds, "examples/s")
+            yield f"{setting}, batch {largest}", largest / seconds, "examples/s"
 
 
 def caching(machine: Machine) -> Iterator[Row]:
-    if not find_spec("sentence_transformers"):
-        print("sentence-transformers is not installed here", file=sys.stderr)
+    if not _has("sentence_transformers"):
         return
     sizes, models = machine.sizes, [clip_shapes(machine.sizes).train().to(machine.device) for _ in range(2)]
-    batch = make_batch(models[0], IMAGE_TEXT, sizes.cached, sizes.image)
-    batch = machine.on_device(batch)
+    batch = machine.on_device(make_batch(models[0], IMAGE_TEXT, sizes.cached_batch, sizes.image))
     with tempfile.TemporaryDirectory() as folder:
         ours = our_step(models[0], batch, folder, **machine.settings(embed_chunk_size=sizes.chunk))
-        options = {"use_cpu": not machine.on_gpu, "bf16": True}
-        steps = {
-            "babelens": ours,
-            "sentence-transformers": cached_step(models[1], batch, sizes.chunk, folder, **options),
-        }
+        theirs = cached_step(models[1], batch, sizes.chunk, folder, use_cpu=not machine.on_gpu, bf16=True)
 
-        def complete(name: str, model: MuralModel) -> None:
-            steps[name]()
+        def complete(step: Callable[[], object], model: Any) -> None:
+            step()
             model.zero_grad()
             machine.synchronize()
 
-        turns = {name: partial(complete, name, model) for name, model in zip(steps, models, strict=True)}
+        sides = zip((OURS, "sentence-transformers"), (ours, theirs), models, strict=True)
+        turns = {name: partial(complete, step, model) for name, step, model in sides}
         times = by_turns(turns, max(sizes.steps // 4, 2))
-    setting = f"CLIP ViT-B/32's shapes, batch {sizes.cached} in chunks of {sizes.chunk}, bfloat16"
+    setting = f"CLIP ViT-B/32's shapes, batch {sizes.cached_batch} in chunks of {sizes.chunk}, bfloat16"
     for name, seconds in times.items():
-        yield Row("caching", f"{name}, {setting}", sizes.cached / float(np.median(seconds)), "examples/s")
-    ratio = float(np.median(times["babelens"] / times["sentence-transformers"]))
-    yield Row("caching", "time of babelens by that of sentence-transformers", ratio, "")
+        yield f"{name}, {setting}", sizes.cached_batch / float(np.median(seconds)), "examples/s"
+    ratio = float(np.median(times[OURS] / times["sentence-transformers"]))
+    yield "time of babelens divided by that of sentence-transformers", ratio, ""
 
 
 def loss(machine: Machine) -> Iterator[Row]:
-    pairs = machine.sizes.pairs
+    pairs, seconds = machine.sizes.pairs, {}
     inputs = [given.detach().to(machine.device).requires_grad_() for given in embeddings(pairs, 512)]
-    seconds = {}
     for name in (OURS, OPEN_CLIP):
-        if name == OPEN_CLIP and not find_spec("open_clip"):
-            print(
-                "open_clip is not installed here; pip install --no-deps -r benchmarks/requirements.txt",
-                file=sys.stderr,
-            )
+        if name == OPEN_CLIP and not _has("open_clip"):
             return
-        side = make_side(name)
+        step = partial(make_side(name), *inputs)
+        before = 0
         if machine.on_gpu:
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
-        seconds[name] = machine.seconds(lambda side=side: side(*inputs), 5)
-        yield Row("loss", f"{name}, {pairs} pairs, float32", 1000 * seconds[name], "ms")
+        seconds[name] = machine.seconds(step, 5)
+        yield f"{name}, {pairs} pairs, float32", 1000 * seconds[name], "ms"
         if machine.on_gpu:
-            peak = (torch.cuda.max_memory_allocated() - before) / 2**20
-            yield Row("loss", f"{name}, {pairs} pairs, float32", peak, "MiB")
-    yield Row("loss", "time of babelens by that of open_clip", seconds[OURS] / seconds[OPEN_CLIP], "")
+            yield f"{name}, {pairs} pairs, float32", (torch.cuda.max_memory_allocated() - before) / 2**20, "MiB"
+    yield "time of babelens divided by that of open_clip", seconds[OURS] / seconds[OPEN_CLIP], ""
+
+
+def _has(package: str) -> bool:
+    if not find_spec(package):
+        print(f"{package} is not installed: pip install --no-deps -r benchmarks/requirements.txt", file=sys.stderr)
+        return False
+    return True
 
 
 def encode(machine: Machine) -> Iterator[Row]:
-    sizes = machine.sizes
-    rng = np.random.default_rng(0)
-    captions = [" ".join(rng.choice(_WORDS, rng.integers(4, 16))) for _ in range(sizes.texts)]
-    tokenizer = train_wordpiece(captions, 200)
-    model = clip_shapes(sizes).eval()
-    size = {"height": sizes.image, "width": sizes.image}
-    processor = MuralProcessor(CLIPImageProcessorPil(size=size, crop_size=size), tokenizer)
-    dtype = torch.bfloat16
-    embedder = Embedder(model, processor, batch_size=min(256, sizes.images), device=machine.device, dtype=dtype)
-    pixels = [Image.fromarray(rng.integers(0, 256, (375, 500, 3), dtype=np.uint8)) for _ in range(8)]
+    sizes, rng = machine.sizes, np.random.default_rng(0)
+    captions = sentences(rng, sizes.texts)
+    processor = processor_of(sizes, train_wordpiece(captions, 200))
+    options: dict[str, Any] = {"batch_size": min(256, sizes.images), "device": machine.device, "dtype": torch.bfloat16}
+    embedder = Embedder(clip_shapes(sizes).eval(), processor, **options)
+    decoded = [Image.fromarray(rng.integers(0, 256, (375, 500, 3), dtype=np.uint8)) for _ in range(8)]
     files = []
-    for image in pixels:
+    for image in decoded:
         file = io.BytesIO()
         image.save(file, "JPEG")
         files.append(file.getvalue())
-    for setting, given in (("decoded", pixels), ("JPEG", files)):
-        images = [given[index % len(given)] for index in range(sizes.images)]
-        seconds = machine.seconds(lambda images=images: embedder.encode_image(images), 3)
-        yield Row("encode", f"images of 500 x 375 pixels, {setting}, ViT-B/32, bfloat16", len(images) / seconds, "1/s")
+    given: dict[str, list[Any]] = {"decoded": [*decoded], "JPEG": [*files]}
+    for setting, kinds in given.items():
+        images = [kinds[index % len(kinds)] for index in range(sizes.images)]
+        seconds = machine.seconds(partial(embedder.encode_image, images), 3)
+        yield f"images of 500 x 375 pixels, {setting}, ViT-B/32, bfloat16", len(images) / seconds, "1/s"
     seconds = machine.seconds(lambda: embedder.encode_text(captions, language="en"), 3)
-    yield Row("encode", "captions of 4 to 15 words, bfloat16", len(captions) / seconds, "1/s")
+    yield "captions of 4 to 15 words, bfloat16", len(captions) / seconds, "1/s"
 
 
 def mla(machine: Machine) -> Iterator[Row]:
     sizes = machine.sizes
-    base = {
-        "vision_config": {"model_type": "clip_vision_model", "patch_size": 32, "image_size": sizes.image}
-        | dict(sizes.vision),
-        "text_config": {"model_type": "clip_text_model"} | dict(sizes.text),
-    }
-    given = {"base_config": {"model_type": "clip", **base}} if sizes.vision else {}
-    model = MlaModel(MlaConfig(languages=["de"], **given)).train().to(machine.device)
+    vision = {"model_type": "clip_vision_model", "patch_size": 32, "image_size": sizes.image, **sizes.tower}
+    text = {"model_type": "clip_text_model", **sizes.tower}
+    base = {"base_config": {"model_type": "clip", "vision_config": vision, "text_config": text}} if sizes.tower else {}
+    model: Any = MlaModel(MlaConfig(languages=["de"], **base)).train().to(machine.device)
     model.set_trainable("acquirers", ["de"])
     optimizer = torch.optim.AdamW([weight for weight in model.parameters() if weight.requires_grad], fused=True)
     count = min(128, sizes.batch)
     texts = torch.randint(1000, 40_000, (count, 16), device=machine.device)
     texts[:, -1] = model.config.sep_token_id
     languages = torch.ones(count, dtype=torch.long, device=machine.device)
-    width = model.config.base_config.projection_dim
-    features = torch.randn(count, width, device=machine.device)
+    features = torch.randn(count, model.config.base_config.projection_dim, device=machine.device)
+
+    def step(target: str) -> None:
+        with torch.autocast(machine.device.type, torch.bfloat16):
+            output = model(texts, language_ids=languages, return_loss=True, **{target: features})
+        output.loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
     total = 0.0
-    for stage, target in (("transfer", "paired_text_features"), ("exposure", "image_features")):
-
-        def step(target: str = target) -> None:
-            with torch.autocast(machine.device.type, torch.bfloat16):
-                output = model(texts, language_ids=languages, return_loss=True, **{target: features})
-            output.loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-
-        seconds = machine.seconds(step, sizes.steps)
-        total += PAPER_STEPS[stage] * seconds
-        yield Row("mla", f"{stage}, batch {count}, everything cached", 1 / seconds, "steps/s")
-    yield Row("mla", "all steps that the paper trains a language", total / 60, "minutes")
+    for stage, (target, count_of_paper) in zip(("transfer", "exposure"), PAPER_STEPS.items(), strict=True):
+        seconds = machine.seconds(partial(step, target), sizes.steps)
+        total += count_of_paper * seconds
+        yield f"{stage}, batch {count}, everything cached", 1 / seconds, "steps/s"
+    yield "all steps that the paper trains a language", total / 60, "minutes"
 
 
 def acquire(machine: Machine) -> Iterator[Row]:
@@ -417,49 +345,35 @@ def acquire(machine: Machine) -> Iterator[Row]:
         print("`acquire` uses the accelerator of a machine; hide it to measure the processor", file=sys.stderr)
         return
     sizes, rng = machine.sizes, np.random.default_rng()  # new texts in each run: features are kept on disk
-
-    def sentences() -> list[str]:
-        return [" ".join(rng.choice(_WORDS, rng.integers(8, 16))) for _ in range(sizes.sentences)]
-
-    tokenizer = train_wordpiece(sentences(), 200)
+    tokenizer = train_wordpiece(sentences(rng, sizes.sentences, 8), 200)
     with tempfile.TemporaryDirectory() as name:
         folder, encoder = Path(name) / "base", Path(name) / "encoder"
         clip_shapes(sizes, large=True).save_pretrained(folder)
-        size = {"height": sizes.image, "width": sizes.image}
-        MuralProcessor(CLIPImageProcessorPil(size=size, crop_size=size), tokenizer).save_pretrained(folder)
-        BertModel(BertConfig(**dict(sizes.text))).save_pretrained(encoder)
+        processor_of(sizes, tokenizer).save_pretrained(folder)
+        BertModel(BertConfig(**sizes.tower)).save_pretrained(encoder)
         tokenizer.save_pretrained(encoder)
         for setting, given in (("without a text encoder", None), ("with one of BERT-base's size", str(encoder))):
-            pairs = [(text[::-1], text) for text in sentences()]
+            pairs = [(text[::-1], text) for text in sentences(rng, sizes.sentences, 8)]
             acquisition = Acquisition(str(folder), {"mi": pairs}, given, names=False)
             acquisition.load()
             machine.synchronize()
             start = time.perf_counter()
             acquisition.learn()
             seconds = time.perf_counter() - start
-            yield Row("acquire", f"{len(pairs)} sentences, base of ViT-L/14's shapes, {setting}", seconds, "s")
+            yield f"{len(pairs)} sentences, base of ViT-L/14's shapes, {setting}", seconds, "s"
 
 
 def devices(machine: Machine) -> Iterator[Row]:
-    most = torch.cuda.device_count() if machine.on_gpu else 2
-    alone = None
-    for count in sorted({1, *(1 << power for power in range(most.bit_length()) if 1 << power <= most), most}):
-        command = [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            "--standalone",
-            f"--nproc-per-node={count}",
-            __file__,
-        ]
-        command += ["--device", machine.device.type, "--parts", "one-step"]
+    most, rates = torch.cuda.device_count() if machine.on_gpu else 2, []
+    backend = "NCCL" if machine.on_gpu else "gloo"
+    for count in sorted({*(1 << power for power in range(most.bit_length())), most}):
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+        command += [__file__, "--device", machine.device.type, "--parts", "one-step"]
         command += ["--tiny"] if machine.sizes is TINY else []
         run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-        rate = json.loads(run.stdout.splitlines()[-1])["examples_per_second"]
-        alone = alone or rate
-        backend = "NCCL" if machine.on_gpu else "gloo"
-        yield Row("devices", f"{count} by {backend}, CLIP's shapes", rate, "examples/s")
-        yield Row("devices", f"{count} by {backend}: share of {count} times one", 100 * rate / alone / count, "%")
+        rates.append(json.loads(run.stdout.splitlines()[-1])["examples_per_second"])
+        yield f"{count} by {backend}, CLIP's shapes", rates[-1], "examples/s"
+        yield f"{count} by {backend}: share of {count} times one", 100 * rates[-1] / rates[0] / count, "%"
 
 
 def one_step(machine: Machine) -> None:
@@ -491,9 +405,9 @@ def main(
     rows, failed = [], []
     for name in parts.split(","):
         try:
-            for row in PARTS[name](machine):
-                rows.append(vars(row))
-                print(f"| {row.part} | {row.setting} | {row.value:.4g} | {row.unit} |", flush=True)
+            for setting, value, unit in PARTS[name](machine):
+                rows.append({"part": name, "setting": setting, "value": value, "unit": unit})
+                print(f"| {name} | {setting} | {value:.4g} | {unit} |", flush=True)
         except Exception as error:  # the time on such a machine is short: the other parts are measured
             traceback.print_exc()
             failed.append(name)

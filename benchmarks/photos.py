@@ -106,11 +106,15 @@ def methods(
     those without any data."""
     languages = translated.split(",")
     pairs = [[NATIVE, tag] for tag in languages]
+    captions = {"train.image_text.source": photos}
+    to_translate = {"train.text_text.source": translations, "train.text_text.pairs": pairs}
+
+    def in_every_language(source: str, *parts: str) -> dict[str, Any]:
+        given = {"source": source, "languages": [NATIVE, *languages]}
+        return {f"{part}.{key}": value for part in parts for key, value in given.items()}
 
     def settings(row: str, seed: int) -> list[str]:
         towers = {"model.image": image, "model.text": english_text if row == "mla/clip" else text}
-        captions = {"train.image_text.source": photos}
-        to_translate = {"train.text_text.source": translations, "train.text_text.pairs": pairs}
         learner = {
             "model.from_pretrained": experiment.folder("mla/clip", seed),
             "model.overrides.languages": languages,
@@ -119,25 +123,14 @@ def methods(
             **captions,
             "train.image_text.languages": languages,
         }
-
-        def in_every_language(source: str, *parts: str) -> dict[str, Any]:
-            given = {"source": source, "languages": [NATIVE, *languages]}
-            return {f"{part}.{key}": value for part in parts for key, value in given.items()}
-
         of_rows: dict[str, dict[str, Any]] = {
             "locked": towers | captions,
             "mural": towers | captions | to_translate,
-            "etcl": {
-                **towers,
-                **captions,
-                **to_translate,
-                "train.triplet.source": photos,
-                "train.triplet.pairs": pairs,
-            },
+            "etcl": towers | captions | to_translate | {"train.triplet.source": photos, "train.triplet.pairs": pairs},
             "smalr": {"backbone": image, **in_every_language(photos, "train.text_text", "train.image_text")},
             "mla/clip": towers | captions,
-            "mla/mla": {**learner, "multilingual_tokenizer.from_pretrained": text},
-            "mla/student": {**learner, "text_model.from_pretrained": text},
+            "mla/mla": learner | {"multilingual_tokenizer.from_pretrained": text},
+            "mla/student": learner | {"text_model.from_pretrained": text},
             "rc3/pretrain": {
                 "backbone": image,
                 "model.overrides.languages": [NATIVE, *languages],

@@ -44,40 +44,29 @@ class Experiment:
     def train_all(
         self, rows: Iterable[str], seeds: Iterable[int], shared: Mapping[str, tuple[str, str]] | None = None
     ) -> None:
-        """Trains rows, seed by seed.
-
-        Args:
-            rows: their names.
-            seeds: the seeds.
-            shared: a row -> (another row, a stage): it begins behind this stage, as the other row has trained it with
-                the same seed.
-        """
+        """Trains rows, seed by seed. `shared` is a row -> (another row, a stage): it begins behind this stage, as the
+        other row has trained it with the same seed."""
         rows = list(rows)
         for seed in seeds:
             for row in rows:
                 if shared and row in shared:
-                    self._give_stage(*shared[row], row, seed)
+                    source, stage = shared[row]
+                    finished = Path("checkpoints", stage, "finished")
+                    learned, target = self.folder(source, seed) / finished, self.folder(row, seed) / finished
+                    if not learned.is_dir():  # a run of this stage alone
+                        learned = self.folder(source, seed)
+                    if not target.is_dir():
+                        target.mkdir(parents=True)
+                        for name in ("config.json", "model.safetensors"):
+                            shutil.copy(learned / name, target)
                 self.train(row, seed)
-
-    def _give_stage(self, source: str, stage: str, row: str, seed: int) -> None:
-        learned, target = self._finished(source, seed, stage), self._finished(row, seed, stage)
-        if not learned.is_dir():  # a run of this stage alone
-            learned = self.folder(source, seed)
-        if not target.is_dir():
-            target.mkdir(parents=True)
-            for name in ("config.json", "model.safetensors"):
-                shutil.copy(learned / name, target)
-
-    def _finished(self, row: str, seed: int, stage: str) -> Path:
-        """The folder of the model that a stage of a run ended with."""
-        return self.folder(row, seed) / "checkpoints" / stage / "finished"
 
     def train(self, row: str, seed: int) -> None:
         output = self.folder(row, seed)
         if (output / RESULTS).is_file():  # a run ends with its results
             return
-        settings = [f"training.seed={seed}", *self.settings_of(row, seed)]
-        changes = [part for each in settings for part in ("--set", each)]
+        given = self.settings(row, seed) if callable(self.settings) else self.settings
+        changes = [part for each in (f"training.seed={seed}", *given) for part in ("--set", each)]
         command = [sys.executable, "-m", "babelens", "train", self.recipe_of(row), "--resume", *changes]
         self.run([*command, "--output", str(output)], output)
 
@@ -86,10 +75,6 @@ class Experiment:
         name = self.recipe.format(row)
         file, _, variant = name.partition(":")
         return file if variant and file.endswith(f"/{variant}") else name
-
-    def settings_of(self, row: str, seed: int) -> Sequence[str]:
-        """Keys of the recipe that a run changes."""
-        return self.settings(row, seed) if callable(self.settings) else self.settings
 
     def run(self, command: list[str], output: Path) -> None:
         """Runs the command that trains a model in `output`."""
