@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from unittest.mock import MagicMock
@@ -94,19 +95,17 @@ def clips(folder: Path, files: list[Path], texts: list[str]) -> dict[str, tuple[
             plain.encode_text(tokenizer(texts[start : start + BATCH]), normalize=True)
 
     paths = [str(file) for file in files]
+    quiet, unit = {"show_progress": False}, {"normalize_embeddings": True}
     return {
         "Embedder": (
-            lambda: embedder.encode_image(files, show_progress=False),
-            lambda: embedder.encode_text(texts, language="en", show_progress=False),
+            partial(embedder.encode_image, files, **quiet),
+            partial(embedder.encode_text, texts, language="en", **quiet),
         ),
         "Embedder in bfloat16": (
-            lambda: halved.encode_image(files, show_progress=False),
-            lambda: halved.encode_text(texts, language="en", show_progress=False),
+            partial(halved.encode_image, files, **quiet),
+            partial(halved.encode_text, texts, language="en", **quiet),
         ),
-        "sentence-transformers": (
-            lambda: theirs.encode(paths, normalize_embeddings=True),
-            lambda: theirs.encode(texts, normalize_embeddings=True),
-        ),
+        "sentence-transformers": (partial(theirs.encode, paths, **unit), partial(theirs.encode, texts, **unit)),
         "open_clip": (open_clip_images, open_clip_texts),
     }
 

@@ -3,19 +3,16 @@
     python benchmarks/gpu.py --output gpu.json
     python benchmarks/gpu.py --device cpu --tiny      # the same code in small
 
-The parts are, each by its name in `--parts`:
+The parts, by their names in `--parts`:
 
-- `steps`: training steps of MURAL-base, of ALIGN-base and of towers with CLIP ViT-B/32's shapes, in bfloat16, without
-  and with `torch.compile`, as `Trainer.train()` makes them. Their operations are counted by torch's `FlopCounterMode`,
-  once, on the model as it is; the share of the device's rate is that number divided by the time of a step and by the
-  rate of a large matrix product in the same number format, which is measured in the same run.
+- `steps`: training steps of MURAL-base, ALIGN-base and towers of CLIP ViT-B/32's shapes in bfloat16, without and with
+  `torch.compile`. The share of the device's rate is their operations, counted by torch's `FlopCounterMode`, divided by
+  the time of a step and by the rate of a large matrix product in the same run.
 - `batch`: the largest batch of CLIP's shapes that fits, doubled until it does not, without and with gradient caching.
-- `caching`: a step with gradient caching and one of sentence-transformers' cached trainer, by turns.
-- `loss`: the contrastive loss and open_clip's `ClipLoss`, by turns.
+- `caching`, `loss`: gradient caching and sentence-transformers' cached trainer, the loss and open_clip's, by turns.
 - `encode`: images, with and without decoding JPEGs, and texts that an `Embedder` encodes in a second.
 - `mla`: MLA's steps on cached features, and the time of the steps that the paper gives a language.
-- `acquire`: a language in closed form from the embeddings of a base with CLIP ViT-L/14's shapes, without and with a
-  text encoder.
+- `acquire`: a language in closed form, with a base of CLIP ViT-L/14's shapes, without and with a text encoder.
 - `devices`: the same training step on every device by `torchrun` (NCCL, or gloo on CPUs), compared with one device.
 
 A part that fails is reported with its error; the others run all the same.
@@ -40,12 +37,12 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import typer
-from gradient_caching import IMAGE_TEXT, TEXT_TEXT, cached_step, make_batch, make_trainer, our_step, versions
+from gradient_caching import IMAGE_TEXT, TEXT_TEXT, cached_step, make_batch, make_trainer, our_step
 from loss import OPEN_CLIP, OURS, embeddings, make_side
 from PIL import Image
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertConfig, BertModel, CLIPImageProcessorPil, TrainerCallback
-from turns import by_turns
+from turns import by_turns, versions
 
 from babelens import Embedder, MlaConfig, MlaModel, MuralConfig, MuralModel, MuralProcessor, load_preset
 from babelens.acquire import Acquisition

@@ -13,8 +13,6 @@ The towers are those of a tiny preset, with a small ViT for images: a batch-norm
 itself, so that no gradient in chunks would equal the whole batch's.
 """
 
-import importlib.metadata
-import platform
 import tempfile
 import time
 from collections.abc import Callable
@@ -29,21 +27,15 @@ import typer
 from loss import resident_peak
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PrinterCallback
-from turns import by_turns, quartiles
+from turns import by_turns, quartiles, versions
 
 from babelens import load_preset
 from babelens.registry import METHODS
 from babelens.trainers.contrastive import ContrastiveTrainer
 
 TEXT_TEXT, IMAGE_TEXT = "text_text", "image_text"
-SMALL_VIT = {
-    "model_type": "clip_vision_model",
-    "hidden_size": 128,
-    "intermediate_size": 256,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "patch_size": 8,
-}
+SMALL_VIT = {"model_type": "clip_vision_model", "hidden_size": 128, "intermediate_size": 256, "patch_size": 8}
+SMALL_VIT |= {"num_hidden_layers": 2, "num_attention_heads": 4}
 
 Batch = dict[str, Tensor]
 Step = Callable[[], object]
@@ -62,11 +54,9 @@ def make_model(preset: str, image_size: int) -> PreTrainedModel:
 
 
 def make_batch(model: PreTrainedModel, task: str, size: int, image_size: int) -> Batch:
-    """Returns what a collator makes of `size` examples: noise, and texts with as many tokens as captions on the web.
-
-    Their number is log-normal, of median 12, between 4 and 40. A task other than image-text has translations; one
-    other than text-text has images.
-    """
+    """What a collator makes of `size` examples: noise, and texts with as many tokens as captions on the web:
+    log-normal, of median 12, between 4 and 40.
+    A task other than image-text has translations; one other than text-text has images."""
     generator = torch.Generator().manual_seed(1)
 
     def texts() -> tuple[Tensor, Tensor]:
@@ -135,11 +125,8 @@ def cached_step(model: PreTrainedModel, batch: Batch, chunk: int, folder: str, *
     arguments = SentenceTransformerTrainingArguments(folder, **options)
     trainer = SentenceTransformerTrainer(wrapped, arguments, loss=loss)
     trainer.current_gradient_accumulation_steps = 1
-    columns = {
-        "image_pixel_values": batch["pixel_values"],
-        "text_input_ids": batch["input_ids"],
-        "text_attention_mask": batch["attention_mask"],
-    }
+    columns = {"image_pixel_values": batch["pixel_values"], "text_input_ids": batch["input_ids"]}
+    columns |= {"text_attention_mask": batch["attention_mask"]}
     return lambda: trainer.training_step(wrapped, dict(columns))
 
 
@@ -182,12 +169,10 @@ def compare(
     for step in steps.values():
         step()
     whole = _gradients(models["whole batch"])
-    for name, sum_over_mean in (("babelens", 1), ("sentence-transformers", 2)):
+    for name, factor in (("babelens", 1), ("sentence-transformers", 2)):  # a sum and a mean of both directions
         found = _gradients(models[name])
-        differences = [
-            (sum_over_mean * found[key] - value).norm() / value.norm() for key, value in whole.items() if key in found
-        ]
-        print(f"gradients of {name} differ from the whole batch's by {max(differences):.1e} (largest, relative)")
+        apart = [(factor * found[key] - value).norm() / value.norm() for key, value in whole.items() if key in found]
+        print(f"gradients of {name} differ from the whole batch's by {max(apart):.1e} (largest, relative)")
     del models["whole batch"]
     optimizers = {name: torch.optim.AdamW(model.parameters(), lr=1e-4) for name, model in models.items()}
 
@@ -239,12 +224,6 @@ def large(
     moved = sum(not torch.equal(value, before[name]) for name, value in model.state_dict().items())
     print(f"loss {loss:.4f}, {moved} of {len(before)} tensors moved by {type(trainer.optimizer.optimizer).__name__}")
     print(f"{time.perf_counter() - start:.0f} s, peak resident memory {resident_peak() / 2**30:.2f} GiB")
-
-
-def versions(*packages: str) -> str:
-    named = ("torch", "transformers", *packages)
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in named)
-    return f"{versions}, Python {platform.python_version()}"
 
 
 if __name__ == "__main__":

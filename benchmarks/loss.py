@@ -13,15 +13,13 @@ All compute the mean of both directions of the same loss on the same float32 emb
   gradient.
 
 `compare` takes wall-clock times by turns in one process; `curve` takes the processor's time, which other work on the
-machine disturbs less. Peak memory is the growth of the resident set's high-water mark (Linux's
-`VmHWM`) over what was resident before, in a process of its own for each size and side: it counts the gradients and
-everything on the way to them, not the embeddings themselves.
+machine disturbs less. Peak memory is the growth of the resident set's high-water mark (Linux's `VmHWM`), in a process
+of its own for each size and side: the gradients and everything on the way to them, without the embeddings themselves.
 """
 
 import importlib.metadata
 import importlib.util
 import json
-import platform
 import re
 import subprocess
 import sys
@@ -30,19 +28,20 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import torch
 import typer
 from torch import Tensor
 from torch.nn.functional import normalize
-from turns import by_turns, quartiles
+from turns import by_turns, quartiles, versions
 
 from babelens.modeling.losses import symmetric_contrastive_loss
 
 TEMPERATURE = 0.05
 MEBIBYTE = 2**20
+PACKAGES = ("open_clip_torch", "sentence-transformers")
 OURS, OPEN_CLIP, CACHED = "babelens", "open_clip", "sentence-transformers"
 
 # (x, y, temperature) -> loss and the gradients of x and y
@@ -162,12 +161,14 @@ def compare(
 ) -> None:
     """Ratios of time and peak memory, babelens by each of the others, median with quartiles over the rounds."""
     torch.set_num_threads(threads)
-    _print_setting(f"N={count}, d={width}, {rounds} rounds, mini-batch {mini_batch}", threads)
+    print(f"{versions(*PACKAGES)}, {threads} threads")
+    print(f"N={count}, d={width}, {rounds} rounds, mini-batch {mini_batch}, float32", flush=True)
     inputs = embeddings(count, width)
     sides = {name: make_side(name, mini_batch) for name in (OURS, OPEN_CLIP, CACHED)}
     expected = sides[OPEN_CLIP](*inputs)
     for name, side in sides.items():
-        differences = [_difference(one, other) for one, other in zip(side(*inputs), expected, strict=True)]
+        pairs = [map(torch.as_tensor, pair) for pair in zip(side(*inputs), expected, strict=True)]
+        differences = [((one - other).norm() / other.norm()).item() for one, other in pairs]
         print(f"{name} differs from open_clip by {max(differences):.1e} (loss and gradients, relative)", flush=True)
     times = by_turns({name: partial(side, *inputs) for name, side in sides.items()}, rounds)
     memory = {name: measured_alone(name, count, width, threads, mini_batch)["mebibytes"] for name in sides}
@@ -185,7 +186,7 @@ def curve(
     threads: Annotated[int, typer.Option(help="Number of processor threads.")] = 1,
 ) -> None:
     """Time and peak memory against the number of pairs, one run each."""
-    _print_setting(f"d={width}, one run for each size", threads)
+    print(f"{versions(*PACKAGES)}, {threads} threads\nd={width}, one run for each size, float32", flush=True)
     print(
         "\n| N | side | peak MiB | KiB for each pair | processor seconds | ns for each logit |"
         "\n|---|---|---|---|---|---|"
@@ -198,19 +199,6 @@ def curve(
                 f"{mebibytes:.0f} | {1024 * mebibytes / count:.1f} | {duration:.2f} | {1e9 * duration / count**2:.1f}"
             )
             print(f"| {count} | {name} | {figures} |", flush=True)
-
-
-def _difference(one: Any, other: Any) -> float:
-    """Relative to `other`, by norm."""
-    one, other = torch.as_tensor(one), torch.as_tensor(other)
-    return ((one - other).norm() / other.norm()).item()
-
-
-def _print_setting(sizes: str, threads: int) -> None:
-    packages = ("open_clip_torch", "sentence-transformers", "transformers")
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
-    print(f"torch {torch.__version__}, {versions}, Python {platform.python_version()}")
-    print(f"{sizes}, float32, {threads} thread{'s' if threads > 1 else ''}, {platform.machine()}", flush=True)
 
 
 if __name__ == "__main__":

@@ -165,16 +165,14 @@ def methods_table(experiment: Measured, rows: list[str], seeds: list[int], trans
     groups |= {f"{', '.join(others)}: no data": others} if others else {}
     lines = []
     for row, found in reports.items():
-        first = next(seed for seed in seeds if experiment.report(row, seed))
-        cells = [
-            spread([fmean(report[tag][METRIC] for tag in tags) for report in found])
-            if all(tag in report for report in found for tag in tags)
-            else "cannot read"
-            for tags in groups.values()
-        ]
-        trained = f"{experiment.trained_parameters(row, first) / 1e6:.2f} M"
-        minutes, memory = (experiment.most(row, seeds, cost) for cost in ("minutes", "gigabytes"))
-        lines.append([METHODS[row], trained, f"{minutes:.1f}", f"{memory:.1f} GB", *cells])
+        trained = experiment.trained_parameters(row, next(seed for seed in seeds if experiment.report(row, seed)))
+        line = [METHODS[row], f"{trained / 1e6:.2f} M", f"{experiment.most(row, seeds, 'minutes'):.1f}"]
+        line.append(f"{experiment.most(row, seeds, 'gigabytes'):.1f} GB")
+        for tags in groups.values():
+            reads = all(tag in report for report in found for tag in tags)
+            means = [fmean(report[tag][METRIC] for tag in tags) for report in found] if reads else []
+            line.append(spread(means) if reads else "cannot read")
+        lines.append(line)
     return markdown(["", "trained", "minutes", "memory", *groups], lines)
 
 

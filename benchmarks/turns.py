@@ -1,5 +1,7 @@
 """Times functions alternately in one process, so that other load of the machine slows all of them alike."""
 
+import importlib.metadata
+import platform
 import time
 from collections.abc import Callable, Mapping
 
@@ -26,3 +28,10 @@ def quartiles(values: np.ndarray | list[float], digits: int = 2) -> str:
     """The median of ratios, with quartiles."""
     low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
     return f"{middle:.{digits}f} ({low:.{digits}f}–{high:.{digits}f})"
+
+
+def versions(*packages: str) -> str:
+    """The versions of torch, transformers and other packages, and of Python."""
+    named = ("torch", "transformers", *packages)
+    found = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in named)
+    return f"{found}, Python {platform.python_version()}"
