@@ -95,7 +95,8 @@ def clips(folder: Path, files: list[Path], texts: list[str]) -> dict[str, tuple[
             plain.encode_text(tokenizer(texts[start : start + BATCH]), normalize=True)
 
     paths = [str(file) for file in files]
-    quiet, unit = {"show_progress": False}, {"normalize_embeddings": True}
+    quiet: dict[str, Any] = {"show_progress": False}
+    unit = {"normalize_embeddings": True}
     return {
         "Embedder": (
             partial(embedder.encode_image, files, **quiet),
