@@ -5,10 +5,9 @@
     evaluate_classification(Embedder.from_pretrained("runs/mural"), data, labels)["de"]["top1"]
 
 In zero-shot classification, the embedding of a class is the normalized mean of the unit embeddings of its texts, one
-for each template (Radford et al. 2021, section 3.1.4). An image is assigned to the class with the nearest embedding.
-As in Babel-ImageNet, classes without a label in a language, and their images, are left out for this language.
-Languages with few labels therefore have an easier task: compare results within a group of languages, or between
-models. Ranks are computed as in `ranking`: a class that ties with the correct one is ranked before it.
+for each template (Radford et al. 2021, section 3.1.4). Classes without a label in a language, and their images, are
+left out for this language, as in Babel-ImageNet. Languages with few labels therefore have an easier task: compare
+results within a group of languages, or between models. A class that ties with the correct one is ranked before it.
 """
 
 import json

@@ -1,11 +1,9 @@
 """Comparing models: the mean and the standard deviation over seeds, and whether differences are significant.
 
-A row is a model that was trained with one or several seeds. Its score is the mean over its seeds. The paired bootstrap
-(Efron & Tibshirani 1993) tests the difference from the first row: it resamples the queries with replacement, in the
-same way for both rows, and computes the difference each time. It resamples images with all of their texts, in all
-languages, because texts about the same image are not independent. If each language searches different images, images
-are resampled within each language (a stratified bootstrap). The test is about other queries for the same trained
-models; the standard deviation is about other seeds.
+A row is a model that was trained with one or several seeds; its score is the mean over them. The paired bootstrap
+(Efron & Tibshirani 1993) tests the difference from the first row: it resamples images with all of their texts, in all
+languages, in the same way for both rows. If each language searches different images, images are resampled within each
+language (a stratified bootstrap). The test is about other queries; the standard deviation is about other seeds.
 """
 
 import statistics

@@ -1,9 +1,8 @@
 """Retrieval with cross-lingual consistency (Burns et al. 2020, section 3.4), for any dual encoder.
 
-A caption and its translations are scored with all images, and `CrossLingualConsistency` combines the scores. The paper
-uses machine translations, which a translator computes here. Without a translator, the corpus' captions in the other
-languages are used instead. If people described the image independently in each language, these captions contain more
-information about the image than translations, so the measured gain is larger than the method's.
+A caption and its translations are scored with all images, and `CrossLingualConsistency` combines the scores. A
+translator computes the machine translations of the paper; without one, the corpus' captions in the other languages are
+used. If people wrote these independently, they contain more information, and the gain is larger than the method's.
 
     scores, right = consistency_scores(embedder, validation, "en", languages)
     consistency = CrossLingualConsistency(CrossLingualConsistencyConfig(languages=languages))

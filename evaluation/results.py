@@ -5,10 +5,9 @@ The file is a list, one entry for each number:
     {"dataset": "multi30k", "split": "test", "language": "de", "metric": "t2i_r10", "value": 85.2, "n": 5000,
      "command": "babelens evaluate captions …"}
 
-`dataset` names the data that was searched or classified and, if a report has groups of languages, the group, so the
-mean over the languages of a dataset is meaningful. `n` is the number of queries. A run writes `results.json` to its
-model's folder as the last step: a folder with this file is a finished run. The ranks of single queries, from which
-`compare` computes significance, are in `results.ranks.npz` next to it, by `dataset/language`.
+`dataset` names the data and, if a report has groups of languages, the group. `n` is the number of queries. A run
+writes `results.json` to its model's folder as the last step: a folder with this file is a finished run. The ranks of
+single queries, from which `compare` computes significance, are in `results.ranks.npz`, by `dataset/language`.
 """
 
 import json

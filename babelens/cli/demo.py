@@ -2,19 +2,19 @@
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..utils.redaction import typed_command
 from .common import begin_work, plain_console, results_table
+from .train import run_recipe
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from rich.console import Console
 
     from ..inference.embedder import Embedder
-    from ..training.run import RecipeRun
 
 ACQUIRE = "acquire"
 # The recipe for each method; by default an English model, which then acquires languages.
@@ -69,32 +69,18 @@ def demo(
     settings: dict[str, str] = {}
     for folder, recipe, key in first:
         if not holds_weights(output / folder):
-            train(recipe, settings, output / folder, console)
+            console.print(f"Training {recipe} into {output / folder} …")
+            run_recipe(recipe, settings, output / folder, resume=True)
         settings[key] = str(output / folder)
     if method == ACQUIRE:
         acquire_from_names(output / "english", output / "model", console)
         return
     model = output / "model" if settings else output
-    print_run(*train(RECIPES[method], settings, model, console), console)
+    console.print(f"Training {RECIPES[method]} into {model} …")
+    if done := run_recipe(RECIPES[method], settings, model, resume=True):
+        print_run(*done, console)
     if not settings:
         search(Embedder.from_pretrained(model), "sw", console, load_emoji([_UNSEEN_VENDOR], languages=["en", "sw"]))
-
-
-def train(
-    recipe: str, settings: dict[str, str], output: Path, console: "Console"
-) -> tuple["RecipeRun", dict[str, Any] | None]:
-    """Trains a recipe, or resumes its training, and returns the run with its report."""
-    from ..training.run import RecipeRun
-    from ..training.schema import load_recipe
-    from ..utils.files import ensure_parents
-
-    console.print(f"Training {recipe} into {output} …")
-    run = RecipeRun(load_recipe(recipe, settings), output, typed_command("babelens"))
-    with ensure_parents(output):
-        trainer = run.train(resume=True)
-        report = run.report()
-        run.write_card(trainer, report)
-    return run, report
 
 
 def acquire_from_names(base: Path, output: Path, console: "Console") -> None:

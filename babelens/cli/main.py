@@ -36,10 +36,9 @@ from .embed import embed
 from .evaluate import evaluate
 from .export import export
 from .features import features
-from .index import index
 from .info import info
 from .push import push
-from .search import search
+from .search import index, search
 from .serve import serve
 from .train import train
 from .trim import trim

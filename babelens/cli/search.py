@@ -1,4 +1,4 @@
-"""`babelens search`: finds images in a folder or an index by a description in any language that the model reads."""
+"""`babelens search`: finds images in a folder or an index by a description; `babelens index`: builds the index."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -100,3 +100,24 @@ def search(
     for row in rows:
         table.add_row(*row)
     plain_console().print(table)
+
+
+def index(
+    embeddings: Annotated[
+        Path,
+        typer.Argument(metavar="EMBEDDINGS", help="The folder that `babelens embed` wrote.", callback=check_folder),
+    ],
+    output: Annotated[str, typer.Option(help="A new or empty folder for the index, or a LanceDB address.")],
+    approximate: Annotated[
+        bool, typer.Option("--approximate", help="Search the nearest of many cells (IVF-PQ) instead of all vectors.")
+    ] = False,
+) -> None:
+    """Build a search index of image embeddings, which `babelens search --index` reads.
+
+    `babelens index photos-embedded --output photos.index --approximate`
+    """
+    begin_work()
+    from ..search import build_index
+
+    built = build_index(output, embeddings, approximate=approximate)
+    typer.echo(f"{len(built):,} vectors of {built.info.model}: {output}")

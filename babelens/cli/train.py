@@ -1,7 +1,7 @@
 """`babelens train`: trains a model by a recipe."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -9,6 +9,9 @@ from ..utils.errors import RecipeError
 from ..utils.identity import check_free
 from ..utils.redaction import typed_command
 from .common import TrustRemoteCode, begin_work, check_recipe, plain_console, show_next
+
+if TYPE_CHECKING:
+    from ..training.run import RecipeRun
 
 
 def train(
@@ -49,24 +52,37 @@ def train(
         check_free(output)
     begin_work()
     from ..training.recipe_file import run_name
-    from ..training.run import RecipeRun
-    from ..training.schema import load_recipe
-    from ..utils.files import ensure_parents
     from .tables import print_run
 
-    output, command = output or Path("runs") / run_name(recipe), typed_command("babelens")
-    run = RecipeRun(load_recipe(recipe, changes), output, command, trust_remote_code=trust_remote_code)
-    with ensure_parents(output):
-        trainer = run.train(resume=resume)
-        if not trainer.is_world_process_zero():
-            return
-        report = run.report()
-        run.write_card(trainer, report)
+    output = output or Path("runs") / run_name(recipe)
+    done = run_recipe(recipe, changes, output, resume=resume, trust_remote_code=trust_remote_code)
+    if done is None:
+        return
+    run, report = done
     console = plain_console()
     print_run(run, report, console)
     languages = [*run.data.image_languages, *run.data.pair_languages]
     searches = run.recipe.method != "rc3"  # RC3 reads an image and a text together
     show_next(console, run.output, next(iter(languages), None), searches=searches)
+
+
+def run_recipe(
+    recipe: str, settings: dict[str, Any], output: Path, *, resume: bool, trust_remote_code: bool = False
+) -> "tuple[RecipeRun, dict[str, Any] | None] | None":
+    """Trains a recipe, evaluates it and writes its card; the run and its report, or None in other processes."""
+    from ..training.run import RecipeRun
+    from ..training.schema import load_recipe
+    from ..utils.files import ensure_parents
+
+    command = typed_command("babelens")
+    run = RecipeRun(load_recipe(recipe, settings), output, command, trust_remote_code=trust_remote_code)
+    with ensure_parents(output):
+        trainer = run.train(resume=resume)
+        if not trainer.is_world_process_zero():
+            return None
+        report = run.report()
+        run.write_card(trainer, report)
+    return run, report
 
 
 def _change(text: str) -> tuple[str, object]:

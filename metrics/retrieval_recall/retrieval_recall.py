@@ -31,14 +31,11 @@ Examples:
 
 
 class RetrievalRecall(evaluate.Metric):
-    """Retrieval recall as an `evaluate.Metric`: it turns rows of scores into the numbers of `evaluate_retrieval`.
-
-    `predictions` has one row for each text, with its scores for all images; `references` lists the correct images of
-    each text. Add rows in batches with `add_batch`.
+    """Retrieval recall as an `evaluate.Metric`: the numbers of `evaluate_retrieval` from rows of scores, which may be
+    added in batches with `add_batch`.
 
         >>> RetrievalRecall().compute(predictions=[[0.9, 0.1], [0.2, 0.7]], references=[[0], [1]])["t2i_r1"]
         100.0
-        >>> RetrievalRecall().compute(predictions=scores, references=right_images, protocol="mla")
     """
 
     def _info(self) -> evaluate.MetricInfo:
@@ -72,8 +69,9 @@ def ranks_of_scores(
     best = np.where(right, scores, -np.inf)
     text_ranks = 1 + (~right & (scores >= best.max(1, keepdims=True))).sum(1)
     is_before = ~right & (scores >= best.max(0))  # texts that rank above an image's own
-    images_before = [right[texts].any(0).sum() for texts in is_before.T] if protocol == "mla" else None
-    before = is_before.sum(0) if images_before is None else np.array(images_before)
+    before = is_before.sum(0)
+    if protocol == "mla":
+        before = np.array([right[texts].any(0).sum() for texts in is_before.T])
     return text_ranks, np.where(right.any(0), 1 + before, 0)
 
 
