@@ -1,11 +1,9 @@
 """The figures of analyses: well-formed files with a mark for everything, the same at every call."""
 
-import sys
 import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from babelens.evaluation.analysis import (
     LabelMap,
@@ -16,7 +14,6 @@ from babelens.evaluation.analysis import (
     language_map,
     save_figure,
 )
-from babelens.utils.errors import MissingExtraError
 
 TAGS = ["en", "de", "sr-Latn", "zh-Hant", "sw"]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -72,17 +69,3 @@ def test_figures_have_a_mark_for_everything_and_name_every_language(name, tmp_pa
     texts = " ".join("".join(text.itertext()) for text in root.iter(f"{SVG}text"))
     assert all(tag in texts for tag in TAGS if not (name == "distances" and tag == "en"))
     assert "<dc:date>" not in figures[0].read_text("utf-8")
-
-
-def test_a_png_is_the_same_at_every_call(tmp_path):
-    for name in ("1.png", "2.png"):
-        save_figure(distances(), tmp_path / name)
-    assert (tmp_path / "1.png").read_bytes() == (tmp_path / "2.png").read_bytes()
-    with Image.open(tmp_path / "1.png") as image:
-        assert min(image.size) > 300
-
-
-def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtraError, match=r"pip install matplotlib"):
-        distances()

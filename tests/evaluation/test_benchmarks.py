@@ -90,12 +90,6 @@ def test_folds_are_searched_alone(loaded, embedder, monkeypatch):
     assert joined.text_to_image.max() <= 2
 
 
-def test_means_take_the_first_reading_where_no_captions_are_equal():
-    first = {"t2i_r1": 10.0, "n_texts": 2}
-    second = {"t2i_r1": 20.0, "n_texts": 2, "n_equal_texts": 2, "t2i_r1_equal_texts": 40.0}
-    assert module._mean([first, second]) == {"t2i_r1": 15.0, "t2i_r1_equal_texts": 25.0}
-
-
 # ---------------------------------------------------------------------------------------------- Crisscrossed Captions
 
 

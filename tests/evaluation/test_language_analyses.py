@@ -63,14 +63,6 @@ def test_svcca_is_the_mean_of_the_canonical_correlations_that_scikit_learn_finds
     assert svcca(x, y) == pytest.approx(expected, abs=1e-6)
 
 
-def test_svcca_of_a_known_mixture(random):
-    """Columns that are the same for half of the dimensions and unrelated for the others: 1 and 0 on average."""
-    n = 20_000
-    x, y = random.standard_normal((2, n, 4))
-    y[:, :2] = x[:, :2]
-    assert svcca(x, y, variance=1.0) == pytest.approx(0.5, abs=0.02)
-
-
 def test_the_tree_and_the_map_group_families(random):
     found = language_map(families(random))
     similarities = found.similarities

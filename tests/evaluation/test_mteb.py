@@ -11,17 +11,13 @@ import numpy as np
 import pytest
 import torch
 from mteb.models.model_implementations.clip_models import CLIPModel as MtebClip
-from peft import get_peft_model
-from scipy.stats import spearmanr
 
 from babelens.data.batching.retrieval_sets import retrieval_set
 from babelens.evaluation import evaluate_mteb, evaluate_retrieval, mteb_model, mteb_tasks
 from babelens.inference.embedder import Embedder
-from babelens.modeling.peft_mla import MlaAdapterConfig
 from babelens.utils.errors import InputError, LanguageTagError, MissingExtraError, ModelKindError
 from tests.contracts import CAPTIONS, drawn_images
 from tests.support import tiny_mteb_tasks as tasks
-from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_text_encoders import saved_encoder
 
 PAIRS = [("ein hund", "a dog"), ("zwei katzen", "two cats"), ("der rote ball", "the red ball"), ("haus", "house")]
@@ -72,24 +68,6 @@ def test_every_dual_encoder_is_a_model_of_mteb(request, kind):
     assert score.scores["accuracy"] == np.mean(cosines.argmax(1) == [0, 1, 0, 1])
 
 
-def test_an_adapter_is_a_model_of_mteb(tmp_path, make_mla):
-    """It reads its own language and that of its base."""
-    native, processor = tiny_clip([word for pair in PAIRS for word in pair[1].split()])
-    saved((native, processor), tmp_path / "clip")
-    tokenizer = make_mla()[1].multilingual_tokenizer
-    sizes = {"vocab_size": len(tokenizer), "sep_token_id": tokenizer.sep_token_id, "embedding_size": 12}
-    adapter = get_peft_model(native, MlaAdapterConfig(language="de", acquirer_size=4, **sizes))
-    adapter.peft_config["default"].base_model_name_or_path = str(tmp_path / "clip")
-    adapter.save_pretrained(tmp_path / "german")
-    tokenizer.save_pretrained(tmp_path / "german")
-    embedder = Listening.from_pretrained(tmp_path / "german")
-    model = model_of(embedder, source=tmp_path / "german")
-    assert model.mteb_model_meta.name == "local/german"
-    assert model.mteb_model_meta.languages == ["deu-Latn", "eng-Latn"]
-    only_score(model, tasks.bitext(PAIRS))
-    assert set(embedder.heard.values()) == {"de", "en"}
-
-
 def test_hit_rates_are_our_recall(clip, caption_corpus):
     """In both directions, on images with several captions and without any, in two languages."""
     corpus = caption_corpus
@@ -115,15 +93,6 @@ def test_the_sides_of_a_bitext_have_their_own_languages(clip, backwards):
     assert score.scores["accuracy"] == np.mean((german @ english.T).argmax(1) == np.arange(len(PAIRS)))
 
 
-def test_similarity_is_spearmans_of_the_cosines(clip):
-    gold = [1.0, 4.0, 2.5, 0.5]
-    rows = [(*pair, score) for pair, score in zip(PAIRS, gold, strict=True)]
-    score = only_score(model_of(clip), tasks.similarity(rows))
-    german, english = (clip.encode_text(texts, language="de") for texts in zip(*PAIRS, strict=True))
-    assert score.scores["cosine_spearman"] == pytest.approx(spearmanr((german * english).sum(1), gold).statistic)
-    assert {clip.heard[first] for first, _ in PAIRS} == {"de"}
-
-
 def test_a_language_goes_by_the_models_own_name(make_mla):
     """mteb's Chinese is `cmn`, and the model has learned `zh`; one that it has not learned is an error."""
     embedder = Listening(*make_mla())
@@ -133,16 +102,6 @@ def test_a_language_goes_by_the_models_own_name(make_mla):
     assert embedder.heard == {"狗": "zh", "猫": "zh", "a dog": "en", "a cat": "en"}
     with pytest.raises(LanguageTagError, match="has not learned 'sw'"):
         only_score(model_of(embedder, language="sw"), tasks.bitext([("a", "b"), ("c", "d")], "zh-en"))
-
-
-def test_murals_head_for_texts_is_that_of_text_tasks_alone(make_mural, caption_corpus):
-    embedder = Listening(*make_mural())
-    model = model_of(embedder, text_task="text_text")
-    only_score(model, tasks.bitext(PAIRS))
-    assert embedder.tasks == {"text_text"}
-    embedder.tasks.clear()
-    only_score(model, tasks.text_to_image([retrieval_set(caption_corpus, "en")]))
-    assert embedder.tasks == {None}
 
 
 def test_texts_with_images_are_fused_as_in_mtebs_own_clip(clip, clip_parts, monkeypatch):
