@@ -94,13 +94,8 @@ def test_distances_of_an_rc3_and_of_a_dual_encoder(result, run, captioned, clip_
     np.testing.assert_allclose(found["ratios"], 0.8, atol=1e-4)  # states are scaled by the last layer norm
     same = result("distances", clip_folder, "--baseline", clip_folder, "--data", captioned, "--languages", "de,sw")
     assert set(np.ravel(same["ratios"])) == {1.0}
-    wrong = [
-        (["--baseline", folders[0]], "only one of"),
-        (["--baseline", tmp_path / "missing"], "missing"),
-    ]
-    for options, message in wrong:
-        arguments = ["distances", clip_folder, *options, "--data", captioned, "--output", tmp_path / "x.svg"]
-        assert message in run("analyze", *arguments, code=2).output
+    given = ("--baseline", folders[0], "--data", captioned, "--output", tmp_path / "x.svg")
+    assert "only one of" in run("analyze", "distances", clip_folder, *given, code=2).output
 
 
 # ---- Wrong arguments ----

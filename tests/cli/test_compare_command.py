@@ -1,16 +1,12 @@
 """`babelens compare`, from runs with seeds to tables."""
 
 import json
-import shutil
-from dataclasses import replace
 
 import pytest
 import yaml
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
-from babelens.evaluation.results import read_results, write_results
-from babelens.utils.errors import InputError
 from tests.support.results import numbers_of
 from tests.support.tiny_recipes import liwe
 from tests.support.tiny_training import write_shapes
@@ -62,19 +58,3 @@ def test_the_table_of_the_terminal(seeds, recipe):
         and "Mean ± standard deviation over 1 or 2 seeds." in shown
         and "Difference from seeds" in shown
     )
-
-
-def test_what_cannot_be_compared_is_refused(seeds, tmp_path):
-    def refused(*paths):
-        done = CliRunner().invoke(app, ["compare", *map(str, paths)])
-        assert isinstance(done.exception, InputError), done.output
-        return str(done.exception)
-
-    assert f"{tmp_path} has no results: it is neither" in refused(tmp_path)
-    (tmp_path / "broken.json").write_text("{")
-    assert "broken.json is not a file of results" in refused(tmp_path / "broken.json")
-    assert "is named twice" in refused(seeds, seeds)
-    other = shutil.copytree(seeds / "seed-1", tmp_path / "other")
-    found = [replace(each, n=15) if each.language == "de" else each for each in read_results(other)]
-    write_results(other / "results.json", found)
-    assert "were evaluated on different queries" in refused(seeds, other)

@@ -107,7 +107,6 @@ def test_captions_search_together_with_their_translations(run, model, embedder, 
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (("--languages", "fr"), "fr"),
         (("--consistency", "--fit", "test"), "different captions"),
         (("--consistency", "--protocol", "wit"), "search together"),
     ],
@@ -176,7 +175,6 @@ def test_classes_by_labels_and_by_neighbors(run, model, embedder, animals):
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ([], "--labels or --knn"),
         (["--knn", "1"], "go together"),
         (["--knn", "1", "--train-data", "train", "--languages", "de"], "no labels"),
     ],
@@ -213,13 +211,6 @@ def test_results_next_to_the_figures_of_papers(run, model, embedder, tmp_path):
     assert "'xdt'" in run("evaluate", "benchmark", "--benchmark", "xdt", code=2).output
     (tmp_path / "xtd/STAIR/test_1kcaptions_jp.txt").unlink()
     assert "test_1kcaptions_jp.txt" in words(run(*given, code=2).output)
-
-
-def test_the_parts_of_cxc_are_shown(run, model, tmp_path):
-    WRITERS["cxc"](tmp_path)
-    shown = run("evaluate", "benchmark", model, "--benchmark", "cxc", "--root", tmp_path).output
-    for part in ("image-text, recall in %", "text-text", "image-image", "sts", "spearman", "mean_rank"):
-        assert part in shown
 
 
 # ---- mteb ----

@@ -54,8 +54,6 @@ def test_metadata_of_shards_are_searched(run, model, tmp_path):
     ("arguments", "word"),
     [
         (["search", "m/n", "--index", "i"], "--image"),
-        (["search", "m/n", " ", "--index", "i"], "description"),
-        (["search", "m/n", "a"], "--index"),
         (["search", "m/n", "a", "--images", ".", "--where", "width > 8"], "--index"),
     ],
 )

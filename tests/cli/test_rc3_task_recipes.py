@@ -16,7 +16,7 @@ from babelens.cli.main import app
 from babelens.evaluation.ranking import read_ranks
 from babelens.model_cards.facts import PIPELINE_TAGS
 from babelens.trainers.rc3_tasks import RC3_TASKS
-from babelens.utils.errors import CorpusError, InputError
+from babelens.utils.errors import CorpusError
 from tests.support.results import numbers_of
 from tests.support.tiny_rc3_tasks import (
     LANGUAGES,
@@ -203,13 +203,6 @@ def test_training_goes_on_with_the_answers_that_a_model_has(files, tmp_path):
     onwards = recipe(files, content["task"], "xgqa", options | {"answers": str(more)})
     output = train(onwards | {"model": {"from_pretrained": str(first)}}, tmp_path)
     assert list(json.loads((output / "config.json").read_text())["id2label"].values()) == list(COLORS)
-
-
-def test_a_model_of_two_images_is_not_trained_on_one(files, tmp_path):
-    content = recipe(files, "visual-entailment", *recipes(files)["visual-entailment"])
-    content["model"]["overrides"] = {"images_per_text": 2}
-    with pytest.raises(InputError, match="left_image, right_image"):
-        train(content, tmp_path)
 
 
 def test_a_model_of_a_task_says_how_it_is_evaluated(files, entailment, tmp_path):

@@ -1,7 +1,5 @@
 """Recipes are read as YAML 1.2: what `no`, `on` and numbers mean, in files and on the command line."""
 
-import json
-
 import pytest
 import yaml
 
@@ -61,16 +59,3 @@ def test_on_and_off_are_what_each_key_means_by_them(folder, tmp_path):
     arguments = RecipeRun(recipe, tmp_path / "run", "").training.arguments(recipe.all_stages[0])
     assert (arguments.eval_strategy, arguments.save_strategy, arguments.report_to) == ("no", "no", [])
     assert (arguments.use_cpu, arguments.bf16, arguments.fp16) == (True, False, False)
-
-
-def test_a_setting_does_not_reach_what_another_key_shares_with_it(tmp_path):
-    """Two sections written once in the file, by an anchor and an alias."""
-    file = tmp_path / "shared.yaml"
-    options = json.dumps({"split": "train"})
-    file.write_text(
-        f"method: mural\nmodel: {{preset: mural-tiny}}\ntraining: {{}}\ntrain:\n"
-        f"  image_text: {{source: emoji, options: &shared {options}}}\n"
-        "  text_text: {source: emoji, options: *shared}\n"
-    )
-    recipe = load_recipe(file, {"train.text_text.options.split": "test"})
-    assert recipe.train["image_text"].options == {"split": "train"}

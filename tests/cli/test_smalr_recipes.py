@@ -2,16 +2,15 @@
 before; LIWE beside them."""
 
 import json
-import shutil
 
 import pytest
 import torch
-from transformers import AutoModel, AutoProcessor, BertConfig, BertModel
+from transformers import AutoModel, AutoProcessor
 from typer.testing import CliRunner
 
 from babelens import Embedder, LiweModel, LiweProcessor, SmalrModel, SmalrProcessor
 from babelens.cli.main import app
-from babelens.utils.errors import InputError, ModelFolderError, ModelKindError, RecipeError
+from babelens.utils.errors import InputError, ModelFolderError
 from tests.support.results import numbers_of
 from tests.support.tiny_backbones import saved_backbone
 from tests.support.tiny_native import saved, tiny_clip
@@ -52,21 +51,6 @@ def test_both_stages(content, tmp_path):
     assert not (output / "handler.py").exists()  # whose requests need no language
     pushed = CliRunner().invoke(app, ["push", str(output), "somebody/smalr", "--dry-run"], catch_exceptions=False)
     assert pushed.exit_code == 0, pushed.output
-
-
-def test_another_row_may_begin_with_the_same_latent_vocabulary_and_stays_as_its_recipe_says(content, tmp_path):
-    finished = "run/checkpoints/latent/finished"
-    for name, changes in (("smalr", {}), ("la", {"specific_words": 0, "mask_weight": 0.0})):
-        folder = tmp_path / name
-        folder.mkdir()
-        if name == "la":
-            shutil.copytree(tmp_path / "smalr" / finished, folder / finished)
-        overrides = content["model"]["overrides"] | changes
-        model = AutoModel.from_pretrained(
-            train(content, folder, "--resume", model=content["model"] | {"overrides": overrides})
-        )
-        assert model.config.mask_weight == (1e-4 if name == "smalr" else 0)
-        assert model.config.specific_sizes == ([3, 3, 3] if name == "smalr" else [0, 0, 0])
 
 
 MULE = {"specific_words": None, "latent_tokens": 0, "mask_weight": 0}
@@ -123,30 +107,6 @@ def test_rare_words_have_the_embedding_of_their_translation(content, tmp_path):
     assert (compressed == Embedder(model.compress(), processor).encode_text("red square", language="en")).all()
 
 
-def test_a_dictionary_of_a_language_that_is_not_there_is_refused(content, tmp_path):
-    with pytest.raises(RecipeError, match=r"words\.dictionary: there is no 'cs'"):
-        train(content, tmp_path, **mule_with_a_dictionary(content, tmp_path, ["de", "cs"]))
-
-
-def test_a_language_without_vectors_and_a_broken_file_of_them_are_named(content, tmp_path):
-    (tmp_path / "de.vec").write_text("2 3\nrot 1 2 3\nquadrat 1 2\n")
-    files = {"de": str(tmp_path / "de.vec")}
-    with pytest.raises(InputError, match="word vectors for no language, not for 'de'"):
-        train(content, tmp_path, words={"train_vectors": False})
-    with pytest.raises(InputError, match=r"de\.vec, line 3: 'quadrat 1 2' is not a word and 3 numbers"):
-        train(content, tmp_path, words={"vectors": files})
-    (tmp_path / "de.vec").write_text("1 3\nrot 1 2 3\n")
-    with pytest.raises(InputError, match="vectors of 3 numbers cannot be reduced to 50"):
-        train(content, tmp_path, words={"vectors": files})
-
-
-def test_pixels_are_trained_on_when_asked(content, tmp_path):
-    output = train(content, tmp_path, training=content["training"] | {"cache_frozen_features": False})
-    before = AutoModel.from_pretrained(content["backbone"]).vision_model.state_dict()
-    after = AutoModel.from_pretrained(output).vision_model.state_dict()
-    assert any((before[name] != value).any() for name, value in after.items())
-
-
 def liwe(content):
     sizes = {"character_size": 4, "word_length": 10, "hidden_size": 16}
     return {
@@ -178,7 +138,3 @@ def test_a_backbone_that_cannot_serve_is_refused(content, tmp_path):
     (tmp_path / "vit" / "preprocessor_config.json").unlink()
     with pytest.raises(ModelFolderError, match="vit has no image processor"):
         train(content, tmp_path, **given | {"image": None})
-    bert = BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
-    BertModel(bert).save_pretrained(tmp_path / "bert")
-    with pytest.raises(ModelKindError, match="bert has no vision model"):
-        train(content, tmp_path, **given | {"backbone": str(tmp_path / "bert")})

@@ -16,7 +16,7 @@ from babelens.inference.embedder import Embedder
 from babelens.trainers.checkpoints import atomic_directory
 from babelens.training.run import RecipeRun
 from babelens.training.schema import load_recipe
-from babelens.utils.errors import ModelFolderError, RecipeError
+from babelens.utils.errors import ModelFolderError
 from tests.support.killed_saving import killed_at_each_operation
 from tests.support.results import metrics_of, numbers_of
 from tests.support.tiny_recipes import mural
@@ -114,16 +114,3 @@ def test_an_output_that_cannot_be_written_is_refused_before_training(recipe_file
     for output in (tmp_path / "file" / "model", tmp_path / ("m" * 300)):
         done = CliRunner().invoke(app, ["train", str(recipe_file), "--output", str(output)])
         assert isinstance(done.exception, OSError) and "loss" not in done.output
-
-
-def test_a_learning_rate_that_is_no_number_is_refused_at_once(recipe_file, tmp_path):
-    command = ["train", str(recipe_file), "--output", str(tmp_path / "x"), "--set", "training.learning_rate=.nan"]
-    done = CliRunner().invoke(app, command)
-    assert isinstance(done.exception, RecipeError)
-    assert "learning_rate" in str(done.exception)
-    assert not (tmp_path / "x").exists()
-
-
-def test_a_key_without_effect_is_refused(recipe_file):
-    with pytest.raises(RecipeError, match="lowercase"):
-        load_recipe(recipe_file, {"tokenizer": {"from_pretrained": "x", "lowercase": False}})

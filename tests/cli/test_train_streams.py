@@ -69,12 +69,6 @@ def test_published_sentence_pairs_are_trained_on(tmp_path, recipe):
         _run(tmp_path, recipe).check()
 
 
-def test_what_a_stream_cannot_say_must_be_given(tmp_path, recipe):
-    del recipe["train"]["image_text"]["languages"]
-    with pytest.raises(RecipeError, match=r"train\.image_text: the languages of a stream are not known"):
-        _ = _run(tmp_path, recipe).data.image_languages
-
-
 def test_a_vocabulary_is_trained_on_a_sample_of_a_stream(tmp_path, recipe):
     recipe |= {"model": {"preset": "mural-base"}, "tokenizer": {"vocab_size": 100, "sample": 8}}
     data = _run(tmp_path, recipe).data

@@ -1,6 +1,5 @@
 """`translations` in a recipe: captions that the data of another task translate are captions of more languages."""
 
-import copy
 import json
 import runpy
 from pathlib import Path
@@ -14,7 +13,6 @@ from babelens.cli.main import app
 from babelens.data import languages_of, load_captions
 from babelens.training.run import RecipeRun
 from babelens.training.schema import load_recipe
-from babelens.utils.errors import RecipeError
 from tests.support.tiny_recipes import mural
 from tests.support.tiny_training import write_shapes
 
@@ -68,19 +66,6 @@ def test_a_stream_of_captions(content, tmp_path):
     assert set(run.data.languages_of_task("image_text")) == {"en", "de", "fr"}
     run = made(content, tmp_path, **overrides, train__text_text__pairs=[["en", "de"], ["de", "fr"]])
     assert set(run.data.image_languages) == {"en", "de"} and run.data.pair_languages == ["fr"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"train__image_text__translations": "txt_text"}, "train.image_text.translations: there is no 'txt_text'"),
-        ({"validation__translations": "text_text"}, "validation.translations: only captions of images"),
-        ({"train__image_text__languages": ["ja"]}, "train.image_text.translations: no captions in ja"),
-    ],
-)
-def test_wrong_values(content, tmp_path, changes, message):
-    with pytest.raises(RecipeError, match=message):
-        made(copy.deepcopy(content), tmp_path, **changes).train()
 
 
 # ---- Captions that are translated beforehand ----
