@@ -126,5 +126,3 @@ class ClipResNetModel(PreTrainedModel):
 
 # Lets transformers load a `VisionTextDualEncoderModel` with such an image tower.
 AutoModel.register(ClipResNetConfig, ClipResNetModel, exist_ok=True)
-
-__all__ = ["ClipResNetModel"]

@@ -159,6 +159,3 @@ def _mask(query_to_candidates: Sequence[Sequence[int]], n_queries: int, n_candid
             raise InputError(f"query {query} has the right candidates {list(right)}, not of 0 to {n_candidates - 1}")
         mask[query, list(right)] = True
     return mask
-
-
-__all__ = ["CrossLingualConsistency"]

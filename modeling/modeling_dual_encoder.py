@@ -19,13 +19,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
-from transformers import (
-    MODEL_MAPPING,
-    AutoModel,
-    PreTrainedConfig,
-    PreTrainedModel,
-    initialization as init,
-)
+from transformers import MODEL_MAPPING, AutoModel, PreTrainedConfig, PreTrainedModel, initialization as init
 from transformers.conversion_mapping import register_checkpoint_conversion_mapping
 from transformers.core_model_loading import WeightRenaming
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling

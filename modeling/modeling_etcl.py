@@ -68,6 +68,3 @@ class EtclModel(TwoTowerModel):
                 texts, translations, config.text_text_temperature or temperature, **options
             )
         return triple_contrastive_loss(images, texts, translations, temperature, **options)
-
-
-__all__ = ["EtclModel"]

@@ -142,6 +142,3 @@ class LiweModel(WordDualEncoderModel):
             "transformer": count_parameters(self.text_model.gru),
         }
         return parts | ({"backbone": count_parameters(self.vision_model)} if self.vision_model is not None else {})
-
-
-__all__ = ["LiweModel"]

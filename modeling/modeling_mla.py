@@ -181,15 +181,11 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         for part in self.learned_parts():
             part.to(torch.promote_types(native_model.dtype, torch.float32))
 
-    # ---- Parts ----
-
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
         for part in self.frozen_parts():
             eval_frozen(part, training=mode)
         return self
-
-    # ---- Features ----
 
     @can_return_tuple
     def get_image_features(self, pixel_values: Tensor, **kwargs: Any) -> BaseModelOutputWithPooling:
@@ -267,8 +263,6 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         if self.config.image_text_objective == "sigmoid" and isinstance(self.logit_bias, Tensor):
             found["logit_bias"] = self.logit_bias.clone().reshape(())
         return self.with_logits_and_loss(MlaOutput(**found), return_logits, return_loss, positives)
-
-    # ---- Temperature and loss ----
 
     @property
     def logit_bias(self) -> Tensor | float:
@@ -385,8 +379,6 @@ class MlaModel(MlaPreTrainedModel):
         plain.load_state_dict(weights)
         return plain.train(self.training)
 
-    # ---- Parts ----
-
     @property
     def text_parts(self) -> TowerParts:
         """The native model's text tower, and the parts of it that are wrapped."""
@@ -487,8 +479,6 @@ class MlaModel(MlaPreTrainedModel):
         native = count_parameters(self) - acquired - embedding
         return {"native model": native, "non-native embedding": embedding, "acquirers": acquired}
 
-    # ---- Features ----
-
     @can_return_tuple
     def get_text_features(
         self,
@@ -517,6 +507,3 @@ class MlaModel(MlaPreTrainedModel):
         if any(language_id < 0 for language_id in ids):
             raise ValueError(f"language_ids={ids} must be from 0 to {len(self.config.languages)}")
         return RowsByLanguage([languages[language_id] for language_id in ids]) if any(ids) else None
-
-
-__all__ = ["MlaModel"]

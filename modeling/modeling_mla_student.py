@@ -207,6 +207,3 @@ class MlaStudentModel(MlaPreTrainedModel):
             readers = RowsByLanguage([_EVERY if id else None for id in language_ids.tolist()])
         rows = torch.arange(input_ids.shape[0], device=input_ids.device)
         return BaseModelOutputWithPooling(pooler_output=readers.map(read, rows))
-
-
-__all__ = ["MlaStudentModel"]

@@ -75,6 +75,3 @@ class MuralModel(TwoTowerModel):
             return symmetric_contrastive_loss(texts, translations, temperature, margin=margin, **options)
         options["label_smoothing"] = config.label_smoothing
         return symmetric_contrastive_loss(output.image_embeds, texts, output.temperature, **options)
-
-
-__all__ = ["MuralModel"]

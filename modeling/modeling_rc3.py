@@ -187,5 +187,3 @@ from ..processing.cross_encoder_module import CrossEncoderModule
 from .modeling_rc3_pretraining import Rc3ForPreTraining
 from .modeling_rc3_tasks import TASK_MODELS
 """
-
-__all__ = ["Rc3Model", "Rc3PreTrainedModel"]

@@ -26,7 +26,6 @@ from ..utils.errors import InputError
 from .modeling_common import is_exporting
 from .modeling_dual_encoder import tower_keywords
 
-# ---- Running probability ----
 # p_avg in RC3's interpolated contrastive losses: the model's performance in the last steps (Zhou et al. 2023, section
 # 2.3.3, equation 6).
 
@@ -76,8 +75,6 @@ class RunningProbability(nn.Module):
         self.steps += 1
         self.pending.zero_()
 
-
-# ---- Inputs and outputs ----
 
 VISUAL_INPUTS = ("region_features", "region_mask", "pixel_values", "pixel_mask")
 

@@ -34,12 +34,7 @@ from .losses.interpolated import (
 )
 from .modeling_dual_encoder import tower_keywords
 from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel
-from .modeling_rc3_encoder import (
-    VISUAL_INPUTS,
-    ImageEmbeds,
-    RunningProbability,
-    text_states,
-)
+from .modeling_rc3_encoder import VISUAL_INPUTS, ImageEmbeds, RunningProbability, text_states
 
 _TEXTS = ("input_ids", "attention_mask")  # [N, T] each
 
@@ -165,8 +160,6 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
                 parts[name] = torch.stack(terms).sum()
         return Rc3ForPreTrainingOutput(**parts)
 
-    # ---- The objectives on each data set ----
-
     def _learn_strict(self, batch: Mapping[str, Any], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Computes MCLM, ITM and the contrast of R-XVtCL; also returns the requested states of MCLM."""
         config, parts = self.config, dict[str, Any]()
@@ -275,17 +268,12 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         distances = row_distances(anchor, others)  # [7, B]
         return distances[0], distances[1:].T
 
-    # ---- Encoding ----
-
     def _embed_images(self, batch: Mapping[str, Any]) -> ImageEmbeds | None:
         """Embeds the images of a data set once, for all their texts."""
         return self.model.encoder.embed_images({name: batch[name] for name in VISUAL_INPUTS if name in batch})
 
     def _encode_pairs(
-        self,
-        batch: Mapping[str, Any],
-        images: ImageEmbeds | None,
-        pairs: tuple[tuple[bool, bool, str], ...],
+        self, batch: Mapping[str, Any], images: ImageEmbeds | None, pairs: tuple[tuple[bool, bool, str], ...]
     ) -> Tensor:
         """Returns the representations of images with texts, [P, B, d]."""
         partner = batch["partner"]

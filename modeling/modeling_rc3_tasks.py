@@ -314,11 +314,3 @@ TASK_MODELS: tuple[type[Rc3PreTrainedModel], ...] = (
     Rc3ForVisualQuestionAnswering,
     Rc3ForImageTextRetrieval,
 )
-
-__all__ = [
-    "Rc3ForConditionalGeneration",
-    "Rc3ForImageTextRetrieval",
-    "Rc3ForVisualEntailment",
-    "Rc3ForVisualQuestionAnswering",
-    "Rc3ForVisualReasoning",
-]

@@ -29,18 +29,13 @@ from ..configuration.configuration_two_tower import text_width
 from ..utils.errors import InputError
 from .acquirer import load_plain_state_dict
 from .modeling_common import is_exporting
-from .modeling_dual_encoder import (
-    count_parameters,
-    normalize,
-    pool_text,
-)
+from .modeling_dual_encoder import count_parameters, normalize, pool_text
 from .modeling_mla import MlaPreTrainedModel, new_native_model
 
 logger = logging.getLogger(__name__)
 
 _ROWS_AT_ONCE = 64  # texts; each one reads a row of the map for each of its n-grams
 
-# ---- Features of a text ----
 
 _SPACE = ord(" ")
 # A prime below 2^31, so that products of two remainders stay below 2^63, and two constants that mix the characters.
@@ -94,9 +89,6 @@ def centered(features: Tensor, mean: Tensor) -> Tensor:
     """Returns pooled features [N, W] without the mean [W] of their language, with length 1: the mean is a large part
     of a pooled feature, and says nothing about the text."""
     return normalize(features.float() - mean)
-
-
-# ---- Models ----
 
 
 class VectorSpaceModel(PreTrainedModel):
@@ -423,6 +415,3 @@ def _warn_of_unread_glossary(language: str) -> None:
         "a glossary helped, it is 0.5 to 4)",
         language,
     )
-
-
-__all__ = ["RidgeModel", "VectorSpaceModel"]

@@ -106,8 +106,6 @@ class SmalrModel(WordDualEncoderModel):
         elif isinstance(module, WordRows):
             module.reset()
 
-    # ---- Conversions ----
-
     @classmethod
     def from_latent(cls, latent: SmalrLatentModel, **options: Any) -> Self:
         """Makes a model whose words are assigned as in the first stage; tokens that no word uses are dropped (section
@@ -145,8 +143,6 @@ class SmalrModel(WordDualEncoderModel):
         kept = {name: value for name, value in self.state_dict().items() if not name.startswith(left_out)}
         model.load_state_dict(kept | {"word_table.weight": self.word_embedding.table()})
         return model.train(self.training)
-
-    # ---- Embedding ----
 
     def get_input_embeddings(self) -> nn.Module:
         raise NotImplementedError("every language has its own vocabulary: see `words` and `word_embedding`")
@@ -229,8 +225,6 @@ class SmalrModel(WordDualEncoderModel):
         if rows.shape[0] > count:
             found |= {"masked_text_embeds": texts[count:], "masked_sentence_embeds": means[count:]}
         return found
-
-    # ---- Training ----
 
     def contrastive_objective(
         self, output: Any, *, positives: Tensor | None = None, step: TrainingStep = FIRST_STEP, **options: Any
@@ -331,6 +325,3 @@ class SmalrModel(WordDualEncoderModel):
             "embeddings": count_parameters(self.word_embedding),
             "alignment": count_parameters(self.alignment),
         }
-
-
-__all__ = ["SmalrModel"]

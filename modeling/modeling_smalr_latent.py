@@ -18,7 +18,6 @@ from .losses.triplet import pairwise_distances, same_label, top_violation_triple
 from .modeling_common import FIRST_STEP, TrainingStep, initialized_by_itself, is_exporting
 from .modeling_dual_encoder import DualEncoderOutput, WeightsAsMade, normalize
 
-# ---- Words ----
 # SMALR's hybrid word embedding: words of many languages in one space, few of them with their own parameters (Burns et
 # al. 2020, section 3.1). A word id of a language is mapped to a *row*. The rows are, in this order:
 #
@@ -116,9 +115,6 @@ class HybridWordEmbedding(nn.Module):
         return torch.cat([self.special * is_token[:, None], *own, self.latent])
 
 
-# ---- Layers ----
-
-
 class SentenceEncoder(nn.Module):
     """A GRU whose state at the last word goes through a linear layer (EmbN on MULE): maps the words of N texts
     [.., width] to [N, width], and returns the states at all words too."""
@@ -159,9 +155,6 @@ class LanguageAlignment(nn.Module):
         self.fill_sentence = nn.Linear(2 * width, 2 * width)
         self.fill_text = nn.Linear(2 * width, 2 * width)
         self.classifier = nn.Linear(width, len(config.languages))
-
-
-# ---- Latent tokens ----
 
 
 class HardAttention(nn.Module):

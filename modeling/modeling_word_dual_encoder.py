@@ -158,9 +158,6 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
         return order if given[0] is None else given[0], order if given[1] is None else given[1]
 
 
-# ---- Recurrent layers over texts of different lengths ----
-
-
 def gru_states(gru: nn.GRU, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the states at all words [N, T, directions * width], zeros at padding, and the last state of each
     direction [directions, N, width].

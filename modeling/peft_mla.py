@@ -458,6 +458,3 @@ def to_mla_model(model: Any, *, share_weights: bool = False) -> MlaModel:
     take_precision(assembled.native_model, weights)
     assembled.native_model.load_state_dict(weights, assign=share_weights)
     return assembled.train(model.training)
-
-
-__all__ = ["MLA", "MlaAdapterConfig", "MlaAdapterModel", "save_adapter", "to_mla_model"]

@@ -34,9 +34,6 @@ _POOLING_FILE = "1_Pooling/config.json"
 _POOLINGS: dict[str, TextPooling] = {"cls": "cls", "mean": "mean", "lasttoken": "eos"}  # sentence-transformers' names
 
 
-# ---- Models ----
-
-
 def model_of_towers(
     model_class: Any,
     image: Source,
@@ -121,9 +118,6 @@ def config_of_towers(
     )
 
 
-# ---- One tower ----
-
-
 def _config(source: Source, **loading: Any) -> PreTrainedConfig:
     return source.config if isinstance(source, PreTrainedModel) else load_config(source, **loading)
 
@@ -180,9 +174,6 @@ def load_text_encoder(source: Source, *, pooling: str, **loading: Any) -> PreTra
 def without_pooler(model: PreTrainedModel) -> nn.Module:
     """Returns the parts of an encoder except its pooling layer, whose weights checkpoints may lack."""
     return nn.ModuleList(module for name, module in model.named_children() if name != "pooler")
-
-
-# ---- How texts are pooled ----
 
 
 def chosen_pooling(source: Source, given: TextPooling | None = None, **loading: Any) -> TextPooling:

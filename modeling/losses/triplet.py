@@ -95,7 +95,6 @@ def multimodal_triplet_loss(
     return images + sentence_weight * sentences
 
 
-# ---- The hinge loss ----
 # LIWE's loss (Wehrmann et al. 2019) moves from the sum over all negatives, which learns fast at first, to the hardest
 # one, which gives the better result (VSE++: Faghri et al. 2018). As in the authors' code, the loss of every anchor a
 # and positive p, in both directions, is
@@ -131,9 +130,6 @@ def _from_rows(distances: Tensor, positives: Tensor, hardness: float, margin: fl
     violations = violations.masked_fill(positives[anchor], 0)
     losses = (1 - hardness) * violations.sum(1) + hardness * violations.amax(1)
     return losses.sum() / max(len(losses), 1)
-
-
-# ---- Distances ----
 
 
 def pairwise_distances(x: Tensor, y: Tensor) -> Tensor:
