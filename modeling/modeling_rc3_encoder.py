@@ -198,13 +198,35 @@ class Rc3Encoder(MBartEncoder):
 
     def embed_images(self, visual: Mapping[str, Any]) -> ImageEmbeds | None:
         """Projects visual inputs to the encoder's width, for use with several texts; `None` if there are none."""
-        region_features, pixel_values = visual.get("region_features"), visual.get("pixel_values")
-        given = pixel_values if region_features is None else region_features
+        config, region_mask, pixel_mask = self.config, visual.get("region_mask"), visual.get("pixel_mask")
+        features = self._by_image("region_features", visual.get("region_features"), dimensions=2)  # [N, K, R, F]
+        images = self._by_image("pixel_values", visual.get("pixel_values"), dimensions=3)  # [N, K, 3, H, W]
+        given = images if features is None else features
         if given is None:
             return None
-        rows = given.shape[0]
-        regions = self._embed_regions(rows, region_features, visual.get("region_mask"))
-        return ImageEmbeds(*regions, *self._embed_patches(rows, pixel_values, visual.get("pixel_mask")))
+        regions = patches = self.embed_tokens.weight.new_empty(*given.shape[:2], 0, config.d_model)
+        if features is None:
+            region_mask = None
+        elif not config.has_regions:
+            raise InputError("region_features: the model has no layer for regions (visual='patches')")
+        else:
+            count, size = features.shape[2:]
+            if not 0 < count <= config.max_regions or size != config.region_size:
+                most = [config.max_regions, config.region_size]
+                raise InputError(f"region_features {[count, size]} must be up to {most}")
+            regions = self.region_projection(features.to(self.dtype))
+        if images is None:
+            pixel_mask = None
+        elif not config.has_patches:
+            raise InputError("pixel_values: the model has no layer for patches (visual='regions')")
+        else:
+            side, patch = config.image_size, config.patch_size
+            if images.shape[2:] != (3, side, side):
+                raise InputError(f"images of {list(images.shape[2:])}; the model takes [3, {side}, {side}]")
+            pixels = nn.functional.unfold(images.flatten(0, 1), patch, stride=patch)  # [N K, 3 patch², P]
+            patches = self.patch_projection(pixels.transpose(1, 2).to(self.dtype)).unflatten(0, images.shape[:2])
+        patch_mask = _kept(pixel_mask, patches, dimensions=2)[..., None].expand(patches.shape[:3])
+        return ImageEmbeds(regions, _kept(region_mask, regions, dimensions=3), patches, patch_mask)
 
     def _visual_segments(self, special: dict[int, Tensor], images: ImageEmbeds) -> list[tuple[Tensor, Tensor]]:
         """Returns the segments before the text, as embeddings [N, L, d] with masks [N, L]."""
@@ -227,41 +249,10 @@ class Rc3Encoder(MBartEncoder):
             ]
         return segments
 
-    def _embed_regions(self, rows: int, features: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        if features is None:
-            return self._nothing(rows)
-        config = self.config
-        if not config.has_regions:
-            raise InputError("region_features: the model has no layer for regions (visual='patches')")
-        features = self._by_image("region_features", features, dimensions=2)  # [N, K, R, F]
-        count, size = features.shape[2:]
-        if not 0 < count <= config.max_regions or size != config.region_size:
-            raise InputError(
-                f"region_features {[count, size]} are not up to {[config.max_regions, config.region_size]}"
-            )
-        return self.region_projection(features.to(self.dtype)), _kept(mask, features, dimensions=3)
-
-    def _embed_patches(self, rows: int, pixel_values: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        if pixel_values is None:
-            return self._nothing(rows)
-        if not self.config.has_patches:
-            raise InputError("pixel_values: the model has no layer for patches (visual='regions')")
-        images = self._by_image("pixel_values", pixel_values, dimensions=3)  # [N, K, 3, H, W]
-        side, patch = self.config.image_size, self.config.patch_size
-        if images.shape[2:] != (3, side, side):
-            raise InputError(f"images of {list(images.shape[2:])}; the model takes [3, {side}, {side}]")
-        pixels = nn.functional.unfold(images.flatten(0, 1), patch, stride=patch)  # [N K, 3 patch², P]
-        patches = self.patch_projection(pixels.transpose(1, 2).to(self.dtype))
-        patches = patches.unflatten(0, images.shape[:2])  # [N, K, P, d]
-        return patches, _kept(mask, images, dimensions=2)[..., None].expand(patches.shape[:3])
-
-    def _nothing(self, rows: int) -> tuple[Tensor, Tensor]:
-        """Returns embeddings of length 0. [N, K, 0, d], [N, K, 0]"""
-        embeds = self.embed_tokens.weight.new_empty(rows, self.config.images_per_text, 0, self.config.d_model)
-        return embeds, _kept(None, embeds, dimensions=3)
-
-    def _by_image(self, name: str, given: Tensor, dimensions: int) -> Tensor:
+    def _by_image(self, name: str, given: Tensor | None, dimensions: int) -> Tensor | None:
         """Adds an axis for the images of a text, [N, …] or [N, K, …] -> [N, K, …]."""
+        if given is None:
+            return None
         images = self.config.images_per_text
         with_axis = given[:, None] if images == 1 and given.dim() == dimensions + 1 else given
         if with_axis.dim() != dimensions + 2 or with_axis.shape[1] != images:
