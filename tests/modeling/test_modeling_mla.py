@@ -6,11 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import (
-    CLIPModel,
-)
 
-from babelens import MlaModel
 from babelens.modeling.convert_mla import _all_renamed, mla_from_openai
 from tests.contracts import (
     LANGUAGES,
@@ -130,20 +126,6 @@ def test_losses_and_gradients_are_the_authors(authors, converted, stage, objecti
             found = gradients[f"native_model.{name}"]
             # Of the gradient as a whole: single entries that nearly cancel carry float32's rounding.
             assert (found - expected[key]).norm() <= 1e-5 * expected[key].norm(), key
-
-
-def test_the_plain_model_comes_back(make_mla):
-    model, processor = make_mla()
-    plain = model.unload()
-    assert type(plain) is CLIPModel and not plain.training
-    inputs = processor(text=TEXTS, language="en", return_tensors="pt")
-    again = MlaModel.from_native(plain, vocab_size=30, embedding_size=4, sep_token_id=3)
-    with torch.no_grad():
-        expected = model.get_text_features(**inputs).pooler_output
-        assert torch.equal(
-            plain.get_text_features(inputs["input_ids"], inputs["attention_mask"]).pooler_output, expected
-        )
-        assert torch.equal(again.get_text_features(**inputs).pooler_output, expected)
 
 
 def test_a_text_without_sep_is_refused(make_mla):

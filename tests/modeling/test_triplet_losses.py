@@ -240,13 +240,6 @@ def test_the_gradient_of_the_hinge_loss_is_that_of_finite_differences():
     assert torch.autograd.gradcheck(lambda d: annealed_hinge_loss(d, positives, hardness=0.3), (distances,))
 
 
-def test_a_hinge_loss_without_pairs_is_zero_with_a_gradient():
-    distances = torch.rand(2, 3, requires_grad=True)
-    loss = annealed_hinge_loss(distances, torch.zeros(2, 3, dtype=torch.bool))
-    loss.backward()
-    assert loss.item() == 0 and not distances.grad.any()
-
-
 def test_the_schedule_ends_with_the_hardest_negative():
     assert hinge_hardness(0) == 0
     assert hinge_hardness(1, rate=0.75) == 0.25
