@@ -48,20 +48,14 @@ class TestSmalr(ConfigContract):
 @pytest.mark.parametrize(
     ("config_class", "settings", "complaint"),
     [
-        (MuralConfig, {"tasks": ["image_text", "translation"]}, "tasks="),
         (MuralConfig, {"text_config": {"model_type": "bret"}}, "'bret'"),
         (MuralConfig, {"projection_dim": 7}, "projection_dim=7"),
         (EtclConfig, {"label_smoothing": 1.0}, "label_smoothing=1.0"),
         (LiweConfig, {"annealing_rate": 1.5}, "annealing_rate=1.5"),
         (MlaConfig, {"languages": ["de", "DE"]}, "'de' twice"),
-        (MlaConfig, {"languages": ["de", "en"]}, "'en' is the native language"),
-        (MlaConfig, {"vocab_size": 50, "sep_token_id": 50}, "sep_token_id=50"),
         (MlaConfig, {"acquirer": "lora"}, "acquirer"),
-        (Rc3Config, TINY_RC3 | {"languages": ["en", "de"]}, "language_token_ids"),
         (Rc3Config, TINY_RC3 | {"cls_token_id": 0}, "special tokens must differ"),
-        (Rc3Config, {"visual": "boxes"}, "boxes"),
         (SmalrConfig, {"languages": ["en"], "vocabulary_sizes": [5, 6]}, "vocabulary_sizes"),
-        (SmalrConfig, {"languages": ["klingonish"]}, "klingonish"),
     ],
 )
 def test_what_cannot_be_is_refused_by_its_key(config_class, settings, complaint):
@@ -84,15 +78,10 @@ def test_without_arguments_it_is_a_papers_model(config, preset):
     assert config.to_dict() == load_preset(preset).to_dict()
 
 
-def test_losses_begin_as_the_papers_say():
-    mural, etcl, mla, smalr = MuralConfig(), EtclConfig(), MlaConfig(), SmalrConfig()
-    assert (mural.temperature_init_value, mural.text_text_temperature, mural.text_text_margin) == (1.0, 0.01, 0.3)
-    assert (etcl.temperature_init_value, etcl.text_text_margin, etcl.label_smoothing) == (1.0, 0.3, 0.1)
+def test_mla_begins_as_the_paper_says():
+    mla = MlaConfig()
     assert (mla.text_text_objective, mla.image_text_objective, mla.logit_scale) == ("mse", "nce", 100.0)
     assert (mla.acquirer, mla.acquirer_size, mla.embedding_size) == ("mlp", 256, 768) and mla.train_embedding
-    assert (smalr.mask_weight, smalr.adversarial_weight, smalr.neighborhood_weight) == (1e-4, 1e-6, 5e-2)
-    assert (smalr.specific_words, smalr.latent_tokens, smalr.word_size) == (5000, 40_000, 50)
-    assert (smalr.exploration_tokens, smalr.exploration_probability) == (20, 0.2)
 
 
 # facebook/mbart-large-50's config.json, where it differs from transformers' defaults.

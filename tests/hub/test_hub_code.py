@@ -69,17 +69,6 @@ def test_exactly_the_needed_modules_travel_and_work_alone(package, tmp_path):
     assert load_flat(folder, "modeling_toy").Model().twice() == 84
 
 
-def test_what_is_saved_later_is_added(package, tmp_path):
-    """A model and its processor are saved one after the other; the order does not matter."""
-    toy = package(TOY | {"modeling/processing_toy": "class Processor:\n    auto_classes = ('AutoProcessor',)\n"}, LOAD)
-    processing = importlib.import_module(toy.__name__.replace("modeling_toy", "processing_toy"))
-    for name, order in {"a": (toy.Model, processing.Processor), "b": (processing.Processor, toy.Model)}.items():
-        for cls in order:
-            export_code(cls, tmp_path / name)
-    first, second = ({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in "ab")
-    assert first == second and len(first) == 5
-
-
 @pytest.mark.parametrize(
     "statement",
     [

@@ -97,20 +97,6 @@ def test_pipelines_run_without_the_package_and_answer_the_same(run_without_babel
     assert found == in_rc3_pipelines(str(tmp_path), drawn_images(3), TEXTS[:3])
 
 
-def test_each_folder_offers_the_pipeline_of_its_head_alone(folders):
-    root, said = folders
-    own = {
-        "Rc3ForVisualQuestionAnswering": {"visual-question-answering": "QuestionAnsweringPipeline"},
-        "Rc3ForConditionalGeneration": {"image-text-to-text": "ImageTranslationPipeline"},
-        "Rc3ForImageTextRetrieval": {"image-text-retrieval": "ImageTextRetrievalPipeline"},
-    }
-    for name in said:
-        offered = json.loads((root / name / "config.json").read_text()).get("custom_pipelines", {})
-        assert {task: entry["impl"] for task, entry in offered.items()} == {
-            task: f"rc3_pipelines.{pipeline}" for task, pipeline in own.get(name, {}).items()
-        }
-
-
 def auto_map(folder):
     return json.loads((folder / "config.json").read_text())["auto_map"]
 

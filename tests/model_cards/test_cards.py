@@ -98,6 +98,9 @@ def test_the_text_says_what_was_measured_and_how(facts):
     assert "@inproceedings{jain-etal-2021-mural," in text and "title = {{MURAL}: Multimodal" in text
     assert "published under **cc-by-4.0**" in text and "strictest" in text
     assert "{%" not in text and "None" not in text
+    bare = model_card(dataclasses.replace(facts, results=[], examples=[], unseen_languages=[], parameters=None))
+    assert "This model has not been evaluated." in bare.text
+    assert not {"model-index", "metrics", "widget"} & set(bare.data.to_dict())
 
 
 def test_the_first_screen_is_what_it_does_its_numbers_a_figure_and_code(facts, tmp_path):
@@ -109,13 +112,6 @@ def test_the_first_screen_is_what_it_does_its_numbers_a_figure_and_code(facts, t
     figure = (tmp_path / "recall.svg").read_text(encoding="utf-8")
     assert re.findall(r'text-anchor="end">([\w-]+)<', figure) == ["de", "zh-Hant", "sw", "pt"]
     assert figure.startswith("<svg") and ">52.1<" in figure
-
-
-def test_a_model_that_was_not_evaluated_says_so_and_claims_nothing(facts):
-    bare = dataclasses.replace(facts, results=[], examples=[], unseen_languages=[], parameters=None)
-    card = model_card(bare)
-    assert "This model has not been evaluated." in card.text
-    assert not {"model-index", "metrics", "widget"} & set(card.data.to_dict())
 
 
 def test_python_in_the_card_is_python(facts):
@@ -216,7 +212,7 @@ def task_facts(task: str, **changes) -> TaskCardFacts:
     )
 
 
-@pytest.mark.parametrize("task", list(RC3_TASKS))
+@pytest.mark.parametrize("task", ["translation", "image-text-retrieval", "visual-entailment"])
 def test_a_card_says_what_was_measured_as_the_hub_calls_it(task):
     card = model_card(task_facts(task))
     metadata = card.data.to_dict()
@@ -232,27 +228,19 @@ def test_a_card_says_what_was_measured_as_the_hub_calls_it(task):
     assert f"import {RC3_TASKS[task].model.__name__}" in card.text and "zero-shot-image" not in card.text
 
 
-RECALLS = dict.fromkeys(("t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r5", "i2t_r10", "mean_recall"), 12.5)
-NUMBERS = RECALLS | {"n_images": 447, "n_texts": 447}
+NUMBERS = scores(12.5)
 REPORT = {
     "unseen_concepts": {
         "vendor": "twemoji",
         "split": "test",
-        "n_images": 447,
-        "n_flags": 60,
-        "chance": {"t2i_r1": 0.2, "t2i_r5": 1.1, "t2i_r10": 2.2},
-        "groups": {
-            "image": {"languages": {"de": NUMBERS | {"flags": RECALLS, "others": RECALLS}}, "mean": RECALLS},
-            "unseen": {"languages": {"pt": NUMBERS | {"flags": RECALLS, "others": RECALLS}}, "mean": RECALLS},
-        },
+        "chance": {"t2i_r10": 2.2},
+        "groups": {"image": {"languages": {"de": NUMBERS}}, "unseen": {"languages": {"pt": NUMBERS}}},
     },
     "unseen_vendor": {
         "vendor": "noto",
         "split": "train",
-        "n_images": 1285,
-        "n_flags": 180,
-        "chance": {"t2i_r1": 0.1, "t2i_r5": 0.4, "t2i_r10": 0.8},
-        "groups": {"image": {"languages": {"de": NUMBERS}, "mean": RECALLS}},
+        "chance": {"t2i_r10": 0.8},
+        "groups": {"image": {"languages": {"de": NUMBERS}}},
     },
 }
 
@@ -278,14 +266,7 @@ def test_the_four_questions_become_two_tables():
 # ---- Markup, secrets and paths of others ----
 
 EVIL = "<img src=x onerror=alert(1)>"
-HOSTILE = [
-    EVIL,
-    "](javascript:alert(1)) [x",
-    "a `code` <b>",
-    "x | y |\n| <i>z</i>",
-    "{{ 7 * 7 }} {% raw %}",
-    '"""\nimport os\n"""',
-]
+HOSTILE = [EVIL, "a `code` <b> | y |\n| <i>z</i>", "](javascript:alert(1)) [x {{ 7 * 7 }} {% raw %}"]
 
 
 class Page(HTMLParser):
@@ -341,15 +322,15 @@ def checked(folder):
     return card
 
 
-@pytest.mark.parametrize("text", HOSTILE[::2])
+@pytest.mark.parametrize("text", HOSTILE)
 def test_a_card_shows_the_markup_of_others_as_text(text, tmp_path):
     write_card(tmp_path, facts_with(text))
     assert checked(tmp_path).data.model_name == text.replace("/", "")
 
 
-@pytest.mark.parametrize("text", HOSTILE[:1])
 @pytest.mark.parametrize("way", ["ridge", "adapter"])
-def test_a_card_of_acquired_languages(way, text, tmp_path):
+def test_a_card_of_acquired_languages(way, tmp_path):
+    text = EVIL
     command = f"babelens acquire --translations /home/ada/pairs.tsv --output '{text}'"
     base = BaseModel(name=text, license="other", license_name=text)
     both = {"name": text.replace("/", ""), "native_language": "en", "command": command}
@@ -379,14 +360,9 @@ def test_paths_are_named_by_their_last_name(text, public):
     assert publishable(text) == public and paths_in(text) and not paths_in(public)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("https://huggingface.co/a/b/c", "owner/name", "and/or", "![a](examples/a.png)"),
-    ],
-)
-def test_what_is_no_path_of_a_machine_stays(text):
-    assert publishable(text) == text and not paths_in(text)
+def test_what_is_no_path_of_a_machine_stays():
+    for text in ("https://huggingface.co/a/b/c", "owner/name", "and/or", "![a](examples/a.png)"):
+        assert publishable(text) == text and not paths_in(text)
 
 
 # ---- Results of benchmarks, added later ----
@@ -465,7 +441,6 @@ def card_of(saved, facts, tmp_path):
     ("method", "config", "said", "unsaid"),
     [
         ("mural", {"image_head": True, "projection_dim": 77}, "in 77 dimensions", "not projected"),
-        ("mural", {"freeze": ["image"]}, "`freeze` \\['image'\\]", "Frozen"),
         ("mural", {"text_text_margin": 0}, "`text_text_margin` 0", "additive margin"),
         ("mla", {"acquirer": "linear"}, "a residual linear layer", "perceptron"),
         ("liwe", {"translation_weight": 0.0}, "between images and texts, which", "in two languages about"),
