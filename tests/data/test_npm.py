@@ -6,7 +6,7 @@ import tarfile
 
 import pytest
 
-from babelens.data.npm import Package, fetch_package, file_integrity, read_package
+from babelens.data.emoji.build import fetch_package, file_integrity, read_package
 from babelens.utils.errors import SourceUnavailableError
 
 
@@ -42,7 +42,7 @@ def original(tmp_path):
 
 @pytest.fixture
 def package(original):
-    return Package("@scope/images", "1.2.3", file_integrity(original))
+    return {"package": "@scope/images", "version": "1.2.3", "integrity": file_integrity(original)}
 
 
 def deliver(path):
@@ -64,7 +64,7 @@ def test_another_package_than_the_pinned_one_is_refused(npm, package, original, 
     npm(deliver(forged))
     with pytest.raises(SourceUnavailableError) as caught:
         fetch_package(package, tmp_path / "cache")
-    for part in (str(package), package.integrity, file_integrity(forged), "npm config get registry"):
+    for part in ("@scope/images@1.2.3", package["integrity"], file_integrity(forged), "npm config get registry"):
         assert part in str(caught.value)
     npm("sys.exit('no route to the registry')")
     with pytest.raises(SourceUnavailableError, match="no route to the registry"):

@@ -14,8 +14,7 @@ from PIL import Image
 
 from babelens.data.emoji import benchmark as emoji, build as emoji_build
 from babelens.data.emoji.benchmark import load_emoji
-from babelens.data.emoji.build import Concept, group_concepts, split_concepts
-from babelens.data.npm import file_integrity
+from babelens.data.emoji.build import Concept, file_integrity, group_concepts, split_concepts
 
 pytest.importorskip("resvg_py")
 
