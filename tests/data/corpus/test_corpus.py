@@ -8,11 +8,10 @@ import PIL.Image
 import pytest
 from datasets import Dataset, Features, Image, List, Translation, Value
 
-from babelens.data.corpus.captions import CaptionRules, normalize_captions
+from babelens.data.corpus.captions import CaptionRules
 from babelens.data.corpus.corpus import CAPTIONS
 from babelens.data.corpus.normalize import ImageRules, as_caption_corpus, as_translation_corpus
 from babelens.data.corpus.overlap import corpus_overlaps
-from babelens.utils.errors import CorpusError
 
 
 def png(seed=0):
@@ -32,15 +31,6 @@ def caption(language, text):
     return {"language": language, "text": text}
 
 
-def test_every_form_becomes_a_list_of_language_and_text():
-    normal = [caption("en", "a cat"), caption("en", "small"), caption("pt-BR", "um gato")]
-    for spelled in (
-        [caption("EN", "a cat"), caption("en", "small"), caption("pt_br", "um gato")],
-        {"EN": ["a cat", "small"], "pt-BR": "um gato", "de": None, "fr": []},
-    ):
-        assert normalize_captions(spelled, CaptionRules()) == normal
-
-
 def test_columns_come_in_their_order_and_others_follow():
     others = {"vendor": ["x", "y"], "split": ["train", "test"], "features": [[1.0], [2.0]], "image_id": [7, 8]}
     corpus = as_caption_corpus(image_dataset([{"EN": "a"}, {"EN": "b"}], **others))
@@ -51,14 +41,6 @@ def test_columns_come_in_their_order_and_others_follow():
     assert np.array_equal(row.pop("image"), PIL.Image.open(BytesIO(png(1))))
     texts = {"image_id": "8", "captions": [caption("en", "b")], "split": "test", "vendor": "y"}
     assert row == texts | {"features": [2.0]}
-
-
-def test_a_plain_text_column_needs_a_language():
-    dataset = image_dataset(["eine Katze", "ein Hund"], "caption")
-    with pytest.raises(CorpusError, match="row 0: 'eine Katze' has no language"):
-        as_caption_corpus(dataset)
-    corpus = as_caption_corpus(dataset, captions=CaptionRules(language="de"))
-    assert corpus["captions"][1] == [caption("de", "ein Hund")]
 
 
 def test_only_rows_in_the_wanted_languages_are_kept():

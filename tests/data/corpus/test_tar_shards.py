@@ -14,7 +14,7 @@ from datasets import IterableDataset
 from babelens.data.corpus.loading import load_captions
 from babelens.data.corpus.tar_shards import MAX_IMAGE_BYTES
 from babelens.data.corpus.text_files import MAX_BYTES
-from babelens.utils.errors import CorpusError, LanguageTagError
+from babelens.utils.errors import CorpusError
 
 
 def image(shade=0, format="PNG"):
@@ -83,18 +83,17 @@ def test_a_torn_shard_is_refused(shards, kept):
 
 
 @pytest.mark.parametrize(
-    ("members", "error", "message"),
+    ("members", "message"),
     [
-        ({"a.png": image(), "a.json": b"{"}, CorpusError, "a: unusable JSON"),
-        ({"a.png": image(), "a.json": {"captions": {"klingonish": "a"}}}, LanguageTagError, "a: 'klingonish'"),
-        ({"a.png": image()}, CorpusError, "a: 0 texts"),
-        ({"a.txt": b"a"}, CorpusError, "row 0, image_id 'a': no image"),
-        ({"a.png": b"?", "a.txt": b"a"}, CorpusError, "row 0, image_id 'a': image of 1 bytes: not an image"),
+        ({"a.png": image(), "a.json": b"{"}, "a: unusable JSON"),
+        ({"a.png": image()}, "a: 0 texts"),
+        ({"a.txt": b"a"}, "row 0, image_id 'a': no image"),
+        ({"a.png": b"?", "a.txt": b"a"}, "row 0, image_id 'a': image of 1 bytes: not an image"),
     ],
 )
-def test_what_cannot_be_used_is_named(tmp_path, members, error, message):
+def test_what_cannot_be_used_is_named(tmp_path, members, message):
     write_tar(tmp_path / "odd.tar", members)
-    with pytest.raises(error, match=rf"odd\.tar {message}"):
+    with pytest.raises(CorpusError, match=rf"odd\.tar {message}"):
         list(load_captions(tmp_path / "odd.tar", streaming=True, language="en"))
 
 
