@@ -227,13 +227,11 @@ class _Normalizer:
         images = corpus.select_columns(["image", "image_id"]).cast_column("image", Image(decode=False))
         kept: list[int] = []
         skipped: list[SkippedImage] = []
-        with tqdm(total=len(corpus), desc="Checking images", unit=" images", leave=False) as progress:
-            for batch in images.iter(_BATCH_ROWS):
-                start = progress.n
-                good, bad = _readable(batch, [self.place(row) for row in rows[start : start + _BATCH_ROWS]], rules)
-                kept += [start + index for index in good]
-                skipped += bad
-                progress.update(len(batch["image"]))
+        starts = tqdm(range(0, len(corpus), _BATCH_ROWS), desc="Checking images", leave=False)
+        for start, batch in zip(starts, images.iter(_BATCH_ROWS), strict=True):
+            good, bad = _readable(batch, [self.place(row) for row in rows[start : start + _BATCH_ROWS]], rules)
+            kept += [start + index for index in good]
+            skipped += bad
         refuse_mostly_bad(list(map(str, skipped)), len(corpus))
         _warn_of_skipped(skipped)
         return kept

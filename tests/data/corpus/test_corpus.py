@@ -6,7 +6,16 @@ from io import BytesIO
 import numpy as np
 import PIL.Image
 import pytest
-from datasets import Dataset, Features, Image, List, Translation, Value
+from datasets import (
+    Dataset,
+    Features,
+    Image,
+    List,
+    Translation,
+    Value,
+    disable_progress_bars,
+    enable_progress_bars,
+)
 
 from babelens.data.corpus.captions import CaptionRules
 from babelens.data.corpus.corpus import CAPTIONS
@@ -51,14 +60,19 @@ def test_only_rows_in_the_wanted_languages_are_kept():
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_bad_images_are_left_out_counted_and_named(streaming, caplog):
-    images = [{"bytes": content, "path": None} for content in (png(0), png(1)[:100], png(2))]
-    dataset = image_dataset([{"en": "a"}, {"en": "b"}, {"en": "c"}], images=images, image_id=["x", "y", "z"])
+def test_bad_images_are_left_out_counted_and_named(streaming, caplog, monkeypatch):
+    monkeypatch.setattr("babelens.data.corpus.normalize._BATCH_ROWS", 2)
+    images = [{"bytes": content, "path": None} for content in (png(0), png(1), png(2), png(3)[:100], png(4))]
+    dataset = image_dataset([{"en": name} for name in "abcde"], images=images, image_id=[*"vwxyz"])
     rules = ImageRules(skip=True, skipped=[])
-    corpus = as_caption_corpus(dataset.to_iterable_dataset() if streaming else dataset, images=rules)
-    assert [row["image_id"] for row in corpus] == ["x", "z"]
+    disable_progress_bars()
+    try:
+        corpus = as_caption_corpus(dataset.to_iterable_dataset() if streaming else dataset, images=rules)
+        assert [row["image_id"] for row in corpus] == [*"vwxz"]
+    finally:
+        enable_progress_bars()
     [skipped] = rules.skipped
-    assert skipped.place.startswith("row 1") and skipped.image_id == "y"
+    assert skipped.place.startswith("row 3") and skipped.image_id == "y"
     assert f"left out 1 images: {skipped.place}: {skipped.reason}" in caplog.messages
 
 
