@@ -12,7 +12,6 @@ from transformers import (
     AutoModel,
     AutoProcessor,
     AutoTokenizer,
-    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
@@ -27,7 +26,8 @@ from ..processing.image_processing_mural import MuralImageProcessor
 from ..processing.processing_etcl import EtclProcessor
 from ..processing.tokenizer_training import WORDPIECE_PREFIX, train_wordpiece, unknown_rate
 from ..processing.vocabulary_trimming import choose_pieces, count_pieces, trim_tokenizer
-from ..registry import METHODS
+from ..registry import METHODS, imported
+from ..trainers.base import BabelensTrainer
 from ..utils.errors import ModelKindError, RecipeError
 from ..utils.pretrained import load_config, load_model, load_processor
 from .data import RecipeData
@@ -48,8 +48,8 @@ def overrides_checked(key: str = "model.overrides") -> Iterator[None]:
 
 
 class ModelBuilder:
-    """Builds a dual encoder that reads word pieces. Methods that build other models have a subclass. Parts of a model
-    that are trained first are kept in the run's folder of `checkpoints`."""
+    """Builds a dual encoder that reads word pieces, and names its trainer. Methods that build other models have a
+    subclass. Parts of a model that are trained first are kept in the run's folder of `checkpoints`."""
 
     # The model types that training can continue from; if empty, the model class checks its start.
     starts: ClassVar[tuple[str, ...]] = ()
@@ -81,24 +81,33 @@ class ModelBuilder:
         return {"attn_implementation": self.recipe.model.attn_implementation}
 
     @property
-    def stated_sizes(self) -> ImageSizes | None:
-        """The recipe's `image`, if the method has this key."""
-        return getattr(self.recipe, "image", None)
-
-    @property
-    def _towers(self) -> tuple[str, str]:
-        """The two pretrained towers, in a recipe that names them."""
-        towers = self.recipe.model.towers
-        assert towers is not None
-        return towers
-
-    def check_towers(self) -> None:
-        """Checks two pretrained towers without loading weights: their kinds, the image processor, the tokenizer, and
-        the recipe's overrides."""
-        if self.recipe.model.towers:
-            _ = self._tower_processor
+    def image_sizes(self) -> ImageSizes:
+        """The recipe's `image`, if the method has this key, or the default sizes."""
+        return getattr(self.recipe, "image", None) or ImageSizes()
 
     # ---- Parts that a method may define ----
+
+    @cached_property
+    def trainer_class(self) -> type[BabelensTrainer]:
+        return imported(METHODS[self.recipe.method].trainer)
+
+    @property
+    def tasks(self) -> list[str]:
+        """The allowed names in `train`."""
+        return list(self.trainer_class.task_weights)
+
+    def trainer_options(self) -> dict[str, Any]:
+        """Returns arguments that only the method's trainer has."""
+        return {}
+
+    def check_tasks(self) -> None:
+        """Checks the names in `train`."""
+        check_names(self.recipe.train, self.tasks, "train")
+
+    def check_start(self) -> None:
+        """Checks what training starts from, such as two pretrained towers, without loading weights."""
+        if self.recipe.model.towers:
+            self._tower_processor()
 
     def check(self) -> None:
         """Checks before data is read whether the model can be built."""
@@ -117,7 +126,7 @@ class ModelBuilder:
         if self.recipe.model.from_pretrained:
             return load_processor(AutoProcessor, self.start, **self.code)
         if self.recipe.model.towers:
-            return self._tower_processor
+            return self._tower_processor()
         languages = [*self.data.image_languages, *self.data.pair_languages]
         # All captions contribute their characters, so every language can at least be spelled.
         tokenizer = self.new_tokenizer("tokenizer", languages, self.data.captions)
@@ -141,18 +150,13 @@ class ModelBuilder:
         overrides = {**source.overrides, "text_config": {**source.overrides.get("text_config", {}), **vocabulary}}
         return AutoModel.from_config(load_preset(source.preset, **overrides), **self.attention)
 
-    @cached_property
-    def _tower_config(self) -> PreTrainedConfig:
-        """The configuration of a model from two pretrained towers."""
-        config = METHODS[self.recipe.method].config
-        with overrides_checked():
-            return config_of_towers(config, *self._towers, loading=self.code, **self.recipe.model.overrides)
-
-    @cached_property
     def _tower_processor(self) -> ProcessorMixin:
         """The processor of a model from two pretrained towers; it checks that images and configuration fit them."""
-        (image, text), config = self._towers, self._tower_config
-        return METHODS[self.recipe.method].processor.from_towers(image, text, config, **self.code)
+        source, method = self.recipe.model, METHODS[self.recipe.method]
+        assert source.towers is not None
+        with overrides_checked():
+            config = config_of_towers(method.config, *source.towers, loading=self.code, **source.overrides)
+        return method.processor.from_towers(*source.towers, config, **self.code)
 
     def next_model(self, model: PreTrainedModel) -> PreTrainedModel:
         """Makes the model of the next stage from the final model of the previous one."""
@@ -163,13 +167,9 @@ class ModelBuilder:
     ) -> PreTrainedTokenizerFast:
         """Trains a tokenizer of the method's kind, by default WordPiece."""
         prefix = source.continuing_subword_prefix
-        return train_wordpiece(
-            texts,
-            vocab_size,
-            alphabet=alphabet,
-            lowercase=source.lowercase,
-            continuing_subword_prefix=WORDPIECE_PREFIX if prefix is None else prefix,
-        )
+        prefix = WORDPIECE_PREFIX if prefix is None else prefix
+        how: dict[str, Any] = {"lowercase": source.lowercase, "continuing_subword_prefix": prefix}
+        return train_wordpiece(texts, vocab_size, alphabet=alphabet, **how)
 
     def vocabulary(self, processor: ProcessorMixin) -> PreTrainedTokenizerBase:
         """The tokenizer that reads all languages of the corpora."""
@@ -187,18 +187,13 @@ class ModelBuilder:
 
     def new_image_processor(self) -> MuralImageProcessor:
         """Makes an image processor with the recipe's sizes."""
-        sizes = self.stated_sizes or ImageSizes()
+        sizes = self.image_sizes
         resize, crop = ({"height": side, "width": side} for side in (sizes.resize, sizes.crop))
         return MuralImageProcessor(size=resize, crop_size=crop)
 
     def new_tokenizer(self, key: str, languages: Iterable[str], spelled: Iterable[str]) -> PreTrainedTokenizerBase:
-        """Makes the tokenizer that a key of the recipe describes.
-
-        Args:
-            key: the recipe's key, such as `tokenizer`.
-            languages: the languages whose captions train the word pieces, unless the recipe names others.
-            spelled: the languages whose characters all become pieces.
-        """
+        """Makes the tokenizer that a key of the recipe describes. The captions in `languages` train the word pieces,
+        unless the recipe names others; all characters of the languages `spelled` become pieces."""
         source: TokenizerSource | None = getattr(self.recipe, key)
         if source is None:
             raise RecipeError(f"{key}: a model trained from scratch needs one")
@@ -222,10 +217,8 @@ class ModelBuilder:
 
 # ---- MURAL, ALIGN and ETCL ----
 
-# Keys that may change in a saved model: its tasks, each with a head, and its losses.
-_TASK_OVERRIDES = (
-    *("tasks", "label_smoothing", "text_text_temperature", "text_text_margin", "matryoshka_dims", "truncate_dim"),
-)
+# Keys that may change in a saved model, with its tasks, which have a head each.
+_LOSSES = ("label_smoothing", "text_text_temperature", "text_text_margin", "matryoshka_dims", "truncate_dim")
 
 
 class MuralBuilder(ModelBuilder):
@@ -238,19 +231,15 @@ class MuralBuilder(ModelBuilder):
     def check(self) -> None:
         super().check()
         if self.recipe.model.from_pretrained:
-            check_names(self.recipe.model.overrides, _TASK_OVERRIDES, "model.overrides of a saved model")
+            check_names(self.recipe.model.overrides, ("tasks", *_LOSSES), "model.overrides of a saved model")
 
-    def check_towers(self) -> None:
-        super().check_towers()
-        if not self.recipe.model.from_pretrained:
-            return
-        tasks = self.recipe.model.overrides.get("tasks") or load_config(self.start, **self.code).tasks
-        for task in self.recipe.train:
-            if task not in tasks:
-                raise RecipeError(
-                    f"train.{task}: {self.start} has the tasks {', '.join(tasks)}; leave it out, or add the task in "
-                    "model.overrides.tasks"
-                )
+    def check_start(self) -> None:
+        super().check_start()
+        if self.recipe.model.from_pretrained:
+            tasks = self.recipe.model.overrides.get("tasks") or load_config(self.start, **self.code).tasks
+            for task in self.recipe.train:
+                if task not in tasks:
+                    raise RecipeError(f"train.{task}: {self.start} lacks this task: add it in model.overrides.tasks")
 
     def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
         model, source = super().make_model(processor), self.recipe.model

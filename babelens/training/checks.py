@@ -1,5 +1,4 @@
-"""Checks before training that a recipe can run to its end, for `run.RecipeRun`: keys that would be ignored, or that
-would fail after hours of training."""
+"""Checks before a `run.RecipeRun`: keys that would be ignored, or that would fail after hours of training."""
 
 import logging
 from collections.abc import Collection, Sequence
@@ -19,7 +18,17 @@ from ..trainers.arguments import ContrastiveTrainingArguments
 from ..utils.errors import PublishError, RecipeError
 from ..utils.languages import normalize_languages
 from ..utils.pretrained import load_config
-from .schema import EMOJI, WEAK_EMOJI, DataSource, Language, TokenizerSource, check_names, validate, workflow_of
+from .schema import (
+    EMOJI,
+    WEAK_EMOJI,
+    DataSource,
+    Language,
+    Recipe,
+    TokenizerSource,
+    check_names,
+    validate,
+    workflow_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -28,14 +37,22 @@ logger = logging.getLogger(__name__)
 
 def check_recipe(run: Any) -> None:
     """Checks that a recipe fits its method, before its data is read."""
+    run.builder.check_tasks()
     _check_model(run)
-    for key, source in _sources(run):
+    sources = {f"train.{task}": source for task, source in run.recipe.train.items()}
+    if run.recipe.validation:
+        sources["validation"] = run.recipe.validation
+    for key, source in sources.items():
         if run.recipe.task_name is None:
             _check_source(run, key, source)
         elif source.translations is not None or source.text_filter is not None:
             raise RecipeError(f"{key}: {run.recipe.task_name} has neither translations nor text_filter")
-    _check_report(run)
-    _check_licenses(run)
+    if run.recipe.report is not None:
+        check_names([run.recipe.report], run.reporting.reports, "report")
+        check_names(run.recipe.unseen_languages, published_manifest()["languages"], "unseen_languages")
+    elif run.recipe.unseen_languages:
+        raise RecipeError("unseen_languages requires report: emoji")
+    _check_licenses(run.recipe)
 
 
 def _check_model(run: Any) -> None:
@@ -61,13 +78,7 @@ def _check_model(run: Any) -> None:
     check_names([model.preset], own, "model.preset")
 
 
-def _sources(run: Any) -> list[tuple[str, DataSource]]:
-    sources = [(f"train.{task}", source) for task, source in run.recipe.train.items()]
-    return sources + ([("validation", run.recipe.validation)] if run.recipe.validation else [])
-
-
 def _check_source(run: Any, key: str, source: DataSource) -> None:
-    """Checks the options of a source's loader, and the languages that the task takes."""
     task = key.removeprefix("train.")
     is_paired, is_translation = task in run.data.paired_tasks, task in run.data.translation_tasks
     options = source.loader_options(f"{key}.options", translations=is_translation)
@@ -87,17 +98,7 @@ def _check_source(run: Any, key: str, source: DataSource) -> None:
             raise RecipeError(f"{key}.pairs: [{first}, {second}] names one language twice")
 
 
-def _check_report(run: Any) -> None:
-    recipe = run.recipe
-    if recipe.report is not None:
-        check_names([recipe.report], run.reporting.reports, "report")
-        check_names(recipe.unseen_languages, published_manifest()["languages"], "unseen_languages")
-    elif recipe.unseen_languages:
-        raise RecipeError("unseen_languages requires report: emoji")
-
-
-def _check_licenses(run: Any) -> None:
-    recipe = run.recipe
+def _check_licenses(recipe: Recipe) -> None:
     try:
         if recipe.license is not None:
             check_hub_license(recipe.license, recipe.license_name)
@@ -128,11 +129,8 @@ def check_start(run: Any) -> None:
                 f"{run.recipe.method} continues from {' or '.join(types)}"
             )
         if type(config).__module__.startswith(TRANSFORMERS_DYNAMIC_MODULE_NAME):
-            raise RecipeError(
-                f"model.from_pretrained: {source} brings the code of {type(config).__name__}, which the saved "
-                "model would lack"
-            )
-    run.builder.check_towers()
+            raise RecipeError(f"model.from_pretrained: the saved model would lack the code that {source} brings")
+    run.builder.check_start()
     try:
         check_weights_license(run.recipe.license, run.reporting.base_models)
     except PublishError as error:
@@ -144,7 +142,7 @@ def check_start(run: Any) -> None:
 
 def check_arguments_fit(run: Any, arguments: Sequence[TrainingArguments]) -> None:
     """Checks the arguments of each stage against the method's tasks and the recipe's other keys."""
-    tasks = run.training.tasks
+    tasks = run.builder.tasks
     for stage, args in zip(run.recipe.all_stages, arguments, strict=True):
         where = stage.training_key
         for name in ("task_weights", "task_learning_rates", "task_batch_sizes", "data_set_batch_sizes"):
@@ -170,9 +168,10 @@ def check_data(run: Any, arguments: Sequence[TrainingArguments]) -> None:
     if run.recipe.task_name is not None:
         return  # tasks have other data formats, and check them themselves
     streams = run.data.streams
-    present = {task: languages_of(corpus) for task, corpus in run.data.corpora.items() if task not in streams}
-    for task, languages in present.items():
-        source = run.recipe.train[task]
+    for task, corpus in run.data.corpora.items():
+        if task in streams:
+            continue
+        source, languages = run.recipe.train[task], languages_of(corpus)
         _check_present(source.languages, languages, f"train.{task}.languages")
         _check_present([tag for pair in source.pairs or () for tag in pair], languages, f"train.{task}.pairs")
         for stage in run.recipe.all_stages:

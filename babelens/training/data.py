@@ -71,8 +71,7 @@ class RecipeData:
         return {language: list(captions[language]) for language in sorted(captions)}
 
     def texts(self, sample: int) -> dict[str, list[str]]:
-        """Returns the captions of all corpora, by language, including those of `sample` rows of each stream, spread
-        evenly over its shards."""
+        """Returns `captions` with those of `sample` rows of each stream, spread evenly over its shards."""
         if not self.streams:
             return self.captions
         texts = {language: dict.fromkeys(captions) for language, captions in self.captions.items()}
@@ -86,7 +85,6 @@ class RecipeData:
 
     @cached_property
     def validation(self) -> Dataset | None:
-        """The data for evaluation during training; None if the recipe names none."""
         source = self.recipe.validation
         return source and source.load()
 
@@ -104,13 +102,12 @@ class RecipeData:
     @cached_property
     def image_languages(self) -> list[str]:
         """The languages that have captioned images in any stage of training."""
-        of_stages = (
-            stage.languages or self.languages_of_task(task)
-            for stage in self.recipe.all_stages
-            for task in stage.tasks
-            if task not in self.translation_tasks
-        )
-        return list(dict.fromkeys(tag for languages in of_stages for tag in languages))
+        found: list[str] = []
+        for stage in self.recipe.all_stages:
+            for task in stage.tasks:
+                if task not in self.translation_tasks:
+                    found += stage.languages or self.languages_of_task(task)
+        return list(dict.fromkeys(found))
 
     @cached_property
     def pair_languages(self) -> list[str]:
@@ -156,7 +153,6 @@ class RecipeData:
         return TaskData(self.corpora[task], languages, source.pairs)
 
     def stage_data(self, stage: Stage) -> Any:
-        """Returns the trainer's `train_dataset` in a stage."""
         return {task: self.task_data(task, stage) for task in stage.tasks}
 
     def count_examples(self, task: str, stage: Stage) -> int | None:
@@ -170,9 +166,7 @@ class RecipeData:
 
 
 class MuralData(RecipeData):
-    """The data of MURAL; a pair of texts may be two captions of an image in one language."""
-
-    pairs_with_itself = True
+    pairs_with_itself = True  # two captions of an image
 
 
 def recipe_data(name: str) -> RecipeData:

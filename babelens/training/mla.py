@@ -3,7 +3,9 @@ encoder. The native model may be plain or already have acquired languages.
 """
 
 import json
+from collections import defaultdict
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -65,18 +67,14 @@ class MlaRecipe(DualEncoderRecipe):
 
     `model.from_pretrained` is a plain dual encoder or an MLA model. `model.overrides` are keys of `MlaConfig`;
     `languages` lists the languages to acquire. With `model.preset` the native model is new too, and `tokenizer`
-    describes its tokenizer.
-
-    Args:
-        multilingual_tokenizer: the vocabulary of the acquired languages; not needed if the model has one.
+    describes its tokenizer. `multilingual_tokenizer` is the vocabulary of the acquired languages; a model that has one
+    does not need it.
     """
 
     multilingual_tokenizer: TokenizerSource | None = None
 
 
 class MlaData(RecipeData):
-    """The data of a recipe of MLA, with its native and acquired languages."""
-
     @property
     def native_language(self) -> str:
         return self.recipe.model.overrides.get("native_language", "en")
@@ -135,7 +133,6 @@ class MlaBuilder(ModelBuilder):
         return MlaProcessor.for_native(model.config, processor, tokenizer, **languages)
 
     def multilingual_tokenizer(self) -> PreTrainedTokenizerBase:
-        """Makes the tokenizer that the recipe describes, with pieces from the captions of all languages."""
         return self.new_tokenizer("multilingual_tokenizer", self.data.captions, self.data.captions)
 
     def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
@@ -152,29 +149,22 @@ class MlaBuilder(ModelBuilder):
         return AutoModel.from_config(config, **self.attention)
 
     def _pretrained_table(self, tokenizer: PreTrainedTokenizerBase) -> Tensor | None:
-        """Returns the embeddings of the model that the multilingual tokenizer comes from, if there is one, such as
-        M-BERT's in Zhang et al. (2022)."""
-        source = self.recipe.multilingual_tokenizer
-        if source is None or source.from_pretrained is None:
+        """Returns the embeddings [pieces, size] of the model that the multilingual tokenizer comes from, if there is
+        one, such as M-BERT's in Zhang et al. (2022)."""
+        stated = self.recipe.multilingual_tokenizer
+        if stated is None or (source := stated.from_pretrained) is None:
             return None
-        whole = load_processor(AutoTokenizer, source.from_pretrained, **self.code)
-        table = pretrained_table(source.from_pretrained, whole, **self.code)
-        return table if table is None or source.coverage is None else rows_of_pieces(table, tokenizer, whole)
-
-
-def pretrained_table(source: str, tokenizer: PreTrainedTokenizerBase, **loading: Any) -> Tensor | None:
-    """Loads the word-piece embeddings [vocabulary, size] of the model that the tokenizer in `source` belongs to;
-    returns None if it comes without a model."""
-    place = located(source, **loading)
-    with explained(source, place):
-        file = optional_file(source, CONFIG_NAME, place)
-        if file is None or "model_type" not in json.loads(file.read_text(encoding="utf-8")):
-            return None
-    model = load_model(AutoModel, source, part=_embedding, dtype=torch.float32, **loading)
-    table = _embedding(model).weight.detach()
-    if len(table) < len(tokenizer):
-        raise InputError(f"{source}: the model has {len(table)} word pieces, but its tokenizer has {len(tokenizer)}")
-    return table
+        place = located(source, **self.code)
+        with explained(source, place):
+            file = optional_file(source, CONFIG_NAME, place)
+            if file is None or "model_type" not in json.loads(file.read_text(encoding="utf-8")):
+                return None
+        whole = load_processor(AutoTokenizer, source, **self.code)
+        model = load_model(AutoModel, source, part=_embedding, dtype=torch.float32, **self.code)
+        table: Tensor = _embedding(model).weight.detach()
+        if len(table) < len(whole):
+            raise InputError(f"{source}: the model has {len(table)} word pieces, but its tokenizer has {len(whole)}")
+        return table if stated.coverage is None else rows_of_pieces(table, tokenizer, whole)
 
 
 def _embedding(model: PreTrainedModel) -> nn.Module:
@@ -195,12 +185,12 @@ ADAPTER = "adapter"
 
 
 class MlaReporting(Reporting):
-    """The reports of a recipe of MLA; if a plain base acquired one language, a PEFT adapter is saved too."""
+    """The reports of a recipe of MLA; if a plain base acquired one language, a PEFT adapter with a card is saved too,
+    in the folder `adapter`."""
 
     recipe: MlaRecipe
 
     def write_card(self, trainer: BabelensTrainer, report: dict[str, Any] | None) -> Path:
-        """Also saves the language as an adapter, with a card, in the folder `adapter`."""
         card = super().write_card(trainer, report)
         model = trainer.accelerator.unwrap_model(trainer.model)
         if self.recipe.model.from_pretrained and len(model.config.languages) == 1:
@@ -244,17 +234,11 @@ MLA = Workflow(recipe=MlaRecipe, data=MlaData, builder=MlaBuilder, reporting=Mla
 
 class TextModelSource(Section):
     """A BERT to train by masked language modelling on the captions and keywords of the model's languages, or an
-    existing text encoder with its tokenizer.
+    existing text encoder with its tokenizer."""
 
-    Args:
-        preset: the preset with the encoder's `text_config`.
-        training: transformers' `TrainingArguments`, without `output_dir`, and `precision`.
-        from_pretrained: folder or Hub id of an existing text encoder instead.
-    """
-
-    preset: str | None = None
-    training: dict[str, Any] = {}
-    from_pretrained: str | None = None
+    preset: str | None = None  # with the encoder's `text_config`
+    training: dict[str, Any] = {}  # transformers' `TrainingArguments`, without `output_dir`, and `precision`
+    from_pretrained: str | None = None  # folder or Hub id of an existing text encoder instead
 
     @model_validator(mode="after")
     def _one_source(self) -> "TextModelSource":
@@ -268,11 +252,8 @@ class MlaStudentRecipe(Recipe):
 
     `model.from_pretrained` is the native model (a plain dual encoder or an MLA model), or a student to continue from.
     `model.overrides` are keys of `MlaStudentConfig`: `languages` lists all languages except the native one, and
-    `text_pooling` is by default the pooling that the text encoder's folder states.
-
-    Args:
-        text_model: the text encoder of a new student, before its teacher trains it.
-        multilingual_tokenizer: the tokenizer of a new text encoder.
+    `text_pooling` is by default the pooling that the text encoder's folder states. `text_model` is the text encoder of
+    a new student before its teacher trains it, and `multilingual_tokenizer` the tokenizer of a new text encoder.
     """
 
     text_model: TextModelSource | None = None
@@ -291,23 +272,21 @@ class MlaStudentData(MlaData):
         return None
 
     def documents(self) -> list[str]:
-        """The texts of each corpus row, joined per language of the student; captions and keywords without
-        duplicates."""
+        """The captions and keywords of each corpus row, joined per language of the student, without duplicates."""
         languages = {self.native_language, *self.acquired_languages}
         documents: dict[str, None] = {}
         for corpus in self.corpora.values():
             columns = [name for name in ("captions", "keywords") if name in corpus.column_names]
             for row in corpus.select_columns(columns).with_format("arrow")[:].to_pylist():
-                texts: dict[str, list[str]] = {}
-                for entry in (entry for column in columns for entry in row[column] if entry["language"] in languages):
-                    texts.setdefault(entry["language"], []).append(entry["text"])
+                texts: defaultdict[str, list[str]] = defaultdict(list)
+                for entry in chain.from_iterable(row[column] for column in columns):
+                    if entry["language"] in languages:
+                        texts[entry["language"]].append(entry["text"])
                 documents |= dict.fromkeys(map(", ".join, texts.values()))
         return list(documents)
 
 
 class MlaStudentBuilder(MlaBuilder):
-    """Builds a student: a multilingual text encoder with a frozen native model."""
-
     recipe: MlaStudentRecipe
     data: MlaStudentData
 
@@ -338,30 +317,21 @@ class MlaStudentBuilder(MlaBuilder):
         if isinstance(model, MlaStudentModel):
             return processor
         native = model.config.base_config if isinstance(model, MlaModel) else model.config
-        overrides = self.recipe.model.overrides
-        options = {name: overrides[name] for name in ("text_prompt", "native_texts") if name in overrides}
-        return MlaStudentProcessor.for_native(
-            native, processor, self._tokenizer(), self.data.native_language, normalization=NORMALIZATION, **options
-        )
-
-    def _tokenizer(self) -> PreTrainedTokenizerBase:
-        if self._text_source.from_pretrained:
-            return load_processor(AutoTokenizer, self._text_source.from_pretrained, **self.code)
-        return self.multilingual_tokenizer()
+        overrides, source = self.recipe.model.overrides, self._text_source.from_pretrained
+        own = load_processor(AutoTokenizer, source, **self.code) if source else self.multilingual_tokenizer()
+        options: dict[str, Any] = {"normalization": NORMALIZATION}
+        options |= {name: overrides[name] for name in ("text_prompt", "native_texts") if name in overrides}
+        return MlaStudentProcessor.for_native(native, processor, own, self.data.native_language, **options)
 
     def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
         model = self.native_parts[0]
         if isinstance(model, MlaStudentModel):
             return model
-        native = model.unload() if isinstance(model, MlaModel) else model
-        overrides = {"text_pooling": self._pooling()} | self.recipe.model.overrides
+        native, source = model.unload() if isinstance(model, MlaModel) else model, self._text_source.from_pretrained
+        stated = {"text_pooling": chosen_pooling(source, **self.code) if source else "cls"}
+        overrides = stated | self.recipe.model.overrides
         text_model = self._text_model(processor.tokenizer, overrides["text_pooling"])
         return MlaStudentModel.from_towers(native, text_model, **overrides)
-
-    def _pooling(self) -> str:
-        """Returns the pooling that the text encoder's folder states, otherwise the state at [CLS]."""
-        source = self._text_source.from_pretrained
-        return chosen_pooling(source, **self.code) if source else "cls"
 
     def _text_model(self, tokenizer: PreTrainedTokenizerBase, pooling: str) -> PreTrainedModel:
         """Loads or trains the text encoder that the student starts with; a new one is saved with the checkpoints."""
@@ -386,12 +356,9 @@ class MlaStudentBuilder(MlaBuilder):
 
 
 class MlaStudentReporting(Reporting):
-    """The reports of a recipe of MLA's baselines."""
-
     recipe: MlaStudentRecipe
 
     def base_sources(self) -> dict[str, str | None]:
-        """The base models, including the text encoder of a new student."""
         text_model = self.recipe.text_model
         return super().base_sources() | {TEXT_TOWER: text_model.from_pretrained if text_model else None}
 

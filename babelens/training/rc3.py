@@ -15,7 +15,7 @@ from transformers import (
     ProcessorMixin,
 )
 
-from ..configuration.configuration_rc3 import PARALLEL, STRICT, Rc3Config
+from ..configuration.configuration_rc3 import PARALLEL, STRICT, WEAK, Rc3Config
 from ..configuration.presets import load_preset
 from ..inference.backbones import RegionExtractor
 from ..model_cards.facts import Result
@@ -30,7 +30,7 @@ from ..utils.pretrained import load_config, load_model, load_processor
 from .build import ModelBuilder
 from .data import RecipeData
 from .results import Reporting
-from .run import StagedTraining, Workflow
+from .run import Workflow
 from .schema import Count, ImageSizes, Recipe, Section, TokenizerSource
 
 MBART = "mbart"
@@ -38,18 +38,13 @@ REGION_SIZES = ("region_size", "max_regions")  # keys of `Rc3Config`
 
 
 class RegionsSource(Section):
-    """The source of the regions of RC3's images. Give one of these.
+    """The source of the regions of RC3's images. Give one of these."""
 
-    Args:
-        features: a file or folder of precomputed regions (`open_regions`), or a list of them. `{language}` in a file
-            name is replaced by each language of MaRVL, which has one file per language.
-        detector: folder or Hub id of a transformers object detector.
-        grid: N, for an N×N grid of features of the recipe's `backbone`.
-    """
-
+    # Files or folders of precomputed regions (`open_regions`). `{language}` in a file name is replaced by each
+    # language of MaRVL, which has one file per language.
     features: str | list[str] | None = None
-    detector: str | None = None
-    grid: Count | None = None
+    detector: str | None = None  # folder or Hub id of a transformers object detector
+    grid: Count | None = None  # N, for an N×N grid of features of the recipe's `backbone`
 
     @model_validator(mode="after")
     def _one_source(self) -> "RegionsSource":
@@ -59,15 +54,10 @@ class RegionsSource(Section):
 
 
 class RegionsRecipe(Recipe):
-    """A recipe of a model that reads regions of images.
+    """A recipe of a model that reads regions of images."""
 
-    Args:
-        regions: the source of the regions; not needed if all images are given as patches.
-        backbone: folder or Hub id of the vision model whose features are the cells of `regions.grid`.
-    """
-
-    regions: RegionsSource | None = None
-    backbone: str | None = None
+    regions: RegionsSource | None = None  # not needed if all images are given as patches
+    backbone: str | None = None  # folder or Hub id of the vision model whose features are the cells of `regions.grid`
 
 
 class Rc3Recipe(RegionsRecipe):
@@ -75,10 +65,6 @@ class Rc3Recipe(RegionsRecipe):
 
     `model` is a preset, an mBART to start from, with its vocabulary (`babelens trim` shrinks it), or a pre-trained
     RC3 to continue from. `model.overrides` are keys of `Rc3Config`.
-
-    Args:
-        tokenizer: the vocabulary of a new model.
-        image: the sizes of images.
     """
 
     only_from_scratch = ("tokenizer",)
@@ -100,11 +86,23 @@ class Rc3Data(RecipeData):
 
 
 class Rc3Builder(ModelBuilder):
-    """Builds an RC3 for pre-training."""
+    """Builds an RC3 for pre-training, which is trained with the regions of its images."""
 
+    recipe: RegionsRecipe
     data: Rc3Data
     starts: ClassVar[tuple[str, ...]] = (Rc3Config.model_type, MBART)
     overrides_start = True
+
+    @property
+    def tasks(self) -> list[str]:
+        return [STRICT, WEAK, PARALLEL]
+
+    @cached_property
+    def _regions(self) -> RegionExtractor | RegionFeatures | None:
+        return load_regions(self.recipe, self.region_sizes, **self.code)
+
+    def trainer_options(self) -> dict[str, Any]:
+        return {"regions": self._regions}
 
     @cached_property
     def _is_mbart(self) -> bool:
@@ -133,28 +131,22 @@ class Rc3Builder(ModelBuilder):
 
     def _check_patches(self) -> None:
         """Checks that a new processor makes images of the size that the model cuts into patches."""
-        source = self.recipe.model
-        overrides = self.known_overrides
-        config = load_preset(source.preset, **overrides) if source.preset else Rc3Config(**overrides)
-        sizes = self.stated_sizes or ImageSizes()
-        if config.has_patches and sizes.crop != config.image_size:
-            raise RecipeError(
-                f"image.crop is {sizes.crop}, but the model cuts patches from images of {config.image_size} pixels: "
-                f"set image: {{resize: {config.image_size}, crop: {config.image_size}}}"
-            )
+        preset, overrides = self.recipe.model.preset, self.known_overrides
+        config = load_preset(preset, **overrides) if preset else Rc3Config(**overrides)
+        if config.has_patches and (crop := self.image_sizes.crop) != config.image_size:
+            raise RecipeError(f"image.crop is {crop}, but the model cuts patches from {config.image_size} pixels")
 
     def make_processor(self) -> ProcessorMixin:
         source = self.recipe.model.from_pretrained
-        if source and self._is_mbart:
-            self._check_patches()
         if source and not self._is_mbart:
             return load_processor(AutoProcessor, source, **self.code)
-        images = self.new_image_processor()
         if source:
-            tokenizer = load_processor(AutoTokenizer, source, **self.code)
-            return Rc3Processor.from_mbart_tokenizer(tokenizer, self.data.languages, images, **self.region_sizes)
-        tokenizer = self.new_tokenizer("tokenizer", self.data.languages, self.data.captions)
-        return Rc3Processor.new(tokenizer, self.data.languages, images, **self.region_sizes)
+            self._check_patches()
+            tokenizer, make = load_processor(AutoTokenizer, source, **self.code), Rc3Processor.from_mbart_tokenizer
+        else:
+            tokenizer = self.new_tokenizer("tokenizer", self.data.languages, self.data.captions)
+            make = Rc3Processor.new
+        return make(tokenizer, self.data.languages, self.new_image_processor(), **self.region_sizes)
 
     def train_vocabulary(
         self, source: TokenizerSource, texts: list[str], vocab_size: int, alphabet: list[str]
@@ -177,25 +169,6 @@ class Rc3Builder(ModelBuilder):
             return made
         options = self.attention | self.code | source.overrides
         return load_model(AutoModelForPreTraining, self.start, part=lambda model: model.base_model, **options)
-
-
-class Rc3Training(StagedTraining):
-    """Trains on RC3's data sets, with the regions of their images."""
-
-    recipe: RegionsRecipe
-    builder: Rc3Builder
-
-    @property
-    def tasks(self) -> list[str]:
-        return list(self.trainer_class.data_sets)
-
-    @cached_property
-    def regions(self) -> RegionExtractor | RegionFeatures | None:
-        """The regions that the recipe names."""
-        return load_regions(self.recipe, self.builder.region_sizes, **self.builder.code)
-
-    def trainer_options(self) -> dict[str, Any]:
-        return {"regions": self.regions}
 
 
 class Rc3Reporting(Reporting):
@@ -224,16 +197,10 @@ def load_regions(
     extractor = RegionExtractor.from_pretrained(called, **given, **loading)
     count, width = extractor.shape()
     if width != sizes["region_size"]:
-        raise RecipeError(
-            f"regions: {called} has regions of width {width}, but the model takes {sizes['region_size']}: "
-            f"model.overrides.region_size must be {width}"
-        )
+        raise RecipeError(f"regions: {called} has regions of width {width}: set it in model.overrides.region_size")
     if count > sizes["max_regions"]:
-        raise RecipeError(
-            f"regions: {called} gives {count} of an image, and the model takes {sizes['max_regions']}: set a smaller "
-            "grid, or a larger model.overrides.max_regions"
-        )
+        raise RecipeError(f"regions: {called} gives {count}, more than model.overrides.max_regions")
     return extractor
 
 
-WORKFLOW = Workflow(recipe=Rc3Recipe, data=Rc3Data, builder=Rc3Builder, training=Rc3Training, reporting=Rc3Reporting)
+WORKFLOW = Workflow(recipe=Rc3Recipe, data=Rc3Data, builder=Rc3Builder, reporting=Rc3Reporting)

@@ -10,6 +10,7 @@ The data are IGLUE's and Multi30K's files, the emoji benchmark's tasks, or your 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from ..utils.errors import ModelKindError, RecipeError
 from ..utils.language_matching import language_id
 from ..utils.pretrained import load_config, load_model, load_processor
 from .data import RecipeData
-from .rc3 import REGION_SIZES, Rc3Builder, Rc3Training, RegionsRecipe, load_regions
+from .rc3 import REGION_SIZES, Rc3Builder, RegionsRecipe, load_regions
 from .results import Reporting
 from .run import Workflow
 from .schema import EMOJI, DataSource, Stage
@@ -45,16 +46,10 @@ TaskReport = dict[str, Results]  # by test set
 
 
 class Rc3TaskRecipe(RegionsRecipe):
-    """A recipe that fine-tunes `model.from_pretrained` on all parts of `train`, which may have any names.
+    """A recipe that fine-tunes `model.from_pretrained` on all parts of `train`, which may have any names."""
 
-    Args:
-        task: `visual-entailment`, `visual-question-answering`, `visual-reasoning`, `image-text-retrieval` or
-            `translation`.
-        test: the data to report on, under any names.
-    """
-
-    task: str | None = None
-    test: dict[str, DataSource] = {}
+    task: str | None = None  # a key of `RC3_TASKS`
+    test: dict[str, DataSource] = {}  # the data to report on, under any names
 
     @property
     def task_name(self) -> str | None:
@@ -74,19 +69,16 @@ _LANGUAGE = "{language}"
 
 def _by_language(load: Callable[..., Dataset], source: DataSource, *, says_language: bool = False) -> list[TaskData]:
     """Reads a part for each language from its own file; set `says_language` for files that name their language."""
-    named = any(_LANGUAGE in value for value in source.options.values() if isinstance(value, str))
+    texts = {name: value for name, value in source.options.items() if isinstance(value, str)}
+    named = any(_LANGUAGE in value for value in texts.values())
     if source.languages is None and named:
         raise RecipeError(f"options with {_LANGUAGE} need languages")
     if source.languages is None or (not named and len(source.languages) > 1):
         return [TaskData(load(**source.options), source.languages)]
     parts = []
-    for language in source.languages:
-        options = {
-            name: value.replace(_LANGUAGE, language) if isinstance(value, str) else value
-            for name, value in source.options.items()
-        }
-        stated = {} if says_language else {"language": language}
-        parts.append(TaskData(load(**stated | options), [language]))
+    for tag in source.languages:
+        options = source.options | {name: value.replace(_LANGUAGE, tag) for name, value in texts.items()}
+        parts.append(TaskData(load(**({} if says_language else {"language": tag}) | options), [tag]))
     return parts
 
 
@@ -150,8 +142,6 @@ READERS: dict[str, dict[str, Reader]] = {
 
 def _joined(parts: list[TaskData]) -> TaskData:
     """Joins all parts to one, to train on."""
-    if len(parts) == 1:
-        return parts[0]
     chosen = [part.languages for part in parts]
     every = [tag for languages in chosen for tag in languages or []]
     pairs = [pair for part in parts for pair in part.pairs or []]
@@ -202,13 +192,11 @@ class Rc3TaskData(RecipeData):
     @cached_property
     def training(self) -> TaskData:
         """All parts of `train` as one."""
-        return _joined(
-            [part for name, source in self.recipe.train.items() for part in self._read(f"train.{name}", source)]
-        )
+        parts = (self._read(f"train.{name}", source) for name, source in self.recipe.train.items())
+        return _joined([*chain.from_iterable(parts)])
 
     @cached_property
     def tests(self) -> dict[str, list[TaskData]]:
-        """Each test set, in parts that are evaluated separately."""
         return {name: self._read(f"test.{name}", source) for name, source in self.recipe.test.items()}
 
     @cached_property
@@ -232,8 +220,8 @@ class Rc3TaskData(RecipeData):
     @cached_property
     def unseen_languages(self) -> list[str]:
         """The languages of the test data that are not in the training data."""
-        tested = [tag for parts in self.tests.values() for part in parts for tag in _languages_in(part)]
-        return [tag for tag in dict.fromkeys(tested) if tag not in self.image_languages]
+        tested = (_languages_in(part) for part in chain.from_iterable(self.tests.values()))
+        return [tag for tag in dict.fromkeys(chain.from_iterable(tested)) if tag not in self.image_languages]
 
     @cached_property
     def captions(self) -> dict[str, list[str]]:
@@ -257,10 +245,12 @@ class Rc3TaskData(RecipeData):
 
 
 class Rc3TaskBuilder(Rc3Builder):
-    """Builds the model of a task from a pre-trained RC3. Its labels come from the data, unless it was trained on
-    the same task before and has labels already."""
+    """Builds the model of a task from a pre-trained RC3, and trains it in one stage. Its labels come from the data,
+    unless it was trained on the same task before and has labels already."""
 
     starts = (Rc3Config.model_type,)
+    trainer_class = Rc3TaskTrainer
+    tasks: list[str] = []
     recipe: Rc3TaskRecipe
     data: Rc3TaskData  # type: ignore[assignment]  # its languages are the languages of its parts
 
@@ -268,7 +258,7 @@ class Rc3TaskBuilder(Rc3Builder):
         return load_processor(AutoProcessor, self.start, **self.code)
 
     def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
-        for data in [self.data.training, *(part for parts in self.data.tests.values() for part in parts)]:
+        for data in [self.data.training, *chain.from_iterable(self.data.tests.values())]:
             for tag in _languages_in(data):
                 language_id(tag, processor.languages)  # refuses a language before anything is trained
         source, task = self.recipe.model, self.recipe.rc3_task
@@ -277,16 +267,7 @@ class Rc3TaskBuilder(Rc3Builder):
         options = self.attention | self.code | labels | source.overrides
         return load_model(task.model, self.start, part=lambda model: model.base_model, **options)
 
-
-class Rc3TaskTraining(Rc3Training):
-    """Trains on the task, in one stage."""
-
-    recipe: Rc3TaskRecipe
-
-    trainer_class = Rc3TaskTrainer
-    tasks: list[str] = []  # the parts of `train` may have any names
-
-    def check_tasks(self) -> None:
+    def check_tasks(self) -> None:  # the parts of `train` may have any names
         task = self.recipe.rc3_task
         if self.recipe.model.from_pretrained is None:
             raise RecipeError(f"model.from_pretrained: {task.name} is fine-tuned from a pre-trained RC3")
@@ -320,11 +301,8 @@ class Rc3TaskReporting(Reporting):
         return evaluate_task(self.recipe, sets, self.output, batch_size=size, ranks=ranks, **code)
 
     def report_results(self, report: TaskReport) -> list[Result]:
-        return [
-            Result(dataset=name, language=language, scores=scores, command=self.command)
-            for name, results in report.items()
-            for language, scores in results.items()
-        ]
+        each = ((name, *result) for name, results in report.items() for result in results.items())
+        return [Result(dataset=name, language=tag, scores=scores, command=self.command) for name, tag, scores in each]
 
     def validation_results(self, trainer: BabelensTrainer) -> list[Result]:
         """Evaluates the saved model with the task's metrics on the recipe's `validation` data."""
@@ -374,9 +352,8 @@ def evaluate_task(
         recipe: a recipe of the task, which names the regions of the images.
         sets: the data sets by name, such as `Rc3TaskData.tests`.
         model: folder or Hub id of the model.
-        batch_size: number of examples per batch.
-        ranks: a dictionary that receives the ranks of the single queries, by data set and language, such as
-            `xvnli/fr`; translation has none.
+        ranks: receives the ranks of the single queries, by data set and language, such as `xvnli/fr`; translation has
+            none.
         loading: arguments of loaders, such as `trust_remote_code`.
     """
     task = recipe.rc3_task
@@ -403,7 +380,6 @@ WORKFLOW = Workflow(
     recipe=Rc3TaskRecipe,
     data=Rc3TaskData,
     builder=Rc3TaskBuilder,
-    training=Rc3TaskTraining,
     reporting=Rc3TaskReporting,
     tasks=tuple(RC3_TASKS),
 )

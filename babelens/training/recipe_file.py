@@ -68,8 +68,8 @@ def parse(text: str) -> Any:
 
 
 def find_recipe(name: str | Path) -> Path:
-    """Finds the file of a recipe by its path, or by the name of one in the package, such as `emoji/mural`. A
-    variant may follow the name, as in `mural/base:large`."""
+    """Finds the file of a recipe by its path, or by the name of one in the package, such as `emoji/mural` or
+    `mural/base:large`, with a variant."""
     return _located(name)[0]
 
 
@@ -137,9 +137,9 @@ def read_recipe(name: str | Path) -> dict[str, Any]:
 def _merged(path: Path, variant: str | None, above: tuple[tuple[Path, str | None], ...]) -> dict[str, Any]:
     from ..configuration.presets import merged  # imports transformers, which finding a recipe does not need
 
-    if (path.resolve(), variant) in above:
-        raise RecipeError(f"{path}: extends: {variant or path.stem!r} leads back to this file")
     above = (*above, (path.resolve(), variant))
+    if above[-1] in above[:-1]:
+        raise RecipeError(f"{path}: extends: {variant or path.stem!r} leads back to this file")
     content = _content(path)
     variants = content.pop("variants", None) or {}
     if variant is not None:

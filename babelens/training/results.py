@@ -92,9 +92,12 @@ class Reporting:
         if self.recipe.report is None:
             return None
         embedder = self._saved_model()
-        data = self.data
-        languages: dict[str, Any] = {"image_languages": data.image_languages, "pair_languages": data.pair_languages}
-        benchmark = EmojiBenchmark(embedder, **languages, unseen_languages=self.recipe.unseen_languages)
+        benchmark = EmojiBenchmark(
+            embedder,
+            image_languages=self.data.image_languages,
+            pair_languages=self.data.pair_languages,
+            unseen_languages=self.recipe.unseen_languages,
+        )
         report = benchmark.report()
         self.measured += emoji_measurements(report, command=self.command)
         self.ranks |= emoji_ranks(report, benchmark.ranks())
@@ -102,7 +105,6 @@ class Reporting:
         return report
 
     def _saved_model(self, batch_size: int = 64) -> Embedder:
-        """Loads the saved model. The card that states its languages is not written yet, so there are no warnings."""
         model, processor = load_encoder(self.output)
         width = stated_truncation(self.output, model.config)
         return Embedder(model, processor, batch_size=batch_size, device=default_device(), truncate_dim=width)
@@ -112,8 +114,8 @@ class Reporting:
         return emoji_results(report, command=self.command)
 
     def validation_results(self, trainer: BabelensTrainer) -> list[Result]:
-        """Measures the retrieval recall of the saved model on the recipe's `validation` data, in each language that
-        the model reads; returns an empty list if the recipe has no such data."""
+        """Measures the retrieval recall of the saved model on the recipe's `validation` data, if there are any, in
+        each language that the model reads."""
         if self.recipe.validation is None:
             return []
         embedder = self._saved_model(batch_size=trainer.args.per_device_eval_batch_size)
@@ -126,20 +128,16 @@ class Reporting:
         name, split = public_name(self.recipe.validation.source), str(self.recipe.validation.options.get("split", ""))
         self.measured += measurements(recalls, dataset=name, split=split, command=self.command)
         self.ranks |= {f"{test_set(name, split)}/{language}": each for language, each in ranks.items()}
-        dataset = (
-            name if self.recipe.validation.text_filter is None else f"{name}, {self.recipe.validation.text_filter}"
-        )
-        note = self.validation_note(trainer)
-        return retrieval_results(recalls, dataset=f"Validation data ({dataset})", command=self.command, note=note)
+        rules = self.recipe.validation.text_filter
+        dataset = f"Validation data ({name if rules is None else f'{name}, {rules}'})"
+        return retrieval_results(recalls, dataset=dataset, command=self.command, note=self.validation_note(trainer))
 
     def validation_note(self, trainer: BabelensTrainer) -> str:
-        """Returns the note below the validation results: the overlap with the training data, and whether the model was
-        also evaluated on the data during training."""
+        """The overlap with the training data, and whether the model was also evaluated on the data during training."""
         overlaps = [f"{overlap}." for overlap in self.data.overlaps]
         return " ".join([*overlaps, *([] if trainer.args.eval_strategy == "no" else [_WATCHED])])
 
     def card_sources(self) -> list[CardSource]:
-        """Returns the sources of the training data."""
         sources: list[CardSource] = []
         for task, source in self.recipe.train.items():
             translations = task in self.data.translation_tasks
@@ -156,7 +154,7 @@ class Reporting:
         return list(dict.fromkeys(sources))
 
     def base_sources(self) -> dict[str, str | None]:
-        """Returns the folder or Hub id of each model that training started from, by its part of the trained model."""
+        """The folder or Hub id of each model that training started from, by its part of the trained model."""
         model = self.recipe.model
         return {WHOLE_MODEL: model.from_pretrained, IMAGE_TOWER: model.image, TEXT_TOWER: model.text}
 
@@ -166,7 +164,6 @@ class Reporting:
         return [base_model_facts(source, role) for role, source in self.base_sources().items() if source]
 
     def card_facts(self, trainer: BabelensTrainer, report: dict[str, Any] | None) -> ModelCardFacts:
-        """Gathers the facts of the card."""
         stages = [stage.name for stage in self.recipe.stages]
         return ModelCardFacts(
             **self.common_facts(trainer),
@@ -189,7 +186,7 @@ class Reporting:
 
     def write_results(self) -> None:
         """Writes `results.json`. It comes last, because it marks a finished run."""
-        unknown = {language: {"unknown": rate} for language, rate in self.unknown_rates.items()}
+        unknown = {tag: {"unknown": rate} for tag, rate in self.unknown_rates.items()}
         found = [*self.measured, *measurements(unknown, dataset="vocabulary", command=self.command)]
         write_results(self.output / RESULTS, found, self.ranks)
 

@@ -3,23 +3,16 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 from transformers import AutoProcessor, PreTrainedModel, ProcessorMixin, TrainingArguments, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
 
 from ..evaluation.results import RESULTS
-from ..registry import METHODS, imported
 from ..trainers.base import BabelensTrainer
-from ..trainers.checkpoints import (
-    atomic_directory,
-    has_checkpoint,
-    newest_checkpoint,
-    prepare_saving,
-)
+from ..trainers.checkpoints import atomic_directory, has_checkpoint, newest_checkpoint, prepare_saving
 from ..trainers.tower_training import check_towers, checked_training
 from ..utils.errors import InputError, RecipeError
 from ..utils.identity import holds_weights
@@ -34,90 +27,11 @@ from .schema import PROCESSOR, DualEncoderRecipe, Recipe, Stage, training_argume
 
 CHECKPOINTS, FINISHED = "checkpoints", "finished"
 RECIPE = "recipe.yaml"
-Trained = TypeVar("Trained", bound=BabelensTrainer)
 
 
 def is_finished(stage: Path) -> bool:
     """Returns whether a stage's folder holds its final model, completely saved."""
     return (stage / "config.json").is_file()
-
-
-class StagedTraining:
-    """Trains the stages of a recipe in order. Checkpoints are in `output/checkpoints/<stage>`."""
-
-    def __init__(self, recipe: Recipe, data: RecipeData, builder: ModelBuilder, output: Path) -> None:
-        self.recipe, self.data, self.builder, self.output = recipe, data, builder, output
-
-    # ---- Parts that a method may define ----
-
-    @cached_property
-    def trainer_class(self) -> type[BabelensTrainer]:
-        return imported(METHODS[self.recipe.method].trainer)
-
-    @property
-    def tasks(self) -> list[str]:
-        """The allowed names in `train`."""
-        return list(self.trainer_class.task_weights)
-
-    def trainer_options(self) -> dict[str, Any]:
-        """Returns arguments that only the method's trainer has."""
-        return {}
-
-    def check_tasks(self) -> None:
-        """Checks the names in `train`."""
-        for task in self.recipe.train:
-            if task not in self.tasks:
-                listed = ", ".join(self.tasks)
-                raise RecipeError(f"train.{task}: {self.recipe.method} has no such task; it has {listed}")
-
-    # ---- Stages ----
-
-    def arguments(self, stage: Stage) -> TrainingArguments:
-        """Builds the trainer's arguments in a stage."""
-        folder = str(self.output / CHECKPOINTS / stage.name)
-        given = self.recipe.training | stage.training
-        return training_arguments(self.trainer_class.arguments_class, given, stage.training_key, output_dir=folder)
-
-    def has_begun(self) -> bool:
-        """Returns whether the output holds a run already: a finished stage, or a checkpoint of the first one."""
-        folder = self.output / CHECKPOINTS
-        return any(folder.glob(f"*/{FINISHED}")) or has_checkpoint(folder / self.recipe.all_stages[0].name)
-
-    def train(self, model: PreTrainedModel, processor: ProcessorMixin) -> tuple[BabelensTrainer, PreTrainedModel]:
-        """Trains all stages, each from its newest checkpoint if it has one; returns the trainer of the last
-        stage, and the trained model."""
-        for stage in self.recipe.all_stages:  # before any is trained
-            try:
-                check_towers(model, checked_training(getattr(self.arguments(stage), "towers", None)))
-            except InputError as error:
-                raise InputError(f"{stage.training_key}.{error}") from error
-        *earlier, last = self.recipe.all_stages
-        for stage in earlier:
-            finished = self.output / CHECKPOINTS / stage.name / FINISHED
-            if not is_finished(finished):
-                trainer = self._train_stage(stage, model, processor)
-                if trainer.is_world_process_zero():
-                    with atomic_directory(finished) as scratch:
-                        model.save_pretrained(scratch)
-                        trainer.state.save_to_json(str(scratch / TRAINER_STATE_NAME))  # the report needs its log
-                trainer.accelerator.wait_for_everyone()
-            attention = self.recipe.model.attn_implementation
-            model = self.builder.next_model(load_model(type(model), finished, attn_implementation=attention))
-        return self._train_stage(last, model, processor), model
-
-    def _train_stage(self, stage: Stage, model: PreTrainedModel, processor: ProcessorMixin) -> BabelensTrainer:
-        """Trains a stage to its end, from the newest complete checkpoint in its folder, if any."""
-        trainer = self.trainer_class(
-            model=model,
-            args=self.arguments(stage),
-            processing_class=processor,
-            train_dataset=self.data.stage_data(stage),
-            eval_dataset=self.data.validation,
-            **self.trainer_options(),
-        )
-        newest = newest_checkpoint(trainer.args.output_dir)
-        trainer.train(resume_from_checkpoint=str(newest) if newest else None)
-        return trainer
 
 
 @dataclass(frozen=True)
@@ -128,7 +42,6 @@ class Workflow:
     recipe: type[Recipe] = DualEncoderRecipe
     data: type[RecipeData] = RecipeData
     builder: type[ModelBuilder] = ModelBuilder
-    training: type[StagedTraining] = StagedTraining
     reporting: type[Reporting] = Reporting
     tasks: tuple[str, ...] = ()
 
@@ -139,20 +52,25 @@ ETCL = Workflow(builder=EtclBuilder)
 
 
 class RecipeRun:
-    """One run of a recipe, with its parts in the classes of its method. `command` is shown on the card."""
+    """One run of a recipe, with its parts in the classes of its method. It trains the stages in order, each with its
+    checkpoints in `output/checkpoints/<stage>`. `command` is shown on the card."""
 
     def __init__(self, recipe: Recipe, output: Path, command: str, trust_remote_code: bool = False) -> None:
         self.recipe, self.output, self.trust_remote_code = recipe, output, trust_remote_code
+        self.checkpoints = output / CHECKPOINTS
         workflow: Workflow = workflow_of(recipe.method, recipe.task_name)
         self.data = workflow.data(recipe)
-        self.builder = workflow.builder(recipe, self.data, output / CHECKPOINTS, trust_remote_code=trust_remote_code)
-        self.training = workflow.training(recipe, self.data, self.builder, output)
+        self.builder = workflow.builder(recipe, self.data, self.checkpoints, trust_remote_code=trust_remote_code)
         self.reporting = workflow.reporting(recipe, self.data, output, command, trust_remote_code=trust_remote_code)
+
+    def arguments(self, stage: Stage) -> TrainingArguments:
+        """Builds the trainer's arguments in a stage."""
+        given, kind = self.recipe.training | stage.training, self.builder.trainer_class.arguments_class
+        return training_arguments(kind, given, stage.training_key, output_dir=str(self.checkpoints / stage.name))
 
     def check(self) -> None:
         """Checks all keys before data is read, including keys that are used only at the end."""
         with self._file_named():
-            self.training.check_tasks()
             check_recipe(self)
             if not self.trust_remote_code:
                 refuse_kernels(self.recipe.model.model_dump(), "model")
@@ -165,24 +83,25 @@ class RecipeRun:
             return self._train(resume=resume)
 
     def _train(self, *, resume: bool) -> BabelensTrainer:
-        has_run = self.training.has_begun()
+        kept, stages = self.checkpoints, self.recipe.all_stages
+        has_run = any(kept.glob(f"*/{FINISHED}")) or has_checkpoint(kept / stages[0].name)
         if has_run and not resume:
             raise FileExistsError(f"{self.output} already holds a run: resume it, or choose another folder")
         if not has_run:
             self._check_free(resume=resume)
         self.check()
-        arguments = [self.training.arguments(stage) for stage in self.recipe.all_stages]  # before any is trained
+        arguments = [self.arguments(stage) for stage in stages]  # before any is trained
         check_arguments_fit(self, arguments)
         check_start(self)
         first = arguments[0]
+        is_main = first.process_index == 0
         with first.main_process_first(local=False, desc="the output folder"):
-            if first.process_index == 0:
+            if is_main:
                 prepare_saving(self.output)
         check_data(self, arguments)
-        if first.process_index == 0:
+        if is_main:
             log_overlap(self.data.overlaps)
         set_seed(first.seed)
-        kept = self.output / CHECKPOINTS
         has_record = has_run and (kept / RECIPE).is_file()  # a stage may come from another run
         if has_record:
             self._check_unchanged(kept / RECIPE)
@@ -190,18 +109,52 @@ class RecipeRun:
         else:
             processor = self.builder.make_processor()
         model = self.builder.make_model(processor)
-        if not has_record and first.process_index == 0:
+        if not has_record and is_main:
             with atomic_directory(kept / PROCESSOR) as scratch:
                 processor.save_pretrained(scratch)
             content = yaml.safe_dump(_settled(self.recipe), allow_unicode=True, sort_keys=False)
             (kept / RECIPE).write_text(content, encoding="utf-8")
-        trainer, model = self.training.train(model, processor)
+        for stage, args in zip(stages, arguments, strict=True):
+            try:
+                check_towers(model, checked_training(getattr(args, "towers", None)))
+            except InputError as error:
+                raise InputError(f"{stage.training_key}.{error}") from error
+        for stage in stages[:-1]:
+            model = self._finished_stage(stage, model, processor)
+        trainer = self._train_stage(stages[-1], model, processor)
         if trainer.is_world_process_zero():
             with atomic_directory(self.output) as scratch:
                 model.save_pretrained(scratch)
                 processor.save_pretrained(scratch)
             self.reporting.unknown_rates = self.builder.unknown_rates(processor)
         trainer.accelerator.wait_for_everyone()
+        return trainer
+
+    def _finished_stage(self, stage: Stage, model: PreTrainedModel, processor: ProcessorMixin) -> PreTrainedModel:
+        """Trains a stage, unless it is finished, and returns the model of the next stage."""
+        finished = self.checkpoints / stage.name / FINISHED
+        if not is_finished(finished):
+            trainer = self._train_stage(stage, model, processor)
+            if trainer.is_world_process_zero():
+                with atomic_directory(finished) as scratch:
+                    model.save_pretrained(scratch)
+                    trainer.state.save_to_json(str(scratch / TRAINER_STATE_NAME))  # the report needs its log
+            trainer.accelerator.wait_for_everyone()
+        attention = self.recipe.model.attn_implementation
+        return self.builder.next_model(load_model(type(model), finished, attn_implementation=attention))
+
+    def _train_stage(self, stage: Stage, model: PreTrainedModel, processor: ProcessorMixin) -> BabelensTrainer:
+        """Trains a stage to its end, from the newest complete checkpoint in its folder, if any."""
+        trainer = self.builder.trainer_class(
+            model=model,
+            args=self.arguments(stage),
+            processing_class=processor,
+            train_dataset=self.data.stage_data(stage),
+            eval_dataset=self.data.validation,
+            **self.builder.trainer_options(),
+        )
+        newest = newest_checkpoint(trainer.args.output_dir)
+        trainer.train(resume_from_checkpoint=str(newest) if newest else None)
         return trainer
 
     def _check_free(self, *, resume: bool) -> None:
@@ -218,7 +171,7 @@ class RecipeRun:
 
     def _check_unchanged(self, path: Path) -> None:
         """Checks that the run began with this recipe."""
-        began, now = flattened(parse(path.read_text(encoding="utf-8"))), flattened(_settled(self.recipe))
+        began, now = _flattened(parse(path.read_text(encoding="utf-8"))), _flattened(_settled(self.recipe))
         if changed := [key for key in sorted(began | now) if began.get(key) != now.get(key)]:
             raise InputError(
                 f"{', '.join(changed)}: changed since the run began with {path}; restore it, or choose another folder"
@@ -246,12 +199,12 @@ class RecipeRun:
         return card
 
 
-def flattened(settings: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+def _flattened(settings: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     """Flattens nested mappings to one with dotted keys; an empty mapping counts as a value."""
     flat: dict[str, Any] = {}
     for name, value in settings.items():
         key = f"{where}.{name}" if where else str(name)
-        flat |= flattened(value, key) if isinstance(value, Mapping) and value else {key: value}
+        flat |= _flattened(value, key) if isinstance(value, Mapping) and value else {key: value}
     return flat
 
 

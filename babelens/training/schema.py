@@ -1,9 +1,5 @@
-"""The keys of recipes, as pydantic models.
-
-A recipe names the method, the model, its data and the training arguments; `recipes/` has recipes of the published
-experiments and of the emoji benchmark. This module defines the keys that all methods share; a method adds keys in a
-subclass of `Recipe`.
-"""
+"""The keys of recipes, as pydantic models: those that all methods share. A method adds keys in a subclass of
+`Recipe`."""
 
 import dataclasses
 import inspect
@@ -53,13 +49,8 @@ _STAGE_NAME = re.compile(r"(?!checkpoint-\d+$)\w([\w .+-]{,98}[\w.+-])?")
 
 
 def validate(kind: Any, value: Any, where: str = "") -> Any:
-    """Converts a value to a type or a section: `on` and `no` become booleans if the type is a boolean.
-
-    Args:
-        kind: a type, or a class of `Section`.
-        value: the value in the recipe.
-        where: its key, such as `train.image_text`; empty for the recipe itself.
-    """
+    """Converts the value of a key, such as `train.image_text`, to a type or a class of `Section`: `on` and `no` become
+    booleans if the type is a boolean."""
     is_section = isinstance(kind, type) and issubclass(kind, BaseModel)
     config = None if is_section else ConfigDict(arbitrary_types_allowed=True)
     try:
@@ -160,9 +151,7 @@ Pairs = Annotated[list[Pair], Field(min_length=1), BeforeValidator(_combinations
 class Section(BaseModel):
     """A mapping in a recipe: every key is a field, and every value has the type of its field."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, arbitrary_types_allowed=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 # ---- Sections ----
@@ -171,37 +160,25 @@ class Section(BaseModel):
 class DataSource(Section):
     """A source of captions or translations.
 
-    Args:
-        source: `emoji`; `emoji-weak`, its names paired with keywords in other languages; a published data set, read
-            from its original files (`data.readers.published`): `multi30k`, `flickr30k`, `coco`, `wit`,
-            `cc3m`, `cc12m`, `cc300k`, `wikimatrix`, `opus`, or `several` of them; or a source of `load_captions` or
-            `load_translations`: a folder, a file, a Hub id. Translations may be files that `load_bitext` reads, such
-            as `wikimatrix/*.tsv.gz`, by default as a stream. A folder with the name of a published data set is read
-            if there are no options.
-        options: keyword arguments of the loader, such as `streaming: true`; for a stream, the recipe needs
-            `max_steps`, and `languages` or `pairs`. A null option is left out; this removes an option of a recipe that
-            this one extends.
-        languages: languages of image-text pairs; default: all.
-        text_filter: rules for alt texts (`TextFilter`), such as `{min_words: 3, max_words: 100, max_characters: 1000,
-            max_images: 10}`, the defaults: captions that break one are left out.
-        translations: the task whose data are translations (`text_text`): a caption in `languages` that they translate,
-            word for word, gives its image captions in their other languages.
-        pairs: language pairs of translations: a list of two-element lists, or {from: [...], to: [...]} for all
-            combinations.
-        license: SPDX identifier of the data's license, for the card; not needed for the emoji benchmark.
-        attribution: the people or the organisation to name on the card.
+    `source` is `emoji`; `emoji-weak`, its names paired with keywords in other languages; a published data set, read
+    from its original files (`data.readers.published`); or a source of `load_captions` or `load_translations`: a
+    folder, a file, a Hub id. Translations may be files that `load_bitext` reads, such as `wikimatrix/*.tsv.gz`, by
+    default as a stream. A folder with the name of a published data set is read if there are no options.
     """
 
     source: Annotated[str, Field(min_length=1)]
+    # Keyword arguments of the loader; null removes an option of a recipe that this one extends.
     options: Annotated[
         dict[str, Any],
         AfterValidator(lambda options: {name: value for name, value in options.items() if value is not None}),
     ] = {}
-    languages: Languages | None = None
-    pairs: Pairs | None = None
-    license: str = "unknown"
-    attribution: str = ""
-    text_filter: TextFilter | None = None
+    languages: Languages | None = None  # of image-text pairs; default: all
+    pairs: Pairs | None = None  # of translations: a list of pairs, or {from: [...], to: [...]} for all combinations
+    license: str = "unknown"  # SPDX identifier, for the card; not needed for the emoji benchmark
+    attribution: str = ""  # the people or the organisation to name on the card
+    text_filter: TextFilter | None = None  # captions that break a rule are left out
+    # The task whose data are translations: a caption in `languages` that they translate, word for word, gives its
+    # image captions in their other languages.
     translations: str | None = None
 
     def loader(self, *, translations: bool = False) -> Callable[..., Dataset | IterableDataset]:
@@ -219,8 +196,8 @@ class DataSource(Section):
         functions: list[Any] = [self.loader(translations=translations)]
         if self.source == WEAK_EMOJI:
             functions = [load_emoji, weakly_aligned_emoji]
-        parameters = {name: p for function in functions for name, p in inspect.signature(function).parameters.items()}
-        return {name: p.annotation for name, p in parameters.items() if name not in _NO_OPTIONS}
+        parameters = [each for function in functions for each in inspect.signature(function).parameters.values()]
+        return {each.name: each.annotation for each in parameters if each.name not in _NO_OPTIONS}
 
     def loader_options(self, where: str = "options", *, translations: bool = False) -> dict[str, Any]:
         """Converts `options` to the types of the loader's arguments; `where` is their key, for errors."""
@@ -240,30 +217,19 @@ class DataSource(Section):
 
 
 class ModelSource(Section):
-    """A preset with overrides, trained from scratch; two pretrained towers; or a trained model to continue from.
+    """A preset with overrides, trained from scratch; two pretrained towers; or a trained model to continue from."""
 
-    Args:
-        preset: one of `babelens.configuration.presets.list_presets()`.
-        image: a pretrained vision backbone, a folder or Hub id, with its image processor; given together with `text`.
-        text: a pretrained text encoder, a folder or Hub id, with its tokenizer.
-        overrides: configuration keys that replace the preset's; for a model of two towers, keys such as
-            `projection_dim`, `text_pooling`, `text_prompt` and `freeze`.
-        from_pretrained: a folder or Hub id.
-        fresh_heads: with `from_pretrained`, whether to initialize the layers between the towers and the shared space
-            at random for fine-tuning; for models of two towers.
-        fresh_towers: with `image` and `text`, the ones that start with random weights, with the sizes, the image
-            processor and the tokenizer of the pretrained ones.
-        attn_implementation: `sdpa` (default), `eager`, `flash_attention_2`. Training on a CPU in bfloat16 uses
-            `eager` instead of `sdpa`, because the gradient of `sdpa` is slow there.
-    """
-
-    preset: str | None = None
-    image: str | None = None
-    text: str | None = None
-    overrides: dict[str, Any] = {}
-    from_pretrained: str | None = None
+    preset: str | None = None  # one of `babelens.configuration.presets.list_presets()`
+    image: str | None = None  # folder or Hub id of a vision backbone with its image processor; together with `text`
+    text: str | None = None  # folder or Hub id of a text encoder with its tokenizer
+    overrides: dict[str, Any] = {}  # configuration keys that replace the preset's
+    from_pretrained: str | None = None  # folder or Hub id
+    # Initialize the layers between the towers and the shared space at random, for fine-tuning a saved model.
     fresh_heads: Switch = False
+    # The towers that start with random weights, with the sizes and processors of the pretrained ones.
     fresh_towers: list[Literal["image", "text"]] = []
+    # `sdpa` (default), `eager`, `flash_attention_2`. Training on a CPU in bfloat16 uses `eager` instead of `sdpa`,
+    # because the gradient of `sdpa` is slow there.
     attn_implementation: str | None = None
 
     @model_validator(mode="after")
@@ -285,27 +251,17 @@ class ModelSource(Section):
 
 
 class TokenizerSource(Section):
-    """A vocabulary to train on the corpora's captions, or an existing one (a folder or a Hub id).
+    """A vocabulary to train on the corpora's captions, or an existing one (a folder or a Hub id)."""
 
-    Args:
-        vocab_size: number of word pieces to train.
-        languages: the languages whose captions train the pieces; default: the languages of the training data.
-        lowercase: fold case.
-        continuing_subword_prefix: the prefix of WordPiece's pieces inside words, by default `##`; with "" a piece is
-            the same at the beginning of a word and inside it.
-        from_pretrained: a folder or Hub id instead.
-        coverage: with `from_pretrained`, the share of the running pieces in the corpora's captions to keep, as in
-            `babelens trim`; default: all pieces of the tokenizer.
-        sample: the number of rows of each stream to read for the pieces, spread evenly over its shards.
-    """
-
-    vocab_size: Count | None = None
-    languages: Languages | None = None
+    vocab_size: Count | None = None  # number of word pieces to train
+    languages: Languages | None = None  # whose captions train the pieces; default: those of the training data
     lowercase: Switch = True
+    # The prefix of WordPiece's pieces inside words, by default `##`; with "", a piece is the same in both places.
     continuing_subword_prefix: str | None = None
     from_pretrained: str | None = None
+    # With `from_pretrained`, the share of the running pieces in the captions to keep (`babelens trim`); default: all.
     coverage: Annotated[float, Field(gt=0, le=1)] | None = None
-    sample: Count = 1_000_000
+    sample: Count = 1_000_000  # rows of each stream to read for the pieces, spread evenly over its shards
 
     @model_validator(mode="after")
     def _one_source(self) -> "TokenizerSource":
@@ -332,19 +288,12 @@ class ImageSizes(Section):
 
 
 class Stage(Section):
-    """A part of a training run with its own tasks, arguments and schedule; it continues the previous stage.
+    """A part of a training run with its own tasks, arguments and schedule; it continues the previous stage."""
 
-    Args:
-        name: the name of its folder of checkpoints.
-        tasks: the tasks to train, from the recipe's `train`.
-        training: arguments that replace the recipe's `training` in this stage.
-        languages: the languages of captions in this stage, instead of those in `train`.
-    """
-
-    name: Annotated[str, AfterValidator(_folder_name)]
+    name: Annotated[str, AfterValidator(_folder_name)]  # of its folder of checkpoints
     tasks: Annotated[list[str], Field(min_length=1)]
-    training: dict[str, Any] = {}
-    languages: Languages | None = None
+    training: dict[str, Any] = {}  # replaces the recipe's
+    languages: Languages | None = None  # of captions, instead of those in `train`
 
     @property
     def training_key(self) -> str:
@@ -353,35 +302,22 @@ class Stage(Section):
 
 
 class Recipe(Section):
-    """A training run, with the keys of all methods. Methods with other keys declare a subclass.
-
-    Args:
-        method: the name of the method, such as `mural`.
-        model: the model to train.
-        train: the data of each task.
-        training: the trainer's arguments, without `output_dir`.
-        validation: captions to evaluate the model on, during training and at its end.
-        stages: the stages of training, in order; default: one with all tasks.
-        report: the benchmark to report at the end: `emoji`, or none.
-        unseen_languages: languages for the report that the model was never trained on.
-        license: license of the weights as a Hub identifier; default: the strictest license of the data and of the
-            models that training starts from; `other` if one of them is unknown.
-        license_name: the name of the license, with `license: other`.
-    """
+    """A training run, with the keys of all methods. Methods with other keys declare a subclass."""
 
     # The keys that describe a new model; they have no effect if training continues from a saved one.
     only_from_scratch: ClassVar[tuple[str, ...]] = ()
 
     method: str
     model: ModelSource
-    train: Annotated[dict[str, DataSource], Field(min_length=1)]
-    training: dict[str, Any]
-    validation: DataSource | None = None
-    stages: list[Stage] = []
-    report: str | None = None
-    unseen_languages: Annotated[list[Language], AfterValidator(_distinct)] = []
+    train: Annotated[dict[str, DataSource], Field(min_length=1)]  # the data of each task
+    training: dict[str, Any]  # the trainer's arguments, without `output_dir`
+    validation: DataSource | None = None  # captions to evaluate the model on, during training and at its end
+    stages: list[Stage] = []  # in order; default: one with all tasks
+    report: str | None = None  # the benchmark to report at the end: `emoji`, or none
+    unseen_languages: Annotated[list[Language], AfterValidator(_distinct)] = []  # for the report
+    # A Hub identifier; default: the strictest license of the data and of the models that training starts from.
     license: str | None = None
-    license_name: str | None = None
+    license_name: str | None = None  # with `license: other`
     _file: Path | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
@@ -412,12 +348,7 @@ class Recipe(Section):
 
 
 class DualEncoderRecipe(Recipe):
-    """A recipe of a dual encoder that reads word pieces.
-
-    Args:
-        tokenizer: the vocabulary of a new model.
-        image: the sizes of a new model's images.
-    """
+    """A recipe of a dual encoder that reads word pieces; the keys describe a new model."""
 
     only_from_scratch = ("tokenizer", "image")
 
@@ -429,12 +360,8 @@ class DualEncoderRecipe(Recipe):
 
 
 def load_recipe(name: str | Path, overrides: dict[str, Any] | None = None) -> Recipe:
-    """Reads a recipe as an object of its method's recipe class.
-
-    Args:
-        name: path of a recipe, or the name of one that comes with the package.
-        overrides: values by dotted keys: `{"training.learning_rate": 1e-3}`.
-    """
+    """Reads a recipe, by its path or by the name of one that comes with the package, as an object of its method's
+    recipe class; `overrides` are values by dotted keys: `{"training.learning_rate": 1e-3}`."""
     path = find_recipe(name)
     content = read_recipe(name)
     try:

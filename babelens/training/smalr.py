@@ -33,16 +33,10 @@ logger = logging.getLogger(__name__)
 
 
 class DictionarySource(Section):
-    """A dictionary by which rare words share the embedding of a word in another language.
+    """A dictionary by which words of these languages that occur less often than `threshold` take the embedding of
+    their translation; words without a translation are left out."""
 
-    Args:
-        files: MUSE's dictionaries, from each language to `target`, with a word and its translation per line.
-        threshold: words of these languages that occur less often take the embedding of their translation; words
-            without a translation are left out.
-        target: the language of the translations.
-    """
-
-    files: dict[Language, str]
+    files: dict[Language, str]  # MUSE's, from each language to `target`, with a word and its translation per line
     threshold: int
     target: Language = "en"
 
@@ -50,37 +44,24 @@ class DictionarySource(Section):
 class WordsSource(Section):
     """The words of a word-level model (SMALR), taken from the captions of its languages.
 
-    Args:
-        max_size: maximum number of words per language, the most frequent ones; default: all.
-        min_frequency: words that occur less often are left out.
-        vectors: FastText's `.vec` or `.vec.gz` files by language.
-        aligned: whether the files' vectors share one space, in which words of equal meaning are near each other
-            in all languages. They are then reduced to the same principal components, which keep them aligned, and
-            every language needs a file. Vectors that are not aligned are reduced language by language.
-        train_vectors: whether vectors are trained on the captions of languages that have no file.
-        dictionary: a dictionary for rare words; for a model whose other words have embeddings of their own.
-        max_text_length: number of words after which texts are cut.
+    With `aligned`, the files' vectors share one space, in which words of equal meaning are near each other in all
+    languages. They are then reduced to the same principal components, which keep them aligned, and every language
+    needs a file. Vectors that are not aligned are reduced language by language.
     """
 
-    max_size: Count | None = None
+    max_size: Count | None = None  # of each language, whose most frequent words are taken
     min_frequency: Count = 1
-    vectors: dict[Language, str] = {}
+    vectors: dict[Language, str] = {}  # FastText's `.vec` or `.vec.gz` files
     aligned: Switch = False
-    train_vectors: Switch = True
-    dictionary: DictionarySource | None = None
-    max_text_length: Count = 40
+    train_vectors: Switch = True  # on the captions of languages that have no file
+    dictionary: DictionarySource | None = None  # for a model whose other words have embeddings of their own
+    max_text_length: Count = 40  # words
 
 
 class WordsRecipe(Recipe):
-    """A recipe of a word-level model. These keys describe a new model.
-
-    Args:
-        words: the words of its vocabularies.
-        backbone: folder or Hub id of a vision model, or of a dual encoder whose vision tower is used; default: an
-            untrained one, as in the configuration.
-        image: the sizes of images, which are then scaled as in MURAL; default: the backbone's image processor prepares
-            the images.
-    """
+    """A recipe of a word-level model. These keys describe a new model: the words of its vocabularies; the folder or
+    Hub id of a vision model, or of a dual encoder whose vision tower is used (default: an untrained one); and the
+    sizes of images, which are then scaled as in MURAL (default: the backbone's image processor prepares them)."""
 
     only_from_scratch = ("words", "backbone", "image")
 
@@ -90,13 +71,11 @@ class WordsRecipe(Recipe):
 
 
 class WordsData(RecipeData):
-    """The data of a word-level model; an example is an image with several captions."""
-
     recipe: WordsRecipe
 
     @cached_property
     def languages(self) -> list[str]:
-        """Returns the languages of the model: the data's, unless `model.overrides` names others."""
+        """The languages of the model: the data's, unless `model.overrides` names others."""
         return self.recipe.model.overrides.get("languages") or self.image_languages
 
     @property
@@ -109,14 +88,11 @@ class WordsData(RecipeData):
 
 
 class WordsBuilder(ModelBuilder):
-    """Builds a word-level model on a backbone."""
-
     recipe: WordsRecipe
     data: WordsData
 
     @property
     def words(self) -> WordsSource:
-        """The recipe's `words`, or their defaults."""
         return self.recipe.words or WordsSource()
 
     def vocabulary(self, processor: ProcessorMixin) -> ProcessorMixin:
@@ -132,13 +108,11 @@ class WordsBuilder(ModelBuilder):
         return load_preset(source.preset or "", **vision | source.overrides | words)
 
     def with_backbone(self, model: LiweModel | SmalrModel) -> PreTrainedModel:
-        """Gives the model the weights of the recipe's backbone."""
         if model.vision_model is not None and self._backbone is not None:
             model.vision_model.load_state_dict(self._backbone.state_dict())
         return model
 
     def new_image_processor(self) -> BaseImageProcessor:
-        """Loads the backbone's image processor, or makes one with the image sizes in the recipe."""
         source = self.recipe.backbone
         if source is None or self.recipe.image is not None:
             images = super().new_image_processor()
@@ -154,14 +128,11 @@ class WordsBuilder(ModelBuilder):
 
 
 class WordsReporting(Reporting):
-    """Word-level models need the language of every label, which endpoints do not ask for, and may read only features
-    of images: their cards present them as embedding models."""
-
+    # Word-level models need the language of every label, which endpoints do not ask for, and may read only features.
     in_pipelines = False
     recipe: WordsRecipe
 
     def base_sources(self) -> dict[str, str | None]:
-        """Returns the base models, including the backbone."""
         return super().base_sources() | {IMAGE_TOWER: self.recipe.backbone}
 
 
@@ -191,10 +162,7 @@ class LiweBuilder(WordsBuilder):
         return self.with_backbone(LiweModel(self.config(vocab_size=processor.vocab_size)))
 
     def unknown_rates(self, processor: ProcessorMixin) -> dict[str, float]:
-        return {
-            language: round(processor.unknown_rate(texts, language), 3)
-            for language, texts in self.data.captions.items()
-        }
+        return {tag: round(processor.unknown_rate(texts, tag), 3) for tag, texts in self.data.captions.items()}
 
 
 LIWE = Workflow(recipe=WordsRecipe, data=WordsData, builder=LiweBuilder, reporting=WordsReporting)
@@ -204,19 +172,13 @@ LIWE = Workflow(recipe=WordsRecipe, data=WordsData, builder=LiweBuilder, reporti
 
 
 class SmalrBuilder(WordsBuilder):
-    """Builds a SMALR model.
-
-    `words` states the words of each language and the source of their vectors; with a dictionary, rare words take
-    the embedding of a word in another language. A first stage with only `text_text` learns the latent vocabulary. If
-    the model has no latent vocabulary, that stage is MULE's warm-up, which aligns the projections of the words.
-    """
+    """Builds a SMALR model. A first stage with only `text_text` learns the latent vocabulary. If the model has none,
+    that stage is MULE's warm-up, which aligns the projections of the words."""
 
     def make_processor(self) -> ProcessorMixin:
         if self.recipe.model.from_pretrained:
             return super().make_processor()
-        vocabularies = {
-            language: [*words, *self._mapped.get(language, {})] for language, words in self._own_words.items()
-        }
+        vocabularies = {tag: [*words, *self._mapped.get(tag, {})] for tag, words in self._own_words.items()}
         length = self.words.max_text_length
         return SmalrProcessor(self.new_image_processor(), vocabularies, max_text_length=length)
 
@@ -234,10 +196,8 @@ class SmalrBuilder(WordsBuilder):
         return self.with_backbone(model)
 
     def unknown_rates(self, processor: ProcessorMixin) -> dict[str, float]:
-        return {
-            language: round(vocabulary.unknown_rate(self.data.captions[language]), 3)
-            for language, vocabulary in processor.vocabularies.items()
-        }
+        rates = {tag: own.unknown_rate(self.data.captions[tag]) for tag, own in processor.vocabularies.items()}
+        return {tag: round(rate, 3) for tag, rate in rates.items()}
 
     def next_model(self, model: PreTrainedModel) -> PreTrainedModel:
         """Makes the next model, with the latent vocabulary as a part. `model.overrides` apply to it, even if the run
@@ -256,10 +216,7 @@ class SmalrBuilder(WordsBuilder):
         """The words of each language that have their own embeddings."""
         least, dictionary = self.words.min_frequency, self.words.dictionary
         thresholds = dict.fromkeys(dictionary.files, max(least, dictionary.threshold)) if dictionary else {}
-        return {
-            language: self._frequent_words(language, thresholds.get(language, least))
-            for language in self.data.languages
-        }
+        return {tag: self._frequent_words(tag, thresholds.get(tag, least)) for tag in self.data.languages}
 
     @cached_property
     def _mapped(self) -> dict[str, dict[str, str]]:
@@ -284,10 +241,17 @@ class SmalrBuilder(WordsBuilder):
 
     def _share_rows(self, model: SmalrModel, processor: ProcessorMixin) -> None:
         """Makes the words that a dictionary maps share the rows of their translations."""
+
+        def indices(language: str, of: Iterable[str]) -> Tensor:
+            """The indices of a language's words among the words of all languages, [n]."""
+            ids = {word: index for index, word in enumerate(processor.vocabularies[language].words, SPECIAL_IDS)}
+            wanted = torch.tensor([[ids[word] for word in of]], dtype=torch.long)
+            return model.words.words(wanted, torch.tensor([processor.languages.index(language)]))[0]
+
         for language, translations in self._mapped.items():
-            target = self.words.dictionary.target if self.words.dictionary else ""
-            words = _word_indices(model, processor, language, translations)
-            model.words.share(words, _word_indices(model, processor, target, translations.values()))
+            assert self.words.dictionary is not None
+            target = self.words.dictionary.target
+            model.words.share(indices(language, translations), indices(target, translations.values()))
 
     def _vectors(self, processor: ProcessorMixin) -> tuple[Tensor, Tensor]:
         """Returns the vectors of all words [words, vector size], and the reduced ones [words, word size]."""
@@ -306,13 +270,6 @@ class SmalrBuilder(WordsBuilder):
             parts = [part for each in found for part in reduce_vectors([each], config.word_size)]
         whole, specific = (torch.cat([torch.from_numpy(each.matrix) for each in of]) for of in (found, parts))
         return whole, specific
-
-
-def _word_indices(model: SmalrModel, processor: ProcessorMixin, language: str, words: Iterable[str]) -> Tensor:
-    """Returns the indices of a language's words among the words of all languages, [n]."""
-    ids = {word: index for index, word in enumerate(processor.vocabularies[language].words, SPECIAL_IDS)}
-    wanted = torch.tensor([[ids[word] for word in words]], dtype=torch.long)
-    return model.words.words(wanted, torch.tensor([processor.languages.index(language)]))[0]
 
 
 SMALR = Workflow(recipe=WordsRecipe, data=WordsData, builder=SmalrBuilder, reporting=WordsReporting)

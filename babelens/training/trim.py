@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import transformers
 from torch import nn
-from transformers import AutoModel, AutoProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+from transformers import AutoProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 from ..data.corpus.text_files import read_lines
 from ..modeling.embedding_trimming import named_token_ids, trim_embeddings, vocabulary_size
@@ -31,29 +31,21 @@ _TOKENIZERS = ("multilingual_tokenizer", "tokenizer")
 
 @dataclass(frozen=True)
 class TrimmingReport:
-    """Sizes before and after trimming, the share of the texts' running pieces that were kept (`coverage`), and the
-    number of running pieces that are the unknown token."""
+    """Sizes before and after trimming."""
 
     pieces: tuple[int, int]
     parameters: tuple[int, int]
     megabytes: tuple[float, float]
-    coverage: float
-    unknown: tuple[int, int]
+    coverage: float  # the share of the texts' running pieces that were kept
+    unknown: tuple[int, int]  # running pieces that are the unknown token
     texts: int
 
 
 def trim(
     source: str, texts: Sequence[str], output: Path, *, coverage: float = 0.9999, trust_remote_code: bool = False
 ) -> TrimmingReport:
-    """Saves the checkpoint `source` in the folder `output`, with only the vocabulary that texts need.
-
-    Args:
-        source: a folder or Hub id.
-        texts: texts in the languages to keep.
-        output: a new folder; it is written as a whole or not at all.
-        coverage: the minimum share of running pieces to keep.
-        trust_remote_code: run code that comes with the checkpoint.
-    """
+    """Saves the checkpoint `source`, a folder or Hub id, in the new folder `output`, with only the vocabulary that
+    texts need; `coverage` is the minimum share of running pieces to keep."""
     if not 0 <= coverage <= 1:
         raise InputError(f"coverage={coverage} is a share of the pieces, from 0 to 1")
     with ensure_parents(output):
@@ -104,28 +96,20 @@ def gather_texts(files: Sequence[Path] = (), recipe: str | None = None) -> list[
 
 
 def _load_model(source: str, **code: Any) -> PreTrainedModel:
-    """Loads the model as it was saved, including its heads."""
-    config = load_config(source, **code)
-    if not config.architectures:
-        return _loaded(AutoModel, source, **code)
-    name = config.architectures[0]
+    """Loads the model as it was saved: with its heads, and without its pooling layer if the files lack that layer."""
+    name, *_ = load_config(source, **code).architectures or ["AutoModel"]
     model_class = getattr(import_module("babelens"), name, None) or getattr(transformers, name, None)
     if model_class is None:
         raise InputError(f"{source} holds a {name}, which neither babelens nor transformers has")
-    return _loaded(model_class, source, **code)
 
+    def necessary(model: PreTrainedModel) -> nn.Module:
+        return without_pooler(model) if hasattr(model, "pooler") else model
 
-def _loaded(model_class: type[PreTrainedModel], source: str, **code: Any) -> PreTrainedModel:
-    """Loads the model as it was saved: without its pooling layer if the files lack that layer."""
     untrained: set[str] = set()
-    model = load_model(model_class, source, part=_necessary, untrained=untrained, dtype="auto", **code)
+    model = load_model(model_class, source, part=necessary, untrained=untrained, dtype="auto", **code)
     if untrained:
         model.pooler = None
     return model
-
-
-def _necessary(model: PreTrainedModel) -> nn.Module:
-    return without_pooler(model) if hasattr(model, "pooler") else model
 
 
 def _tokenizer_name(processor: ProcessorMixin | PreTrainedTokenizerBase) -> str | None:

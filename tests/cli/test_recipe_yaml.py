@@ -56,6 +56,6 @@ def test_on_and_off_are_what_each_key_means_by_them(folder, tmp_path):
     assert recipe.tokenizer.lowercase is False
     assert recipe.train["image_text"].loader_options() == {"check_images": False, "streaming": False}
     assert len(recipe.train["image_text"].load()) == 16
-    arguments = RecipeRun(recipe, tmp_path / "run", "").training.arguments(recipe.all_stages[0])
+    arguments = RecipeRun(recipe, tmp_path / "run", "").arguments(recipe.all_stages[0])
     assert (arguments.eval_strategy, arguments.save_strategy, arguments.report_to) == ("no", "no", [])
     assert (arguments.use_cpu, arguments.bf16, arguments.fp16) == (True, False, False)
