@@ -36,66 +36,48 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
     best_metric: ClassVar[str] = "mean_recall"
 
     optim: OptimizerNames | str = option(
-        OptimizerNames.ADAMW_TORCH_FUSED,
-        "Any optimizer of transformers (same default), 'lamb' (You et al. 2020), which MURAL, ALIGN and ETCL use, or "
-        "'adamax' (Kingma & Ba 2015), which LIWE uses.",
+        OptimizerNames.ADAMW_TORCH_FUSED, "Any optimizer of transformers, 'lamb' (You et al. 2020) or 'adamax'."
     )
     embed_chunk_size: int | None = option(
-        None,
-        "Gradient caching: number of examples to embed at a time. Memory then depends on the chunk size instead of "
-        "the batch size, and the gradient is exactly the gradient of the whole batch (Gao et al. 2021).",
+        None, "Gradient caching: examples to embed at a time, with the gradient of the whole batch (Gao et al. 2021)."
     )
     gather_negatives: bool = option(True, "Use the examples of the other processes as negatives, with gradient.")
     loss_tile_size: int | None = option(None, "Rows and columns in a tile of the loss's logits; default: 1024.")
     equal_texts_are_positives: bool = option(
-        True,
-        "Whether pairs in a batch with exactly the same text are positives of each other. Otherwise they are "
-        "negatives of each other, unless both have the same image.",
+        True, "Whether pairs in a batch with exactly the same text are positives of each other."
     )
     shuffle_buffer_size: int = option(
-        1000,
-        "Number of rows of a streamed corpus that each worker holds in memory, with encoded images, and shuffles "
-        "together. The order of the shards is shuffled as well.",
+        1000, "Rows of a streamed corpus that each worker holds in memory and shuffles together."
     )
     task_weights: dict[str, float] | None = option(
-        None,
-        "Weight of each task's loss, such as {'text_text': 0.1}; the other tasks keep their default weights. With "
-        "task_learning_rates, weights have an effect only if the optimizer is SGD.",
+        None, "Weight of each task's loss, such as {'text_text': 0.1}; the other tasks keep their default weights."
     )
     task_batch_sizes: dict[str, int] | None = option(
-        None,
-        "Number of examples of each task per batch and process, such as {'text_text': 128}; default: "
-        "per_device_train_batch_size. An epoch is one pass over the data of the first task.",
+        None, "Examples of each task per batch and process; default: per_device_train_batch_size."
     )
     task_learning_rates: dict[str, float] | None = option(
-        None,
-        "Peak learning rate of each task. Every task then has its own optimizer over the shared weights, and all "
-        "optimizers take a step in every training step.",
+        None, "Peak learning rate of each task, which then has its own optimizer over the shared weights."
     )
     learning_rate_mapping: dict[str, float] | None = option(
         None,
-        "Peak learning rates of parts of the model, such as {'text_model.*word_embeddings': 6e-3}. The keys are "
-        "regular expressions, which are searched for in parameter names. The first match decides; "
-        "`learning_rate` applies to the other parameters.",
+        "Peak learning rates of parts of the model: regular expressions, which are searched for in parameter "
+        "names, such as {'text_model.*word_embeddings': 6e-3}; the first match decides.",
     )
     towers: dict[str, dict[str, Any]] | None = option(
         None,
-        "Which weights of the towers 'image' and 'text' to train: arguments of TowerTraining, such as "
-        "{'image': {'train': 'none'}, 'text': {'train': 'upper', 'layers': 4}}.",
+        "What to train of the towers 'image' and 'text': arguments of TowerTraining, such as {'image': {'train': "
+        "'none'}, 'text': {'train': 'upper', 'layers': 4}}.",
     )
     cache_frozen_features: bool = option(
-        True,
-        "Compute the features of frozen towers once for all epochs and keep them on disk. A step then runs only the "
-        "other layers. Streams are embedded in every step.",
+        True, "Compute the features of frozen towers once for all epochs and keep them on disk."
     )
     languages: list[str] | None = option(None, "Languages of image-text pairs to train on; default: all.")
     eval_languages: list[str] | None = option(None, "Languages to evaluate during training; default: all.")
     image_augmentation: dict[str, Any] | None = option(
-        None,
-        "Keyword arguments of ImageAugmentation; default: horizontal flips with probability 1/2, as in the papers.",
+        None, "Keyword arguments of ImageAugmentation; default: horizontal flips with probability 1/2."
     )
     text_augmentation: dict[str, Any] | None = option(
-        None, "Keyword arguments of TextAugmentation, such as {'subword_dropout': 0.4}; default: no augmentation."
+        None, "Keyword arguments of TextAugmentation; default: no augmentation."
     )
 
     def __post_init__(self) -> None:
@@ -142,13 +124,12 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
     max_grad_norm: float = 1.0
     trainable: Literal["acquirers", "native", "all"] = option(
         "acquirers",
-        "Which weights to train: 'acquirers', the acquirers of `languages` and the non-native embedding; "
-        "'native', only the native model (the paper's fine-tuning on English); or 'all'.",
+        "What to train: 'acquirers', those of `languages` and the non-native embedding; 'native', the native "
+        "model; 'all'.",
     )
     train_temperature: bool = option(
         False,
-        "Train the temperature with the native model. By default, it is fixed at the value of language exposure, "
-        "1/100, as in the paper's fine-tuning. A new native model has to learn its own temperature.",
+        "Train the temperature with the native model, instead of fixing it at 1/100 as the paper's fine-tuning does.",
     )
     text_text_objective: Literal["mse", "nce"] | None = option(
         None, "Objective of native language transfer, instead of the one in the model's configuration."
@@ -157,19 +138,13 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
         None, "Objective of language exposure, instead of the one in the model's configuration."
     )
     mix_languages: bool = option(
-        False,
-        "Whether a batch mixes all languages. By default, all examples in a step are in one language, and each "
-        "language is sampled equally often.",
+        False, "Whether a batch mixes all languages; by default, all examples in a step are in one language."
     )
     cache_frozen_features: bool = option(
-        True,
-        "Compute the features of images and native texts once and keep them on disk while the native model is "
-        "frozen. Images are not augmented then.",
+        True, "Compute the features of images and native texts once while the native model is frozen."
     )
     image_augmentation: dict[str, Any] | None = option(
-        None,
-        "Keyword arguments of ImageAugmentation, with random crops; default: the native model's preprocessing, "
-        "without augmentation, as in the authors' fine-tuning.",
+        None, "Keyword arguments of ImageAugmentation, with random crops; default: the native model's preprocessing."
     )
 
     def __post_init__(self) -> None:
@@ -206,13 +181,10 @@ class WordDualEncoderTrainingArguments(ContrastiveTrainingArguments):
     sentences_per_image: int = option(2, "Number of captions per image and language in a batch.")
     languages_per_batch: int | None = option(
         None,
-        "Number of languages in a batch, sampled for each batch; default: all. As every pair of languages in a "
-        "batch is compared, fewer languages leave time and memory for more images.",
+        "Languages in a batch, sampled for each batch, which leaves time and memory for more images; default: all.",
     )
     cache_frozen_features: bool = option(
-        True,
-        "Compute the backbone's features of images once and keep them on disk. The backbone is then frozen, and "
-        "images are not augmented; otherwise the backbone is trained.",
+        True, "Freeze the backbone and compute its features of images once; images are not augmented then."
     )
 
     def __post_init__(self) -> None:
@@ -259,19 +231,14 @@ class Rc3TrainingArguments(PrecisionTrainingArguments):
 
     learning_rate: float = 5e-5
     data_set_batch_sizes: dict[str, int] | None = option(
-        None,
-        "Number of examples of each data set per batch and process, such as {'parallel': 128}; default: "
-        "per_device_train_batch_size.",
+        None, "Examples of each data set per batch and process; default: per_device_train_batch_size."
     )
     parallel_captions: bool = option(
-        False,
-        "Also train on the captions of the strictly aligned data as parallel texts, as the paper does; default: only "
-        "on the parallel data, which may already contain them.",
+        False, "Also train on the captions of the strictly aligned data as parallel texts, as the paper does."
     )
     strict_visual: Visual | None = option(
         None,
-        "Whether the images of strictly aligned data are given as regions, patches or both; default if the model "
-        "reads both: regions, as in the paper.",
+        "How images of strictly aligned data are given; default if the model reads both: regions, as in the paper.",
     )
     weak_visual: Visual | None = option(
         None, "The same for weakly aligned data; default if the model reads both: patches, as in the paper."
@@ -280,9 +247,7 @@ class Rc3TrainingArguments(PrecisionTrainingArguments):
         None, "Keyword arguments of ImageAugmentation, for patches; default: no augmentation."
     )
     augmented_regions: int = option(
-        0,
-        "Number of augmented copies of each image for which regions are precomputed, with image_augmentation; "
-        "training samples from them and the original.",
+        0, "Augmented copies of each image for which regions are precomputed, with image_augmentation."
     )
     eval_batches: int | None = option(None, "Number of batches in an evaluation, always the same; default: all.")
 

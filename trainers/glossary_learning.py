@@ -42,15 +42,9 @@ NO_DICTIONARY: Mapping[str, str] = MappingProxyType({})
 
 
 def learn_glossary(sentences: Sequence[tuple[str, str]], names: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
-    """Learns a glossary from sentences and names.
-
-    Args:
-        sentences: texts with their native translations. If there are more than 30,000, a sample is used.
-        names: names of things, or lists of words, with their native translations. The positions of their words are
-            ignored.
-
-    Returns:
-        word -> its native word, or "" if no native word is clearly the most frequent.
+    """Learns a glossary from sentences (a sample, if there are more than 30,000) and from names or lists of words, in
+    which positions are ignored, each with its native translation. Returns for each word its native word, or "" if none
+    is clearly the most frequent.
 
     Examples:
         >>> learn_glossary([("he kurī", "a dog"), ("he ngeru", "a cat"), ("te kurī", "the dog")])
@@ -73,12 +67,8 @@ def senses(dictionary: Pairs, natives: Iterable[str], tokenizer: Any = None) -> 
     with the most frequent translations are used. Each translation comes once before any comes again, first for the
     word with the most entries: a large dictionary has dozens of words for "of".
 
-    Args:
-        dictionary: words and the translation of each; a word with several translations is repeated. Text in brackets
-            is ignored. Entries that are not a single word, or whose translation has more than three words, are left
-            out.
-        natives: native texts.
-        tokenizer: the tokenizer of the native model.
+    A word with several translations is repeated in the dictionary. Text in brackets is ignored. Entries that are not a
+    single word, or whose translation has more than three words, are left out.
 
     Examples:
         >>> senses((["Hund", "Hund"], ["mine car", "dog"]), ["a dog sleeps", "a red car"])
@@ -117,12 +107,12 @@ def _rarity(tokenizer: Any, texts: Iterable[str]) -> Mapping[str, tuple[int, ...
 
 
 def known_words(
-    language: str, dictionaries: Mapping[str, Pairs], natives: Sequence[str], tokenizer: Any = None
+    language: str, dictionary: Pairs | None, natives: Sequence[str], tokenizer: Any = None
 ) -> Mapping[str, str]:
     """The known words of a language, with a native translation of each (`senses`)."""
-    if language not in dictionaries:
+    if dictionary is None:
         return NO_DICTIONARY
-    words, translations = dictionaries[language]
+    words, translations = dictionary
     known = senses((words, translations), natives, tokenizer)
     given = {_plain(word).lower() for word in words}
     if 2 * len(known) < min(len(given), _MOST_OF_A_DICTIONARY):
@@ -169,11 +159,8 @@ def glossary_from(
     known: Mapping[str, str] = NO_DICTIONARY,
     without: Sequence[int] = (),
 ) -> dict[str, str]:
-    """Calls `learn_glossary` on sentences and groups of names, without the sentences at the given positions and any
-    other sentence that shares a text with them.
-
-    Known words (`senses`) keep their known translation, unless the sentences show another one.
-    """
+    """Calls `learn_glossary` on sentences and groups of names, without the sentences at the given positions and others
+    that share a text with them. Known words keep their known translation, unless the sentences show another one."""
     out = {texts[row] for row in without} | {natives[row] for row in without}
     kept = [pair for pair in zip(texts, natives, strict=True) if out.isdisjoint(pair)]
     names = [pair for group in further for pair in zip(*group, strict=True)]
@@ -228,15 +215,9 @@ def _positions(counts: np.ndarray) -> np.ndarray:
 def align(
     sentences: Sequence[Sequence[str]], natives: Sequence[Sequence[str]], place: Sequence[float]
 ) -> dict[str, str]:
-    """Aligns the words, or the pieces of words, of sentences with those of their native translations.
-
-    Args:
-        sentences, natives: the words of each.
-        place: for each sentence, how strongly a native word prefers words at the same relative position.
-
-    Returns:
-        word -> the native word that it is aligned with most often, or "" if none is clearly the most frequent.
-    """
+    """Aligns the words, or the pieces of words, of sentences with those of their native translations. `place` says for
+    each sentence how strongly a native word prefers words at the same relative position. Returns for each word the
+    native word that it is aligned with most often, or "" if none is clearly the most frequent."""
     kept = [row for row, (sentence, native) in enumerate(zip(sentences, natives, strict=True)) if sentence and native]
     if not kept:
         return {}

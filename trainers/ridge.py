@@ -442,7 +442,7 @@ class _Learner:
 
     def _known_words(self, language: str, natives: Sequence[str]) -> Mapping[str, str]:
         given = self.dictionaries.get(language)
-        spelled = {language: self._spelled(language, given)} if given else {}
+        spelled = self._spelled(language, given) if given else None
         return known_words(language, spelled, natives, self.processor.tokenizer)
 
     def _solve_shared(self, lessons: Sequence[_Lesson]) -> Values | None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from babelens.utils.errors import InputError
-from tests.support.tiny_training import shapes_corpus, shapes_trainer, weights
+from tests.support.tiny_training import shapes_corpus, shapes_trainer
 
 TWO_RATES = {"image_text": 1e-3, "text_text": 1e-4}
 
@@ -150,20 +150,6 @@ def test_an_unknown_task_is_refused(tmp_path, wrong):
 def test_arguments_that_would_be_silently_wrong_are_refused(tmp_path, wrong, named):
     with pytest.raises(ValueError, match=named):
         shapes_trainer(tmp_path, **wrong)
-
-
-def test_weights_of_tasks_count_with_one_optimizer(tmp_path):
-    """An optimizer for each task would divide the scale of its loss away, unless it is SGD."""
-
-    def step(**settings):
-        trainer = shapes_trainer(tmp_path, max_steps=1, dropout=0.0, **settings)
-        before = weights(trainer.model)
-        trainer.train()
-        return np.concatenate([(value - before[name]).ravel() for name, value in weights(trainer.model).items()])
-
-    light, even = ({"task_weights": {"text_text": weight}} for weight in (0.1, 1.0))
-    assert np.abs(step(**light) - step(**even)).max() > 1e-5
-    assert shapes_trainer(tmp_path, task_learning_rates=TWO_RATES, optim="sgd", **light)
 
 
 class ScheduleFree(torch.optim.SGD):

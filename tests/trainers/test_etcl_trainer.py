@@ -45,7 +45,6 @@ def pairs_of(view):
     [
         ({}, {}, {("de", "en"), ("de", "fr"), ("en", "fr")}),
         ({"languages": ["fr", "en"]}, {}, {("fr", "en")}),
-        ({}, {"languages": ["en", "de"]}, {("en", "de")}),
         ({"pairs": [("fr", "de")]}, {}, {("fr", "de")}),
     ],
 )

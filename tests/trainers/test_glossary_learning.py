@@ -100,15 +100,15 @@ def test_words_are_found_in_any_spelling_of_a_dictionary():
 def test_entries_of_a_dictionary_that_are_no_words_are_reported(caplog):
     caplog.set_level("WARNING", logger="babelens.trainers.glossary_learning")
     words = ["der Hund", "die Katze", "Baum"], ["dog", "cat", "tree"]
-    assert known_words("de", {"de": words}, ["a dog", "a cat", "a tree"]) == {"baum": "tree"}
+    assert known_words("de", words, ["a dog", "a cat", "a tree"]) == {"baum": "tree"}
     assert "de: 3 entries in the dictionary, 1 of them one word" in caplog.text
     assert "such as 'der Hund' for 'dog'" in caplog.text
     caplog.clear()
-    assert not known_words("de", {"de": (words[0][:2], words[1][:2])}, ["a dog"])
+    assert not known_words("de", (words[0][:2], words[1][:2]), ["a dog"])
     assert "2 entries in the dictionary, 0 of them" in caplog.text and "check its columns" not in caplog.text
     caplog.clear()
-    assert known_words("de", {"de": (["Hund", "HUND", "hund"], ["dog"] * 3)}, ["a dog"]) == {"hund": "dog"}
-    assert known_words("de", {"de": DICTIONARY}, ["a dog", "a ladder", "to clean", "a football field", "see"])
+    assert known_words("de", (["Hund", "HUND", "hund"], ["dog"] * 3), ["a dog"]) == {"hund": "dog"}
+    assert known_words("de", DICTIONARY, ["a dog", "a ladder", "to clean", "a football field", "see"])
     assert not caplog.text
 
 

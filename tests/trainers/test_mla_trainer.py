@@ -1,21 +1,19 @@
 """MLA's trainer: what it trains and leaves alone, its objectives, and resuming."""
 
-import shutil
-
 import pytest
 import torch
 
+from babelens.data.batching.mixture import TaskData
 from babelens.modeling.losses import symmetric_contrastive_loss
 from babelens.utils.errors import InputError
 from tests.support.mla_training import (
     COLD,
-    assert_close,
     changed,
-    first_gradients,
     losses,
     trained_parts,
     weights,
 )
+from tests.support.tiny_training import shapes_corpus
 
 # ---- What is trained ----
 
@@ -79,6 +77,25 @@ def test_a_frozen_native_model_has_no_temperature_to_train(make_mla_trainer):
         make_mla_trainer(train_temperature=True)
 
 
+@pytest.mark.parametrize(
+    ("data", "languages", "named"),
+    [
+        (TaskData(shapes_corpus(), pairs=[("de", "fr")]), None, "translations into 'en', not from"),
+        (TaskData(shapes_corpus(), pairs=[("fr", "en")]), ["de"], "'fr'"),
+        (shapes_corpus().to_iterable_dataset(), None, "text_text: MLA needs a Dataset, not a stream"),
+    ],
+    ids=["other languages", "frozen translations", "a stream"],
+)
+def test_data_that_do_not_fit_are_refused(make_mla_trainer, data, languages, named):
+    with pytest.raises(InputError, match=named):
+        make_mla_trainer({"text_text": data}, languages=languages)
+
+
+def test_a_model_without_languages_is_refused(make_mla_trainer):
+    with pytest.raises(InputError, match="language"):
+        make_mla_trainer(["text_text"], model={"languages": []}).train()
+
+
 def test_biases_are_exempt_from_weight_decay(make_mla_trainer):
     trainer = make_mla_trainer()
     decayed, exempt = trainer.create_optimizer().param_groups
@@ -120,26 +137,3 @@ def test_a_step_has_one_language_unless_they_are_mixed(make_mla_trainer):
         languages.append([set(batch[task]["language_ids"].tolist()) for batch in trainer.get_train_dataloader()])
     assert all(len(one) == 1 for one in languages[0]) and set.union(*languages[0]) == {1, 2}
     assert any(len(several) == 2 for several in languages[1])
-
-
-@pytest.mark.parametrize(("task", "cached"), [("text_text", False), ("image_text", True)])
-def test_gradient_caching_changes_nothing(make_mla_trainer, task, cached):
-    settings = {"mix_languages": True, "cache_frozen_features": cached, f"{task}_objective": "nce", **COLD}
-    whole = first_gradients(make_mla_trainer([task], **settings))
-    chunked = first_gradients(make_mla_trainer([task], embed_chunk_size=3, **settings))
-    assert_close(chunked, whole)
-
-
-# ---- Resuming ----
-
-
-def test_a_resumed_run_ends_with_the_same_weights(make_mla_trainer, tmp_path):
-    saving = {"max_steps": 7, "save_strategy": "steps", "save_steps": 3}
-    unbroken = make_mla_trainer(["image_text", "text_text"], **saving)
-    unbroken.train()
-    for step in (6, 7):
-        shutil.rmtree(tmp_path / "run" / f"checkpoint-{step}")
-    resumed = make_mla_trainer(["image_text", "text_text"], **saving)
-    resumed.train(resume_from_checkpoint=True)
-    assert resumed.state.global_step == 7
-    assert not changed(resumed.model, weights(unbroken.model))

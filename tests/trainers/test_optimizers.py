@@ -101,26 +101,6 @@ def test_one_schedule_drives_every_task():
     )
 
 
-def test_state_is_saved_and_loaded():
-    model, optimizer = _two_tasks(Lamb)
-    for task, loss in _losses(model, 0).items():
-        with optimizer.gradients_of(task):
-            loss.backward()
-    optimizer.step()
-    saved = copy.deepcopy(optimizer.state_dict())
-    twin, other = _two_tasks(Lamb)
-    twin.load_state_dict(model.state_dict())
-    other.load_state_dict(saved)
-    for m, o in ((model, optimizer), (twin, other)):
-        for task, loss in _losses(m, 1).items():
-            with o.gradients_of(task):
-                loss.backward()
-        o.step()
-    assert torch.equal(model.weight, twin.weight)
-    with pytest.raises(ValueError, match="checkpoint has tasks"):
-        TaskOptimizer({"c": Lamb(model.parameters())}).load_state_dict(saved)
-
-
 # ---- Learning rates of parts of a model ----
 
 

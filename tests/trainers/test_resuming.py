@@ -1,9 +1,5 @@
 """A run resumes to the weights of an unbroken one, bitwise, on data at hand and on streams."""
 
-import json
-from pathlib import Path
-
-import numpy as np
 import pytest
 
 from babelens.data.batching.mixture import TaskBatchSampler, TaskData, TaskMixture
@@ -12,7 +8,7 @@ from babelens.data.corpus.normalize import as_caption_corpus
 from babelens.trainers.checkpoints import newest_checkpoint
 from tests.support.processes import DIED, together
 from tests.support.scaled_training import BATCH_NORM, train
-from tests.support.tiny_training import VISION, assert_same, run_program, shapes_corpus, shapes_trainer, weights
+from tests.support.tiny_training import VISION, assert_same, shapes_corpus, shapes_trainer, weights
 
 BOTH = {"image_text": 8, "text_text": 4}
 SAVED = {"max_steps": 7, "save_strategy": "steps", "save_steps": 3}
@@ -127,33 +123,3 @@ def test_a_stream_needs_max_steps_and_its_position(tmp_path):
     shapes_trainer(tmp_path, **settings).train()
     with pytest.raises(FileNotFoundError, match=r"stream_0\.json"):
         shapes_trainer(tmp_path, shards=BOTH, **settings).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-
-
-SHARES = """
-import json, os, sys, time
-from pathlib import Path
-from tests.support.tiny_training import shapes_trainer
-trainer = shapes_trainer(sys.argv[1], tasks=("image_text",), shards={"image_text": 8}, per_device_train_batch_size=4,
-                         max_steps=4, shuffle_buffer_size=3, dataloader_num_workers=2)
-seen, step = [], trainer.training_step
-def training_step(model, inputs, *arguments):
-    seen.extend(zip(*inputs["image_text"]["positives"].tolist()))
-    return step(model, inputs, *arguments)
-trainer.training_step = training_step
-trainer.train()
-Path(sys.argv[1], f"{trainer.args.process_index}.json").write_text(json.dumps(seen))
-trainer.accelerator.wait_for_everyone()
-time.sleep(0.5)
-os._exit(0)
-"""
-
-
-@pytest.mark.slow
-def test_two_processes_see_everything_once(tmp_path):
-    (tmp_path / "shares.py").write_text(SHARES)
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
-    run_program(tmp_path / "shares.py", tmp_path, launcher=launcher)
-    one, other = (json.loads(Path(tmp_path, f"{rank}.json").read_text()) for rank in (0, 1))
-    assert len({*map(tuple, one)}) == len({*map(tuple, other)}) == 16
-    assert len({*map(tuple, one + other)}) == 32  # 16 images with two captions each
-    assert np.shape(one) == (16, 2)

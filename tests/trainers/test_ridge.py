@@ -1,7 +1,6 @@
 """Languages learned in closed form find what they were not solved with; what was learned before stays as it is."""
 
 import copy
-import time
 
 import numpy as np
 import pytest
@@ -213,28 +212,6 @@ def test_words_that_a_model_knows_stay_when_sentences_follow(make_mural):
     assert ridge.learn(model, processor, languages)["de"].gloss_weight
     assert processor.glossaries["de"].gloss("Ä RED XYZ") == "a red boat"
     assert "leer" not in processor.glossaries["de"].entries, "it says nothing"
-
-
-@pytest.mark.parametrize("error", [CorpusError, KeyboardInterrupt])
-def test_what_goes_wrong_with_one_language_ends_the_others(error):
-    """What is being learned ends before an error is raised; nobody waits after an interrupt."""
-    done, threads = [], torch.get_num_threads()
-
-    def do(language):
-        if language != "a":
-            time.sleep(0.5)
-            done.append(language)
-            return None
-        raise error("the first")
-
-    torch.set_num_threads(2)
-    try:
-        with pytest.raises(error, match="the first"):
-            list(ridge._at_once(do, list("abcdefgh")))
-        assert torch.get_num_threads() == 2
-        assert 0 < len(done) < 7 if error is CorpusError else not done
-    finally:
-        torch.set_num_threads(threads)
 
 
 def test_features_are_computed_anew_for_another_tokenizer(learner, monkeypatch, tmp_path):

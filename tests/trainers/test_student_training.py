@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from babelens import MlaStudentModel, MlaTrainer, MlaTrainingArguments
-from babelens.utils.errors import InputError
 from tests.support.tiny_native import student_processor, tiny_bert, tiny_clip
 from tests.support.tiny_training import prepared, shapes_corpus, weights
 
@@ -60,17 +59,3 @@ def test_the_upper_layers_are_trained_and_no_others(changes: dict[str, Any], tmp
         is_trained = name.startswith(("projection.", "text_model.encoder.layer.2."))
         # A bias of keys adds the same to all logits of a query.
         assert name.endswith("key.bias") or np.array_equal(value, before[name]) != is_trained, name
-
-
-@pytest.mark.parametrize(
-    ("towers", "model", "named"),
-    [
-        ({"image": {"train": "none"}}, {}, r"towers\.image"),
-        ({"text": {"train": "all"}}, {"strategy": "acquisition", "acquirer_size": 4}, r"towers\.text"),
-        ({"text": {"train": "upper", "layers": 4}}, {}, "layers=4"),
-    ],
-    ids=str,
-)
-def test_towers_that_a_student_cannot_train_are_refused(tmp_path: Path, towers: Any, model: Any, named: str) -> None:
-    with pytest.raises(InputError, match=named):
-        trainer_of(tmp_path, towers=towers, model=model)

@@ -25,9 +25,7 @@ def given(tmp_path):
     ("changes", "named"),
     [
         ({"data_collator": list}, "data_collator"),
-        ({"compute_loss_func": sum}, "compute_loss_func"),
         ({"compute_metrics": dict}, "compute_metrics"),
-        ({"model_init": dict}, "model_init"),
         ({"args": TrainingArguments("runs")}, "ContrastiveTrainingArguments"),
         ({"processing_class": None}, "processing_class"),
     ],
