@@ -7,6 +7,7 @@ of transformers, and every input.
 
 import logging
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -80,6 +81,14 @@ def frozen_tensor(
         return load_file(file)["features"]
 
 
+def features_of_images(
+    compute: Callable[[], np.ndarray], images: Images, identity: str, cache_dir: str | None
+) -> np.ndarray:
+    """Like `frozen_features`, for the images of a corpus."""
+    items = (images.encoded(row) for row in range(len(images)))
+    return frozen_features(compute, identity=identity, items=items, cache_dir=cache_dir)
+
+
 def _kept(file: Path) -> Tensor | None:
     """The features in a file; None if there is no file or it is damaged."""
     if not file.is_file():
@@ -97,27 +106,17 @@ def _kept(file: Path) -> Tensor | None:
 # ---- Texts and images ----
 
 
+@dataclass
 class FrozenEncoder:
-    """The features of texts and images by a frozen model.
+    """The features of texts and images by a frozen model."""
 
-    Args:
-        embedder: makes the embedder of the model, when features have to be computed.
-        text, image: digests of the towers whose features are computed once, and of how their inputs are read.
-        language: the language of all texts.
-    """
-
-    def __init__(
-        self,
-        embedder: Callable[[], "Embedder"],
-        args: ContrastiveTrainingArguments,
-        cache_dir: str | None = None,
-        *,
-        text: str | None = None,
-        image: str | None = None,
-        language: str = "und",
-    ) -> None:
-        self.embedder, self.args, self.cache_dir = embedder, args, cache_dir
-        self.text, self.image, self.language = text, image, language
+    embedder: Callable[[], "Embedder"]  # makes the embedder of the model, when features have to be computed
+    args: ContrastiveTrainingArguments
+    cache_dir: str | None = None
+    # Digests of the towers whose features are computed once, and of how their inputs are read.
+    text: str | None = None
+    image: str | None = None
+    language: str = "und"  # of all texts
 
     def with_features(self, view: Any) -> SizedView:
         """Returns the examples of a view with features instead of the inputs of frozen towers; streams and other kinds
@@ -140,10 +139,13 @@ class FrozenEncoder:
             return view
         texts = {name: column for name, column in source.texts().items() if name in columns}
         distinct = list(dict.fromkeys(text for column in texts.values() for text in column))
-        features = self._kept(
-            self.text,
-            lambda: self.embedder().encode_text(distinct, language=self.language, normalize=False),
-            (text.encode() for text in distinct),
+        features = frozen_features(
+            self.args.autocast()(
+                lambda: self.embedder().encode_text(distinct, language=self.language, normalize=False)
+            ),
+            identity=f"{self.text} {self.args.chosen_precision}",
+            items=(text.encode() for text in distinct),
+            cache_dir=self.cache_dir,
         )
         index = {text: k for k, text in enumerate(distinct)}
         for name, column in texts.items():
@@ -152,13 +154,8 @@ class FrozenEncoder:
 
     def image_features(self, images: Images) -> np.ndarray:
         """Returns the features of images, [n, F]."""
-        assert self.image is not None
-        items = (images.encoded(row) for row in range(len(images)))
-        return self._kept(self.image, lambda: self.embedder().encode_image(images, normalize=False), items)
-
-    def _kept(self, tower: str, compute: Callable[[], np.ndarray], items: Iterable[bytes]) -> np.ndarray:
-        identity = f"{tower} {self.args.chosen_precision}"
-        return frozen_features(self.args.autocast()(compute), identity=identity, items=items, cache_dir=self.cache_dir)
+        compute = self.args.autocast()(lambda: self.embedder().encode_image(images, normalize=False))
+        return features_of_images(compute, images, f"{self.image} {self.args.chosen_precision}", self.cache_dir)
 
 
 def frozen_towers(

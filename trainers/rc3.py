@@ -41,7 +41,7 @@ from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from ..utils.errors import InputError
 from .arguments import Rc3TrainingArguments, batch_sizes_of, data_seed
 from .base import BabelensTrainer, mixture_loader
-from .frozen_features import frozen_features
+from .frozen_features import features_of_images
 from .processes import gather_rows, row_counts
 
 
@@ -172,8 +172,7 @@ class Rc3Trainer(BabelensTrainer):
         if augmented and self._augmentation is not None:
             compute = partial(extractor.versions, images, self._augmentation, augmented)
             identity = f"{identity} {self._augmentation} {augmented}"
-        items = (images.encoded(row) for row in range(len(images)))
-        return frozen_features(compute, identity=identity, items=items, cache_dir=self.cache_dir)
+        return features_of_images(compute, images, identity, self.cache_dir)
 
     @cached_property
     def _augmentation(self) -> ImageAugmentation | None:

@@ -1,6 +1,7 @@
 """The trainers of SMALR (Burns et al. 2020: first the latent vocabulary, then words, sentences and images together)
 and LIWE (Wehrmann et al. 2019), on images with captions in several languages."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from ..modeling.modeling_dual_encoder import pool_image
 from ..utils.identity import model_identity
 from .arguments import LiweTrainingArguments, SmalrTrainingArguments
 from .contrastive import ContrastiveTrainer
-from .frozen_features import frozen_features
+from .frozen_features import features_of_images
 
 
 class WordDualEncoderTrainer(ContrastiveTrainer):
@@ -43,14 +44,10 @@ class WordDualEncoderTrainer(ContrastiveTrainer):
         if self._backbone is None or view.images is None:
             return view
         self.refuse_augmentation(task)
-        images = view.images
+        identity = model_identity(self._backbone, self.processing_class.image_processor)
         with self.args.main_process_first(desc="frozen features"):
-            features = frozen_features(
-                lambda: self._compute_features(images),
-                identity=model_identity(self._backbone, self.processing_class.image_processor),
-                items=(images.encoded(row) for row in range(len(images))),
-                cache_dir=self.cache_dir,
-            )
+            compute = partial(self._compute_features, view.images)
+            features = features_of_images(compute, view.images, identity, self.cache_dir)
         return FeatureView(view.without_images(), "image_features", features, view.rows)
 
     def make_collator(self, task: str) -> Collator:
