@@ -197,7 +197,10 @@ def load_regions(
     extractor = RegionExtractor.from_pretrained(called, **given, **loading)
     count, width = extractor.shape()
     if width != sizes["region_size"]:
-        raise RecipeError(f"regions: {called} has regions of width {width}: set it in model.overrides.region_size")
+        raise RecipeError(
+            f"regions: {called} has regions of width {width}, but the model takes {sizes['region_size']}: "
+            f"model.overrides.region_size must be {width}"
+        )
     if count > sizes["max_regions"]:
         raise RecipeError(f"regions: {called} gives {count}, more than model.overrides.max_regions")
     return extractor
