@@ -202,7 +202,10 @@ def load_regions(
             f"model.overrides.region_size must be {width}"
         )
     if count > sizes["max_regions"]:
-        raise RecipeError(f"regions: {called} gives {count}, more than model.overrides.max_regions")
+        raise RecipeError(
+            f"regions: {called} gives {count} of an image, and the model takes {sizes['max_regions']}: set a smaller "
+            "grid, or a larger model.overrides.max_regions"
+        )
     return extractor
 
 
