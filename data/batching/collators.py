@@ -1,8 +1,9 @@
 """Collators of contrastive training: they turn examples into the inputs of a dual encoder, with labels of the positive
 pairs; and into images with all their captions, for methods that learn from several captions of an image at once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -13,18 +14,32 @@ from torch import Tensor
 from ...utils.errors import CorpusError
 from ...utils.languages import normalize_languages
 from ..corpus.corpus import describe, languages_of
-from .mixture import IDENTITY_COLUMNS, ExampleKey, identity_label, labels_of, seed_of_step
-from .views import ImageFeatures, Images, images_of
+from .mixture import FEATURES_OF, ExampleKey, seed_of_step
+from .views import Example, ImageFeatures, Images, images_of
 
-# Columns of precomputed features, which replace the images or texts they were computed from.
-_FEATURES = ("image_features", "text_features", "paired_text_features")
 # Text column -> the column of its language, and the prefix of its inputs to a dual encoder.
 _TEXT_COLUMNS = {"text": ("language", ""), "text_a": ("language_a", ""), "text_b": ("language_b", "paired_")}
 
-
 ImageTransform = Callable[[list[Any], list[int]], Tensor]  # (images, seeds) -> pixel values [N, 3, H, W]
 # (examples, seeds of their random transforms) -> a batch.
-Collator = Callable[[list[dict[str, Any]], list[int]], dict[str, Tensor]]
+Collator = Callable[[list[Example], list[int]], dict[str, Tensor]]
+
+
+def identity_label(value: str) -> int:
+    """Returns a 63-bit label of a string, which is the same in every process."""
+    return int.from_bytes(blake2b(value.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def labels_of(columns: Mapping[str, Sequence[str]], *, equal_texts: bool = True) -> np.ndarray:
+    """Returns the labels of examples, int64 [k, N], from their columns `image_id` and texts [N]; two examples are
+    positives of each other if a label is equal in the same row. Pairs with the same image always are; pairs with an
+    equal text on the same side only with `equal_texts`."""
+    names = [name for name in ("image_id", *_TEXT_COLUMNS) if name in columns]
+    groups = [[name] for name in names]
+    if not equal_texts:
+        groups = [["image_id"]] if "image_id" in names else [names]  # a repeated pair is not its own negative
+    joined = (zip(*(columns[name] for name in group), strict=True) for group in groups)
+    return np.array([[identity_label("\0".join(values)) for values in each] for each in joined], dtype=np.int64)
 
 
 @dataclass(eq=False)
@@ -41,26 +56,24 @@ class ContrastiveCollator:
     segment: Callable[[list[str], list[int], int], dict[str, Tensor]] | None = None
     equal_texts: bool = field(default=True, kw_only=True)
 
-    def __call__(self, examples: list[dict[str, Any]], seeds: list[int]) -> dict[str, Tensor]:
-        columns = examples[0].keys()
+    def __call__(self, examples: list[Example], seeds: list[int]) -> dict[str, Tensor]:
+        columns = {name: [example[name] for example in examples] for name in examples[0]}
         batch: dict[str, Tensor] = {}
         if "image" in columns:
             assert self.transform is not None
-            batch["pixel_values"] = self.transform([example["image"] for example in examples], seeds)
-        for name in columns & set(_FEATURES):
-            batch[name] = torch.from_numpy(np.stack([example[name] for example in examples]))
+            batch["pixel_values"] = self.transform(columns["image"], seeds)
+        for name in columns.keys() & {*FEATURES_OF.values()}:
+            batch[name] = torch.from_numpy(np.stack(columns[name]))
         for k, (column, (language, prefix)) in enumerate(_TEXT_COLUMNS.items()):
-            if column in columns and f"{prefix}text_features" not in columns:
-                texts = [example[column] for example in examples]
-                languages = [example[language] for example in examples]
-                processor = (self.paired_processor if prefix else None) or self.processor
-                if self.segment:
-                    encoded = self.segment(texts, seeds, k)
-                else:
-                    encoded = processor(text=texts, language=languages, return_tensors="pt")
-                batch |= {prefix + name: value for name, value in encoded.items()}
-        known = {name: [example[name] for example in examples] for name in IDENTITY_COLUMNS if name in columns}
-        batch["positives"] = torch.from_numpy(labels_of(known, equal_texts=self.equal_texts).T.copy())
+            if column not in columns or f"{prefix}text_features" in columns:
+                continue
+            processor = (self.paired_processor if prefix else None) or self.processor
+            if self.segment:
+                encoded = self.segment(columns[column], seeds, k)
+            else:
+                encoded = processor(text=columns[column], language=columns[language], return_tensors="pt")
+            batch |= {prefix + name: value for name, value in encoded.items()}
+        batch["positives"] = torch.from_numpy(labels_of(columns, equal_texts=self.equal_texts))
         return batch
 
 
@@ -70,7 +83,7 @@ class TaskCollator:
 
     collators: dict[str, Collator]
 
-    def __call__(self, sampled: list[tuple[ExampleKey, dict[str, Any]]]) -> dict[str, dict[str, Tensor]]:
+    def __call__(self, sampled: list[tuple[ExampleKey, Example]]) -> dict[str, dict[str, Tensor]]:
         batches = {}
         for task, collate in self.collators.items():
             own = [(key, example) for key, example in sampled if key.task == task]
@@ -100,9 +113,8 @@ class CaptionedImages:
             wanted = ", ".join(self.languages)
             raise CorpusError(f"no row has captions in all of {wanted}; the corpus has {describe(present)}")
         self.corpus = corpus
-        self._captions = [captions[row] for row in self.rows]
         names = corpus["image_id"] if "image_id" in corpus.column_names else [str(row) for row in range(len(corpus))]
-        self._names = [names[row] for row in self.rows]
+        self._examples = [{"image_id": names[row], "captions": captions[row]} for row in self.rows]
         images = images_of(corpus) if with_images and {"image", "features"} & set(corpus.column_names) else None
         self.images = images if isinstance(images, Images) else None
         self.features = images if isinstance(images, ImageFeatures) else None
@@ -110,17 +122,15 @@ class CaptionedImages:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
-        examples: list[dict[str, Any]] = [
-            {"image_id": self._names[index], "captions": self._captions[index]} for index in indices
-        ]
+    def __getitems__(self, indices: list[int]) -> list[Example]:
+        examples: list[Example] = [self._examples[index] for index in indices]
+        rows = self.rows[indices].tolist()
         if self.features is not None:
-            features = self.features[self.rows[indices].tolist()]
-            return [example | {"image_features": own} for example, own in zip(examples, features, strict=True)]
+            found = zip(examples, self.features[rows], strict=True)
+            return [example | {"image_features": features} for example, features in found]
         if self.images is None:
             return examples
-        read = (self.images[int(self.rows[index])] for index in indices)
-        return [example | {"image": image} for example, image in zip(examples, read, strict=True)]
+        return [example | {"image": self.images[row]} for example, row in zip(examples, rows, strict=True)]
 
     def without_images(self) -> "CaptionedImages":
         """Returns the same examples without their images."""
@@ -144,19 +154,24 @@ class SentenceCollator:
     languages: int | None = None
     num_processes: int = 1
 
-    def __call__(self, examples: list[dict[str, Any]], seeds: list[int]) -> dict[str, Tensor]:
+    def __call__(self, examples: list[Example], seeds: list[int]) -> dict[str, Tensor]:
+        names = list(examples[0]["captions"])
+        chosen = list(range(len(names)))
+        if self.languages is not None and self.languages < len(names):
+            rng = np.random.default_rng([seed_of_step(seeds, self.num_processes), len(names)])
+            chosen = sorted(rng.choice(len(names), self.languages, replace=False).tolist())
+        image_labels = [identity_label(example["image_id"]) for example in examples]
         texts, languages, language_ids, labels = [], [], [], []
-        sampled = self._sample_languages(list(examples[0]["captions"]), seed_of_step(seeds, self.num_processes))
-        for example, seed in zip(examples, seeds, strict=True):
+        for example, seed, label in zip(examples, seeds, image_labels, strict=True):
             rng = np.random.Generator(np.random.PCG64(seed))
             orders: dict[int, np.ndarray] = {}  # by the number of captions
-            for k, language in sampled.items():
-                captions = example["captions"][language]
+            for k in chosen:
+                captions = example["captions"][names[k]]
                 order = orders.setdefault(len(captions), rng.permutation(len(captions)))
                 texts += [captions[order[n % len(order)]] for n in range(self.sentences)]
-                languages += [language] * self.sentences
+                languages += [names[k]] * self.sentences
                 language_ids += [k] * self.sentences
-                labels += [identity_label(example["image_id"])] * self.sentences
+                labels += [label] * self.sentences
         encoded = self.processor(text=texts, language=languages, return_tensors="pt")
         # A processor with a vocabulary for each language already returns language_ids.
         batch = {"language_ids": torch.tensor(language_ids)} | dict(encoded)
@@ -165,15 +180,6 @@ class SentenceCollator:
         if "image_features" in examples[0]:
             batch["image_features"] = torch.from_numpy(np.stack([example["image_features"] for example in examples]))
         if batch.keys() & {"pixel_values", "image_features"}:
-            batch["text_labels"] = torch.tensor(labels)
-            batch["image_labels"] = torch.tensor([identity_label(example["image_id"]) for example in examples])
+            batch |= {"text_labels": torch.tensor(labels), "image_labels": torch.tensor(image_labels)}
         batch["positives"] = torch.tensor([labels])
         return batch
-
-    def _sample_languages(self, languages: list[str], seed: int) -> dict[int, str]:
-        """Samples the languages of a batch (index -> language) with the seed of the first example of its step."""
-        if self.languages is None or self.languages >= len(languages):
-            return dict(enumerate(languages))
-        rng = np.random.default_rng([seed, len(languages)])
-        chosen = sorted(rng.choice(len(languages), self.languages, replace=False).tolist())
-        return {k: languages[k] for k in chosen}

@@ -5,10 +5,9 @@ after each pass. The content of a batch depends only on the seed, the epoch and 
 run gets the same batches as an uninterrupted one.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from hashlib import blake2b
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
@@ -45,33 +44,29 @@ class SizedView(Protocol):
 
 
 class GroupedView:
-    """Several views as one dataset.
+    """Several views by name as one dataset, such as one view for each language.
 
-    Args:
-        groups: the views by name, such as one view for each language.
-        one_at_a_time: whether all examples of a training step, in all processes, come from a single group; each group
-            is then chosen equally often. Otherwise, a step mixes examples of all groups.
-        by_size: with `one_at_a_time`, choose each group as often as it fills a step, so that an epoch is one pass over
-            all groups.
+    With `one_at_a_time`, all examples of a training step, in all processes, come from a single group; each group is
+    chosen equally often or, with `by_size`, as often as it fills a step, so that an epoch is one pass over all groups.
+    Otherwise, a step mixes examples of all groups.
     """
 
     def __init__(self, groups: dict[str, SizedView], *, one_at_a_time: bool, by_size: bool = False) -> None:
         self.groups = groups
         self.one_at_a_time, self.by_size = one_at_a_time, by_size
         self.sizes = [len(view) for view in groups.values()]
-        self._ends = np.cumsum(self.sizes)
+        self.starts = np.cumsum([0, *self.sizes[:-1]])
 
     def __len__(self) -> int:
         return sum(self.sizes)
 
     def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
         chosen = np.asarray(indices)
-        group = np.searchsorted(self._ends, chosen, side="right")
+        groups = np.searchsorted(self.starts, chosen, side="right") - 1
         examples: list[dict[str, Any]] = [{}] * len(chosen)
-        for k, view in enumerate(self.groups.values()):
-            positions = np.flatnonzero(group == k)
-            local = chosen[positions] - (self._ends[k] - self.sizes[k])
-            own = view.__getitems__(local.tolist()) if len(positions) else []
+        for group, (view, start) in enumerate(zip(self.groups.values(), self.starts, strict=True)):
+            positions = np.flatnonzero(groups == group)
+            own = view.__getitems__((chosen[positions] - start).tolist()) if len(positions) else []
             for position, example in zip(positions, own, strict=True):
                 examples[position] = example
         return examples
@@ -119,7 +114,6 @@ class TaskBatchSampler(Sampler[list[ExampleKey]]):
         self, mixture: TaskMixture, batch_size: int | Mapping[str, int], *, seed: int, num_processes: int = 1
     ) -> None:
         self.sizes = batch_sizes(batch_size, mixture.tasks)
-        check_batch_sizes(mixture.tasks, self.sizes)
         self.mixture, self.seed, self.num_processes = mixture, seed, num_processes
         # accelerate distributes only batches whose number of examples equals the sampler's batch_size.
         self.batch_size = sum(self.sizes.values())
@@ -157,41 +151,41 @@ def seed_of_step(seeds: Sequence[int], num_processes: int) -> int:
     return seeds[0] - batch % num_processes * len(seeds)
 
 
-def batch_sizes(batch_size: int | Mapping[str, int], tasks: Iterable[str]) -> dict[str, int]:
-    """Returns the number of examples in a batch by task; `batch_size` is one number for all tasks, or such a dict."""
-    return {task: batch_size if isinstance(batch_size, int) else batch_size[task] for task in tasks}
-
-
-def check_batch_sizes(tasks: Mapping[str, SizedView], sizes: Mapping[str, int]) -> None:
-    """Checks that the data of each task fill a batch."""
+def batch_sizes(batch_size: int | Mapping[str, int], tasks: Mapping[str, Any]) -> dict[str, int]:
+    """Returns the number of examples in a batch by task; `batch_size` is one number for all tasks, or such a dict.
+    Data that are not a stream must fill a batch."""
+    sizes = {task: batch_size if isinstance(batch_size, int) else batch_size[task] for task in tasks}
     for task, data in tasks.items():
-        for name, part in data.groups.items() if _one_at_a_time(data) else [("", data)]:
+        parts = data.groups.items() if _one_at_a_time(data) else [("", data)]
+        for name, part in parts if hasattr(data, "__getitems__") else ():
             if len(part) < sizes[task]:
-                which = f"task {task!r}" + (f" has in {name!r}" if name else " has")
                 raise CorpusError(
-                    f"{which} {len(part)} examples, fewer than a batch of {sizes[task]} "
-                    "(per_device_train_batch_size, or the task's own size): add data, or choose smaller batches"
+                    f"task {task!r} has {f'in {name!r} ' if name else ''}{len(part)} examples, fewer than a batch of "
+                    f"{sizes[task]} (per_device_train_batch_size, or the task's own size): add data, or choose "
+                    "smaller batches"
                 )
+    return sizes
 
 
-def batch_order(data: SizedView, batch_size: int, seed: list[int], num_processes: int) -> Callable[[int], list[int]]:
-    """Returns a function from the index of a batch to the positions of its examples in the data of a task."""
+# ---- Orders, each a function of the seed and an index ----
+
+Order = Callable[[int], list[int]]  # index of a batch -> the positions of its examples in the data of a task
+Schedule = Callable[[int], tuple[int, int]]  # step -> its group, and the number of earlier steps of that group
+
+
+def batch_order(data: SizedView, batch_size: int, seed: list[int], num_processes: int) -> Order:
+    """Returns the order of the batches of a task's data."""
     if not _one_at_a_time(data):
-        return partial(_Permutations(len(data), seed).batch, size=batch_size)
-    by_group = [_Permutations(size, [*seed, k]) for k, size in enumerate(data.sizes)]
-    starts = np.cumsum([0, *data.sizes[:-1]])
+        return _shuffled(len(data), batch_size, seed)
+    by_group = [_shuffled(size, batch_size, [*seed, k]) for k, size in enumerate(data.sizes)]
     # A group of at least one batch that does not fill a step begins its next permutation within the step.
-    schedule = (
-        _SizedGroupSchedule([max(size // (batch_size * num_processes), 1) for size in data.sizes], seed)
-        if data.by_size
-        else _GroupSchedule(len(by_group), seed)
-    )
+    steps = [max(size // (batch_size * num_processes), 1) for size in data.sizes]
+    schedule = _rounds(steps, seed) if data.by_size else _uniform(len(by_group), seed)
 
     def order(batch: int) -> list[int]:
         step, within = divmod(batch, num_processes)
-        group, earlier = schedule[step]
-        own = by_group[group].batch(earlier * num_processes + within, batch_size)
-        return [starts[group] + position for position in own]
+        group, earlier = schedule(step)
+        return [data.starts[group] + position for position in by_group[group](earlier * num_processes + within)]
 
     return order
 
@@ -200,59 +194,57 @@ def _one_at_a_time(data: SizedView) -> TypeGuard[GroupedView]:
     return isinstance(data, GroupedView) and data.one_at_a_time
 
 
-class _GroupSchedule:
-    """Maps each step to its group, sampled uniformly, and to the number of earlier steps of that group."""
+def _shuffled(size: int, batch_size: int, seed: list[int]) -> Order:
+    """Cuts an endless sequence of permutations of `range(size)` into batches."""
 
-    def __init__(self, count: int, seed: list[int]) -> None:
-        self.count, self.seed = count, seed
-        self.groups = self.earlier = np.empty(0, dtype=np.int64)
+    @lru_cache(maxsize=1)
+    def permutation(number: int) -> np.ndarray:
+        return np.random.default_rng([*seed, number]).permutation(size)
 
-    def __getitem__(self, step: int) -> tuple[int, int]:
-        if step >= len(self.groups):
-            # A longer sequence from the same seed begins with the shorter one.
-            self.groups = np.random.default_rng(self.seed).integers(self.count, size=2 * step + 1024)
-            self.earlier = np.empty_like(self.groups)
-            for group in range(self.count):
-                self.earlier[self.groups == group] = np.arange(np.count_nonzero(self.groups == group))
-        return int(self.groups[step]), int(self.earlier[step])
+    def order(batch: int) -> list[int]:
+        places = (divmod(place, size) for place in range(batch * batch_size, (batch + 1) * batch_size))
+        return [int(permutation(number)[within]) for number, within in places]
+
+    return order
 
 
-class _SizedGroupSchedule:
-    """Maps each step to its group and to the number of earlier steps of that group. Steps come in rounds: in each, a
-    group has as many steps as it fills (`steps`), in a random order."""
+def _uniform(count: int, seed: list[int]) -> Schedule:
+    """Samples the group of each step uniformly."""
 
-    def __init__(self, steps: Sequence[int], seed: list[int]) -> None:
-        self.steps, self.seed = np.asarray(steps, dtype=np.int64), seed
-        self.round = -1
-        self.groups = self.earlier = np.empty(0, dtype=np.int64)
+    @lru_cache(maxsize=1)
+    def sampled(size: int) -> tuple[np.ndarray, np.ndarray]:
+        # A longer sequence from the same seed begins with the shorter one.
+        return _counted(np.random.default_rng(seed).integers(count, size=size))
 
-    def __getitem__(self, step: int) -> tuple[int, int]:
-        round_, within = divmod(step, int(self.steps.sum()))
-        if round_ != self.round:
-            every = np.repeat(np.arange(len(self.steps)), self.steps)
-            self.round, self.groups = round_, np.random.default_rng([*self.seed, round_]).permutation(every)
-            self.earlier = np.empty_like(every)
-            self.earlier[np.argsort(self.groups, kind="stable")] = np.concatenate([*map(np.arange, self.steps)])
-        group = int(self.groups[within])
-        return group, round_ * int(self.steps[group]) + int(self.earlier[within])
+    def schedule(step: int) -> tuple[int, int]:
+        groups, earlier = sampled(1024 << (step // 1024).bit_length())
+        return int(groups[step]), int(earlier[step])
+
+    return schedule
 
 
-class _Permutations:
-    """An endless sequence of permutations of `range(size)`; any part can be computed independently."""
+def _rounds(steps: Sequence[int], seed: list[int]) -> Schedule:
+    """Plans steps in rounds: in each, a group has as many steps as it fills (`steps`), in a random order."""
 
-    def __init__(self, size: int, seed: list[int]) -> None:
-        self.size, self.seed = size, seed
-        self.round, self.order = -1, np.empty(0, dtype=np.int64)
+    @lru_cache(maxsize=1)
+    def planned(number: int) -> tuple[np.ndarray, np.ndarray]:
+        every = np.repeat(np.arange(len(steps)), steps)
+        return _counted(np.random.default_rng([*seed, number]).permutation(every))
 
-    def __getitem__(self, position: int) -> int:
-        round_, within = divmod(position, self.size)
-        if round_ != self.round:
-            self.round, self.order = round_, np.random.default_rng([*self.seed, round_]).permutation(self.size)
-        return int(self.order[within])
+    def schedule(step: int) -> tuple[int, int]:
+        number, within = divmod(step, sum(steps))
+        groups, earlier = planned(number)
+        group = int(groups[within])
+        return group, number * steps[group] + int(earlier[within])
 
-    def batch(self, index: int, size: int) -> list[int]:
-        """Returns the batch of that index, when the sequence is cut into batches of `size`."""
-        return [self[position] for position in range(index * size, (index + 1) * size)]
+    return schedule
+
+
+def _counted(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns groups [N], and the number of earlier occurrences of each [N]."""
+    earlier = np.empty_like(groups)
+    earlier[np.argsort(groups, kind="stable")] = np.concatenate([*map(np.arange, np.bincount(groups))])
+    return groups, earlier
 
 
 def one_pair_at_a_time(*parts: tuple[CorpusView, SizedView]) -> GroupedView:
@@ -273,32 +265,6 @@ def one_pair_at_a_time(*parts: tuple[CorpusView, SizedView]) -> GroupedView:
         for pair, own in pairs.items()
     }
     return GroupedView(groups, one_at_a_time=True, by_size=True)
-
-
-# ---- Labels of positive pairs ----
-
-# Columns that can make two pairs positives of each other: the same image, or the same text on either side.
-IDENTITY_COLUMNS = ("image_id", "text", "text_a", "text_b")
-
-
-def identity_label(value: str) -> int:
-    """Returns a 63-bit label of a string, which is the same in every process."""
-    return int.from_bytes(blake2b(value.encode(), digest_size=8).digest(), "big") >> 1
-
-
-def labels_of(columns: Mapping[str, Sequence[str]], *, equal_texts: bool = True) -> np.ndarray:
-    """Returns the labels of examples, int64 [N, k], from their columns [N]; two examples are positives of each other
-    if a label is equal in the same column. Pairs with the same image always are; pairs with an equal text on the same
-    side only with `equal_texts`."""
-    names = [name for name in IDENTITY_COLUMNS if name in columns]
-    groups = [[name] for name in names]
-    if not equal_texts:
-        groups = [["image_id"]] if "image_id" in names else [names]  # a repeated pair is not its own negative
-    joined = ((columns[name] for name in group) for group in groups)
-    return np.array(
-        [[identity_label("\0".join(values)) for values in zip(*group, strict=True)] for group in joined],
-        dtype=np.int64,
-    ).T
 
 
 # ---- Precomputed features: those of frozen models, and the regions of images ----
@@ -331,13 +297,6 @@ class FeatureView:
         return [example | {self.name: feature} for example, feature in zip(examples, chosen, strict=True)]
 
 
-def has_images(view: Any) -> bool:
-    """Returns whether the examples of a view have images, not only features of them."""
-    while isinstance(view, FeatureView):
-        view = view.view
-    return view.has_images if isinstance(view, CorpusView) else True
-
-
 @dataclass(eq=False)
 class RegionView:
     """The examples of a view with the `regions` [R, region_size] of their images, found by `image_id`."""
@@ -351,3 +310,10 @@ class RegionView:
     def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
         examples = self.view.__getitems__(indices)
         return [example | {"regions": self.regions[example["image_id"]]} for example in examples]
+
+
+def has_images(view: Any) -> bool:
+    """Returns whether the examples of a view have images, not only features of them."""
+    while isinstance(view, FeatureView):
+        view = view.view
+    return view.has_images if isinstance(view, CorpusView) else True

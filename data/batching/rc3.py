@@ -1,14 +1,14 @@
-"""Collators and inputs of RC3 (Zhou et al. 2023): its pre-training (section 2.3), and its tasks, which are those of
-IGLUE and multimodal translation (appendix B). `data.readers` and `data.emoji.tasks` read their data.
+"""Collators of RC3 (Zhou et al. 2023): its pre-training (section 2.3), and its tasks, which are those of IGLUE and
+multimodal translation (appendix B). `data.readers` and `data.emoji.tasks` read their data.
 
 A batch of pre-training has one pair of languages (l_i, l_j). The seed of its first example decides which one is l_i,
 so both languages get anchors, masked words and targets. It also decides the partners: x̂_i has the language of x_i,
 and x̂_j that of x_j. The seed of each example decides which of its words are masked.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,15 +21,11 @@ from ...utils.errors import CorpusError, InputError
 from ...utils.languages import normalize_languages
 from ..corpus.corpus import describe
 from ..corpus.images import read_image
-from .collators import ImageTransform
-from .mixture import FeatureView, identity_label
+from .collators import ImageTransform, identity_label
+from .mixture import FeatureView
 from .views import CorpusView, Example, Images
 
 Batch = dict[str, Any]
-Side = tuple[str, str]  # a text with its language
-
-_TEXT_INPUTS = ("input_ids", "attention_mask")
-_IDENTITIES = ("text_a", "text_b", "image_id")  # columns that identify equal translation pairs
 
 
 @dataclass(eq=False)
@@ -48,41 +44,31 @@ class TripletCollator:
     def __call__(self, examples: list[Example], seeds: list[int]) -> Batch:
         rngs = [np.random.Generator(np.random.PCG64(seed)) for seed in seeds]
         batch_rng = _batch_rng(seeds)
-        sides = _sides(examples, batch_rng)
-        batch: Batch = _encoded(self.processor, sides) | self._visual(examples, seeds, rngs)
-        batch["partner"] = torch.from_numpy(partners([example["image_id"] for example in examples], batch_rng))
-        if self.mask_probability is not None:
-            batch["masked"] = self._masked(batch["first"], rngs)
-            texts, languages = zip(*(second for _, second in sides), strict=True)
-            target = self.processor(text_target=list(texts), target_language=list(languages), return_tensors="pt")
-            batch["decoder"] = dict(target)
-        return batch
-
-    def _visual(self, examples: list[Example], seeds: list[int], rngs: list[np.random.Generator]) -> dict[str, Tensor]:
-        inputs: dict[str, Tensor] = {}
+        batch, second = _text_pairs(self.processor, examples, batch_rng)
         if "image" in examples[0]:
             images = [example["image"] for example in examples]
             if self.transform is None:
-                inputs |= self.processor(images=images, return_tensors="pt")
+                batch |= self.processor(images=images, return_tensors="pt")
             else:
-                inputs["pixel_values"] = self.transform(images, seeds)
+                batch["pixel_values"] = self.transform(images, seeds)
         if "regions" in examples[0]:
             every = [(example["regions"], rng) for example, rng in zip(examples, rngs, strict=True)]
             regions = [own if own.ndim == 2 else own[rng.integers(len(own))] for own, rng in every]
-            inputs |= self.processor(regions=regions, return_tensors="pt")
-        return inputs
+            batch |= self.processor(regions=regions, return_tensors="pt")
+        batch["partner"] = torch.from_numpy(partners([example["image_id"] for example in examples], batch_rng))
+        if self.mask_probability is not None:
+            batch["masked"] = self._masked(batch["first"], rngs)
+            batch["decoder"] = _targets(self.processor, *second)
+        return batch
 
     def _masked(self, texts: dict[str, Tensor], rngs: list[np.random.Generator]) -> dict[str, Tensor]:
         """Masks each text with separate random numbers, which do not depend on the rest of the batch."""
-        rows = []
-        for row, rng in enumerate(rngs):
-            generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
-            length = int(texts["attention_mask"][row].sum())
-            text = {"input_ids": texts["input_ids"][row : row + 1, :length]}
-            rows.append(self.processor.mask_words(text, self.mask_probability, generator))
         masked, labels = texts["input_ids"].clone(), torch.full_like(texts["input_ids"], -100)
-        for row, (ids, original) in enumerate(rows):
-            masked[row, : ids.shape[1]], labels[row, : ids.shape[1]] = ids[0], original[0]
+        for row, (rng, length) in enumerate(zip(rngs, texts["attention_mask"].sum(1).tolist(), strict=True)):
+            generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
+            text = {"input_ids": texts["input_ids"][row : row + 1, :length]}
+            ids, original = self.processor.mask_words(text, self.mask_probability, generator)
+            masked[row, :length], labels[row, :length] = ids[0], original[0]
         return {"input_ids": masked, "labels": labels}
 
 
@@ -94,14 +80,13 @@ class TranslationCollator:
     processor: Any
 
     def __call__(self, examples: list[Example], seeds: list[int]) -> Batch:
-        sides = _sides(examples, _batch_rng(seeds))
+        batch, _ = _text_pairs(self.processor, examples, _batch_rng(seeds))
         # A translation pair without an image has a unique identity.
-        own = [f"{example['text_a']}\n{example['text_b']}" for example in examples]
         identities = [
-            [identity_label(example.get(column, pair)) for example, pair in zip(examples, own, strict=True)]
-            for column in _IDENTITIES
+            [identity_label(each.get(column, f"{each['text_a']}\n{each['text_b']}")) for each in examples]
+            for column in ("text_a", "text_b", "image_id")
         ]
-        return _encoded(self.processor, sides) | {"identities": torch.tensor(identities)}
+        return batch | {"identities": torch.tensor(identities)}
 
 
 def partners(image_ids: Sequence[str], rng: np.random.Generator) -> np.ndarray:
@@ -127,28 +112,28 @@ def _batch_rng(seeds: list[int]) -> np.random.Generator:
     return np.random.default_rng([seeds[0], 1])
 
 
-def _sides(examples: list[Example], rng: np.random.Generator) -> list[tuple[Side, Side]]:
-    """Samples x_i and x_j of each example, with their languages l_i and l_j."""
+def _text_pairs(
+    processor: Any, examples: list[Example], rng: np.random.Generator
+) -> tuple[Batch, tuple[list[str], list[str]]]:
+    """Samples l_i of a batch; returns its text inputs `first` (x_i) and `second` (x_j), and the texts and languages of
+    the second."""
     pairs = {tuple(sorted((example["language_a"], example["language_b"]))) for example in examples}
     if len(pairs) > 1:
         named = ", ".join(f"{a} with {b}" for a, b in sorted(pairs))
         raise InputError(f"a batch of RC3 must have one pair of languages, but this one has {named}")
     ((first, _),) = (rng.permutation(pair) for pair in pairs)
-    sides = []
-    for example in examples:
-        a, b = ((example[f"text_{side}"], example[f"language_{side}"]) for side in "ab")
-        sides.append((a, b) if example["language_a"] == first else (b, a))
-    return sides
+    batch: Batch = {}
+    for name in ("first", "second"):
+        sides = ["a" if (each["language_a"] == first) == (name == "first") else "b" for each in examples]
+        texts = [each[f"text_{side}"] for each, side in zip(examples, sides, strict=True)]
+        languages = [each[f"language_{side}"] for each, side in zip(examples, sides, strict=True)]
+        encoded = processor(text=texts, language=languages, return_tensors="pt")
+        batch[name] = {key: encoded[key] for key in ("input_ids", "attention_mask")}
+    return batch, (texts, languages)
 
 
-def _encoded(processor: Any, sides: list[tuple[Side, Side]]) -> Batch:
-    """Returns `first` and `second`, the text inputs."""
-    batch = {}
-    for name, side in zip(("first", "second"), zip(*sides, strict=True), strict=True):
-        texts, languages = zip(*side, strict=True)
-        encoded = processor(text=list(texts), language=list(languages), return_tensors="pt")
-        batch[name] = {key: encoded[key] for key in _TEXT_INPUTS}
-    return batch
+def _targets(processor: Any, texts: list[str], languages: list[str]) -> dict[str, Tensor]:
+    return dict(processor(text_target=texts, target_language=languages, return_tensors="pt"))
 
 
 # ---- Inputs of tasks ----
@@ -166,16 +151,14 @@ class LabelledExamples:
     languages are kept."""
 
     def __init__(self, dataset: Dataset, languages: Sequence[str] | None = None) -> None:
-        missing = [name for name in ("text", "language", "label") if name not in dataset.column_names]
-        if missing or not isinstance(dataset.features["label"], ClassLabel):
+        if not isinstance(dataset.features.get("label"), ClassLabel):
             raise CorpusError(
                 f"the data of a task need text, language and a ClassLabel label, but have {dataset.features}"
             )
-        tags = np.array(dataset["language"])
         if languages is not None:
-            wanted = normalize_languages(list(languages))
+            tags, wanted = np.array(dataset["language"]), normalize_languages(list(languages))
             if absent := [tag for tag in wanted if tag not in tags]:
-                present = {str(tag): int((tags == tag).sum()) for tag in np.unique(tags)}
+                present = dict(zip(*np.unique(tags, return_counts=True), strict=True))
                 raise CorpusError(f"no row in {', '.join(absent)}; the data have {describe(present)}")
             dataset = dataset.select(np.flatnonzero(np.isin(tags, wanted)))
         self._images = [name for name, feature in dataset.features.items() if isinstance(feature, Image)]
@@ -183,15 +166,15 @@ class LabelledExamples:
             dataset = dataset.cast_column(name, Image(decode=False))
         self._rows = dataset
         self.languages: list[str] = list(dataset["language"])
-        self.answers: list[str] = dataset.features["label"].names
+        answers = dataset.features["label"].names
         # The answer of each row, or None.
-        self.labels: list[str | None] = [None if k is None else self.answers[k] for k in dataset["label"]]
+        self.labels: list[str | None] = [None if k is None else answers[k] for k in dataset["label"]]
 
-    @cached_property
+    @property
     def texts(self) -> list[str]:
         return list(self._rows["text"])
 
-    @cached_property
+    @property
     def image_ids(self) -> list[str]:
         """Names of the image or images of each row; rows of data without names are numbered."""
         for columns in IMAGE_COLUMNS.values():
@@ -224,78 +207,56 @@ class TaskInputs:
     # (images, seeds) -> regions [N, R, region_size], for training; by default `regions`.
     training_regions: Callable[[list[Any], list[int]], np.ndarray] | None = None
 
-    def __post_init__(self) -> None:
-        self._columns = IMAGE_COLUMNS[self.config.images_per_text]
-
     def __call__(self, examples: list[Example], seeds: list[int] | None = None) -> dict[str, Tensor]:
         """Returns the inputs [N, …] of examples; with seeds, they are augmented for training."""
-        return self.texts(examples) | self.visuals(examples, seeds)
-
-    def texts(self, examples: list[Example]) -> dict[str, Tensor]:
-        texts, languages = zip(*((example["text"], example["language"]) for example in examples), strict=True)
-        return dict(self.processor(text=list(texts), language=list(languages), return_tensors="pt"))
-
-    def visuals(self, examples: list[Example], seeds: list[int] | None = None) -> dict[str, Tensor]:
-        self._check_count(examples[0])
-        inputs: dict[str, Tensor] = {}
-        if self.config.has_patches and self._columns[0] in examples[0]:
-            inputs |= self._pixels(examples, seeds)
-        if self.config.has_regions and self.regions is not None:
-            regions = self._regions(self.regions, examples, seeds)
-            inputs |= self.processor(regions=self._by_text(regions), return_tensors="pt")
-        if not inputs:
+        texts, languages = ([example[name] for example in examples] for name in ("text", "language"))
+        inputs = dict(self.processor(text=texts, language=languages, return_tensors="pt"))
+        columns, given = IMAGE_COLUMNS[self.config.images_per_text], examples[0]
+        count, has_pixels = len(columns), self.config.has_patches and columns[0] in given
+        has_regions = self.config.has_regions and self.regions is not None
+        named = all(name in given or f"{name}_id" in given for name in columns)
+        if not named or not (has_pixels or has_regions):
             raise InputError(
-                f"the model reads {self.config.visual}, but the examples have {', '.join(examples[0])}"
-                f"{'' if self.regions is None else ' and regions'}: give the images, or their regions"
+                f"the model reads {', '.join(columns)} with a text, as {self.config.visual}; the examples have "
+                f"{', '.join(given)}{'' if self.regions is None else ', and regions'}"
             )
+        images = [example.get(name) for example in examples for name in columns]
+        image_seeds = [count * seed + k for seed in seeds or () for k in range(count)]
+        if has_pixels and self.transform is not None and seeds is not None:
+            pixels = self.transform(images, image_seeds)
+            inputs["pixel_values"] = pixels if count == 1 else pixels.unflatten(0, (-1, count))
+        elif has_pixels:
+            inputs |= self.processor(images=_grouped(images, count), return_tensors="pt")
+        if has_regions:
+            if self.training_regions is not None and seeds is not None:
+                regions: Sequence[np.ndarray] = list(self.training_regions(images, image_seeds))
+            else:
+                image_ids = [example[f"{name}_id"] for example in examples for name in columns]
+                regions = regions_of(self.regions, image_ids, images)
+            inputs |= self.processor(regions=_grouped(regions, count), return_tensors="pt")
         return inputs
 
-    def _regions(self, regions: Regions, examples: list[Example], seeds: list[int] | None) -> Sequence[np.ndarray]:
-        """Returns the regions of all images of the examples."""
-        images = [example.get(name) for example in examples for name in self._columns]
-        if self.training_regions is not None and seeds is not None:
-            return list(self.training_regions(images, self._image_seeds(seeds)))
-        image_ids = [example[f"{name}_id"] for example in examples for name in self._columns]
-        return regions_of(regions, image_ids, images)
 
-    def _image_seeds(self, seeds: list[int]) -> list[int]:
-        count = len(self._columns)
-        return [count * seed + k for seed in seeds for k in range(count)]
-
-    def _pixels(self, examples: list[Example], seeds: list[int] | None) -> dict[str, Tensor]:
-        count = len(self._columns)
-        images = [example[name] for example in examples for name in self._columns]
-        if self.transform is None or seeds is None:
-            return dict(self.processor(images=self._by_text(images), return_tensors="pt"))
-        pixels = self.transform(images, self._image_seeds(seeds))
-        return {"pixel_values": pixels if count == 1 else pixels.unflatten(0, (-1, count))}
-
-    def _by_text(self, flat: Sequence[Any]) -> list[Any]:
-        """Returns a flat list of images or regions in the processor's form: in pairs if each text has two."""
-        count = len(self._columns)
-        return list(flat) if count == 1 else [list(flat[k : k + count]) for k in range(0, len(flat), count)]
-
-    def _check_count(self, example: Example) -> None:
-        for columns in IMAGE_COLUMNS.values():
-            if columns != self._columns and any(f"{name}_id" in example or name in example for name in columns):
-                raise InputError(
-                    f"the model reads {', '.join(self._columns)} with a text; the examples have {', '.join(columns)}"
-                )
+def _grouped(flat: Sequence[Any], count: int) -> list[Any]:
+    """Returns a flat list of images or regions in the processor's form: in groups if each text has several."""
+    return list(flat) if count == 1 else [list(flat[k : k + count]) for k in range(0, len(flat), count)]
 
 
+@dataclass(eq=False)
 class LabelCollator:
     """Turns labelled examples into inputs and `labels`: indices [N] of the model's answers, or scores [N, answers]."""
 
-    def __init__(self, inputs: TaskInputs, answers: Sequence[str], *, as_scores: bool = False) -> None:
-        self.inputs, self.as_scores = inputs, as_scores
-        self.indices = {answer: index for index, answer in enumerate(answers)}
+    inputs: TaskInputs
+    answers: Sequence[str]
+    as_scores: bool = False
 
     def __call__(self, examples: list[Example], seeds: list[int]) -> dict[str, Tensor]:
+        indices = {answer: index for index, answer in enumerate(self.answers)}
         for example in examples:
-            check_answer(example["label"], self.indices, f"{example['text']!r}")
-        labels = torch.tensor([self.indices[example["label"]] for example in examples])
+            check_answer(example["label"], indices, f"{example['text']!r}")
+        labels = torch.tensor([indices[example["label"]] for example in examples])
         if self.as_scores:
-            labels = torch.nn.functional.one_hot(labels, len(self.indices)).float()
+            labels = torch.nn.functional.one_hot(labels, len(indices)).float()
         return self.inputs(examples, seeds) | {"labels": labels}
 
 
@@ -307,13 +268,12 @@ class TargetCollator:
     inputs: TaskInputs
 
     def __call__(self, examples: list[Example], seeds: list[int]) -> dict[str, Tensor]:
-        texts, languages = zip(*((example["text_b"], example["language_b"]) for example in examples), strict=True)
-        target = self.inputs.processor(text_target=list(texts), target_language=list(languages), return_tensors="pt")
-        return self.inputs(sources(examples), seeds) | dict(target)
+        texts, languages = ([example[name] for example in examples] for name in ("text_b", "language_b"))
+        return self.inputs(sources(examples), seeds) | _targets(self.inputs.processor, texts, languages)
 
 
-def regions_of(regions: Regions, image_ids: Sequence[str], images: Sequence[Any]) -> Sequence[np.ndarray]:
-    """Returns the regions of images, [R, region_size] each, looked up or computed."""
+def regions_of(regions: Any, image_ids: Sequence[str], images: Sequence[Any]) -> Sequence[np.ndarray]:
+    """Returns the `Regions` of images, [R, region_size] each, looked up or computed."""
     return [regions[image_id] for image_id in image_ids] if isinstance(regions, Mapping) else list(regions(images))
 
 
@@ -330,14 +290,9 @@ def check_answer(answer: str | None, known: Mapping[str, int], place: str) -> No
 
 # ---- Retrieval: four candidates for each caption ----
 # Batches of image-text retrieval with four candidates for each caption, one of them correct, as in IGLUE's
-# fine-tuning (Bugliarello et al. 2022, after ViLBERT; Zhou et al. 2023, RC3, appendix B).
-#
-#     0  the image with its caption
-#     1  the image with a caption of a random other image
-#     2  a random other image with the caption
-#     3  the image with a caption of one of the most similar images (a hard negative)
-#
-# The seed of an example decides its candidates.
+# fine-tuning (Bugliarello et al. 2022, after ViLBERT; Zhou et al. 2023, RC3, appendix B): the image with its caption,
+# the image with a caption of a random other image, a random other image with the caption, and the image with a caption
+# of one of the most similar images (a hard negative). The seed of an example decides its candidates.
 
 CANDIDATES = 4
 _THUMBNAIL = (8, 8)
@@ -360,28 +315,23 @@ class CandidateCollator:
 
     def __init__(self, inputs: TaskInputs, view: CorpusView, neighbors: np.ndarray) -> None:
         self.inputs, self.view, self.neighbors = inputs, view, neighbors
-        texts = view.without_images()[:]
-        self._texts = [example["text"] for example in texts]
-        self._languages = np.array([example["language"] for example in texts])
-        self._concepts = np.array([example["image_id"] for example in texts])
-        self._by_language = {
-            language: np.flatnonzero(self._languages == language) for language in set(self._languages)
-        }
-        # The captions sorted by row, and the index of each row's first caption among them.
-        order = np.argsort(view.rows, kind="stable")
-        self._order, self._starts = order, np.searchsorted(view.rows[order], np.arange(len(neighbors) + 1))
+        self._captions = view.without_images()[:]
+        self._by_language: dict[str, list[int]] = defaultdict(list)
+        self._by_row: dict[tuple[int, str], list[int]] = defaultdict(list)
+        for index, (row, caption) in enumerate(zip(view.rows.tolist(), self._captions, strict=True)):
+            self._by_language[caption["language"]].append(index)
+            self._by_row[row, caption["language"]].append(index)
 
     def __call__(self, examples: list[Example], seeds: list[int]) -> dict[str, Tensor]:
         rows: list[Example] = []
         for example, seed in zip(examples, seeds, strict=True):
             rng = np.random.Generator(np.random.PCG64(seed))
             caption, image = (self._other(example, rng) for _ in range(2))
-            others = self.view.__getitems__([image])[0]
             rows += [
                 example,
-                example | {"text": self._texts[caption]},
-                others | {"text": example["text"], "language": example["language"]},
-                example | {"text": self._texts[self._hard(example, rng)]},
+                example | {"text": self._captions[caption]["text"]},
+                self.view[image] | {"text": example["text"], "language": example["language"]},
+                example | {"text": self._captions[self._hard(example, rng)]["text"]},
             ]
         # All captions of an example get the same augmented image.
         repeated = [seed for seed in seeds for _ in range(CANDIDATES)]
@@ -391,8 +341,8 @@ class CandidateCollator:
         """Returns the index of a random caption of another image in the same language."""
         captions = self._by_language[example["language"]]
         for _ in range(_ATTEMPTS):
-            index = int(captions[rng.integers(len(captions))])
-            if self._concepts[index] != example["image_id"] and self._texts[index] != example["text"]:
+            index = captions[rng.integers(len(captions))]
+            if all(self._captions[index][name] != example[name] for name in ("image_id", "text")):
                 return index
         raise CorpusError(
             f"{example['image_id']!r}: no other image has a caption in {example['language']}, so no negative can be "
@@ -403,13 +353,10 @@ class CandidateCollator:
         """Returns the index of a caption of a similar image; of any image if no similar one has a caption in the
         language."""
         for row in rng.permutation(self.neighbors[example["row"]]):
-            captions = [
-                index
-                for index in self._order[self._starts[row] : self._starts[row + 1]]
-                if self._languages[index] == example["language"] and self._texts[index] != example["text"]
-            ]
+            own = self._by_row.get((int(row), example["language"]), ())
+            captions = [index for index in own if self._captions[index]["text"] != example["text"]]
             if captions:
-                return int(captions[rng.integers(len(captions))])
+                return captions[rng.integers(len(captions))]
         return self._other(example, rng)
 
 
@@ -434,8 +381,7 @@ def image_vectors(images: Images | None, image_ids: Sequence[str], regions: Regi
     regions, its thumbnail minus its mean colour, which is our choice."""
     if regions is not None:
         means = []
-        for start in range(0, len(image_ids), _ROWS):
-            some = slice(start, start + _ROWS)
+        for some in (slice(start, start + _ROWS) for start in range(0, len(image_ids), _ROWS)):
             own = regions_of(regions, image_ids[some], [] if images is None else images[some])
             means += [features.mean(axis=0) for features in own]
         return np.stack(means)

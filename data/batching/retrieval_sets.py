@@ -15,25 +15,15 @@ from .views import ImageFeatures, Images, images_of, text_table
 
 @dataclass(frozen=True)
 class RetrievalSet:
-    """Queries in one language, the searched images, and the correct images of each query.
+    """Queries in one language, the searched images, and the correct images of each query."""
 
-    Attributes:
-        language: the language of the texts.
-        images: the images [n_images], read on access, or their features.
-        image_ids: the image_id of each image [n_images].
-        texts: the captions [n_texts]; a text is listed once for all rows that share an image_id.
-        text_image_ids: the image_id that each text describes [n_texts].
-        text_to_images: for each text, the indices of all images with its image_id `[n_texts][1 or more]`.
-        rows: the row of each image in the corpus [n_images].
-    """
-
-    language: str
-    images: Images | ImageFeatures
-    image_ids: list[str]
-    texts: list[str]
-    text_image_ids: list[str]
-    text_to_images: list[list[int]]
-    rows: np.ndarray
+    language: str  # of the texts
+    images: Images | ImageFeatures  # [n_images], read on access, or their features
+    image_ids: list[str]  # [n_images]
+    texts: list[str]  # [n_texts]; a text is listed once for all rows that share an image_id
+    text_image_ids: list[str]  # the image_id that each text describes [n_texts]
+    text_to_images: list[list[int]]  # for each text, the indices of all images with its image_id
+    rows: np.ndarray  # the row of each image in the corpus [n_images]
 
     def with_equal_texts(self) -> "RetrievalSet":
         """Returns the same queries, but a text is correct for every image that has an equal caption.
@@ -79,13 +69,13 @@ class RetrievalSets:
         positions: dict[str, list[int]] = {}
         for position, image_id in enumerate(image_ids):
             positions.setdefault(image_id, []).append(position)
-        text_image_ids = self._image_ids[index.rows[captions]].tolist()
+        described = self._image_ids[index.rows[captions]].tolist()
         return RetrievalSet(
-            language=language,
-            images=images_of(self._corpus.select(searched) if only_captioned else self._corpus),
-            image_ids=image_ids,
+            language,
+            images_of(self._corpus.select(searched) if only_captioned else self._corpus),
+            image_ids,
             texts=index.texts.take(pa.array(captions)).to_pylist(),
-            text_image_ids=text_image_ids,
-            text_to_images=[positions[image_id] for image_id in text_image_ids],
+            text_image_ids=described,
+            text_to_images=[positions[image_id] for image_id in described],
             rows=searched,
         )

@@ -22,8 +22,8 @@ from datasets.distributed import split_dataset_by_node
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from ...utils.errors import CorpusError, InputError
-from .mixture import ExampleKey, SizedView, batch_order, batch_sizes, check_batch_sizes, example_keys
-from .views import Example, StreamView
+from .mixture import ExampleKey, SizedView, batch_order, batch_sizes, example_keys
+from .views import CorpusView, Example, StreamView
 
 logger = logging.getLogger(__name__)
 
@@ -67,11 +67,9 @@ class StreamMixture(IterableDataset):
     ) -> None:
         self.tasks, self.batch_size, self.seed, self.block_size = tasks, batch_size, seed, block_size
         self.process, self.num_processes, self.num_workers = process, num_processes, num_workers
-        self.streams = {task: data for task, data in tasks.items() if isinstance(data, StreamView)}
         self.start: dict[str, Any] = {"batches": 0, "workers": [None] * max(num_workers, 1)}
-        sized = {task: data for task, data in tasks.items() if not isinstance(data, StreamView)}
-        check_batch_sizes(sized, batch_sizes(batch_size, sized))
-        self.rows = {task: self._share(task, view) for task, view in self.streams.items()}
+        batch_sizes(batch_size, tasks)  # raises an error if data do not fill a batch
+        self.rows = {task: self._share(task, view) for task, view in tasks.items() if isinstance(view, StreamView)}
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -109,14 +107,13 @@ class StreamMixture(IterableDataset):
         """Yields the batches of one worker; `StreamBatch.batch` is a list of (key, example)."""
         info = get_worker_info()
         worker, workers = (info.id, info.num_workers) if info else (0, 1)
-        states = self.start["workers"][worker] or {}
-        readers = {task: _StreamReader(self, task, worker, states.get(task)) for task in self.streams}
-        sizes = batch_sizes(self.batch_size, self.tasks)
-        orders = {
-            task: batch_order(view, sizes[task], [self.seed, k], self.num_processes)
-            for k, (task, view) in enumerate(self.tasks.items())
-            if not isinstance(view, StreamView)
-        }
+        sizes, states = batch_sizes(self.batch_size, self.tasks), self.start["workers"][worker] or {}
+        readers, orders = {}, {}
+        for k, (task, view) in enumerate(self.tasks.items()):
+            if isinstance(view, StreamView):
+                readers[task] = _StreamReader(self, task, [self.seed, k], worker, states.get(task))
+            else:
+                orders[task] = batch_order(view, sizes[task], [self.seed, k], self.num_processes)
         # The data loader asks its workers in turn. If a run resumes in the middle of a round, the first workers have
         # no batch left in it.
         consumed = self.start["batches"]
@@ -133,30 +130,26 @@ class StreamMixture(IterableDataset):
                     positions = orders[task](batch)
                     examples = view.__getitems__(positions)
                 sampled += zip(example_keys(task, k, positions, batch, self.seed), examples, strict=True)
-            yield StreamBatch(worker, {task: reader.state_dict() for task, reader in readers.items()}, sampled)
+            yield StreamBatch(worker, {task: reader.state for task, reader in readers.items()}, sampled)
 
 
 class _StreamReader:
     """Reads a stream in endless passes, with its shards shuffled in every pass and its rows shuffled in blocks."""
 
-    def __init__(self, mixture: StreamMixture, task: str, worker: int, state: dict[str, Any] | None) -> None:
-        self.view, self.all_rows, self.block_size = mixture.streams[task], mixture.rows[task], mixture.block_size
-        self.name = f"task {task!r}"
+    def __init__(
+        self, mixture: StreamMixture, task: str, seed: list[int], worker: int, state: dict[str, Any] | None
+    ) -> None:
         # Shards come in the same order in all processes and workers.
-        self.shard_seed = [mixture.seed, list(mixture.tasks).index(task)]
-        self.row_seed = [*self.shard_seed, mixture.process, worker]
-        self.block: Any = None
-        self.order = np.empty(0, dtype=np.int64)
-        start = state or {"pass": 0, "seen": 0, "taken": 0, "rows": None}
-        self.pass_index, self.seen, self.taken = start["pass"], start["seen"], start["taken"]
-        self._open(start["rows"])
-        if state is not None:
-            self._shuffle(self._read())
+        self.shard_seed, self.row_seed = seed, [*seed, mixture.process, worker]
+        self.blocks = self._blocks(mixture, task, state or {"pass": 0, "seen": 0, "rows": None})
+        self._next_block()
+        self.taken = state["taken"] if state else 0
 
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the position: the index of the pass, the number of its examples before the current block, the number
-        of examples taken from the block, and the state of the rows at the beginning of the block."""
-        return {"pass": self.pass_index, "seen": self.seen, "taken": self.taken, "rows": self.block_start}
+    @property
+    def state(self) -> dict[str, Any]:
+        """The index of the pass, the number of its examples before the current block, the state of the rows at the
+        beginning of the block, and the number of examples taken from the block."""
+        return self.position | {"taken": self.taken}
 
     def take(self, count: int) -> list[Example]:
         """Returns the next `count` examples."""
@@ -170,33 +163,32 @@ class _StreamReader:
         return examples
 
     def _next_block(self) -> None:
-        self.seen += len(self.order)
-        self.block, self.taken = None, 0  # frees the memory of the old block before the next one is read
-        while not (rows := self._read()):
-            if not self.seen:
-                raise CorpusError(f"{self.name}: a pass over the stream gave no example in the requested languages")
-            self.pass_index, self.seen = self.pass_index + 1, 0
-            self._open(None)
-        self._shuffle(rows)
+        self.block: Any = None  # frees the memory of the old block before the next one is read
+        self.position, self.block = next(self.blocks)
+        rng = np.random.default_rng([*self.row_seed, self.position["pass"], self.position["seen"]])
+        self.order, self.taken = rng.permutation(len(self.block)), 0
 
-    def _open(self, state: dict[str, Any] | None) -> None:
-        """Opens the stream at the position `state`, or at the beginning of a pass."""
-        # A copy: the workers share the epoch set by set_epoch, but may be in different passes.
-        self.rows = self.all_rows.with_format(None)
-        self.rows.set_epoch(int(np.random.default_rng([*self.shard_seed, self.pass_index]).integers(1, 2**31)))
-        self.rows.load_state_dict(state)
-        self.iterator, self.next_start = iter(self.rows), state
-
-    def _read(self) -> list[dict[str, Any]]:
-        """Returns the rows of the next block; an empty list at the end of a pass."""
-        self.block_start = self.next_start
-        rows = list(islice(self.iterator, self.block_size))
-        self.next_start = self.rows.state_dict()
-        return rows
-
-    def _shuffle(self, rows: list[dict[str, Any]]) -> None:
-        self.block = self.view.examples_of(rows)
-        self.order = np.random.default_rng([*self.row_seed, self.pass_index, self.seen]).permutation(len(self.block))
+    def _blocks(
+        self, mixture: StreamMixture, task: str, state: dict[str, Any]
+    ) -> Iterator[tuple[dict[str, Any], CorpusView]]:
+        """Yields the position of each block of rows, and its examples, from a position on."""
+        view: Any = mixture.tasks[task]
+        number, seen, start = state["pass"], state["seen"], state["rows"]
+        while True:
+            # A copy: the workers share the epoch set by set_epoch, but may be in different passes.
+            rows = mixture.rows[task].with_format(None)
+            rows.set_epoch(int(np.random.default_rng([*self.shard_seed, number]).integers(1, 2**31)))
+            rows.load_state_dict(start)
+            iterator = iter(rows)
+            while block := list(islice(iterator, mixture.block_size)):
+                following, examples = rows.state_dict(), view.examples_of(block)
+                size = len(examples)
+                yield {"pass": number, "seen": seen, "rows": start}, examples
+                del block, examples
+                seen, start = seen + size, following
+            if not seen:
+                raise CorpusError(f"task {task!r}: a pass over the stream gave no example in the requested languages")
+            number, seen, start = number + 1, 0, None
 
 
 class StreamLoader:

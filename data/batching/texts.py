@@ -43,6 +43,11 @@ def _of_batch(batch: dict[str, list[Any]], change: Callable[[list[Caption]], lis
     return {name: [cells[row] for row in kept] for name, cells in batch.items()}
 
 
+def _rows(corpus: Dataset | IterableDataset) -> Iterator[list[Caption]]:
+    for batch in corpus.select_columns("captions").with_format(None).iter(_BATCH_ROWS):
+        yield from batch["captions"]
+
+
 # ---- Translations ----
 # Multi30K, for example, has translations of the captions of its photographs. Image-text training on them is called
 # translate-train; Jain et al. (2021, MURAL) translate captions by machine for it (appendix A.4).
@@ -58,7 +63,8 @@ def add_translations(
     languages: Languages | None = None,
     pairs: Iterable[LanguagePair] | None = None,
 ) -> AnyDataset:
-    """Adds to each image's captions their translations in a translation corpus, if the texts match word for word.
+    """Adds to each image's captions their translations in a translation corpus, if the texts match word for word,
+    after the existing ones and without duplicates. A warning says if nothing was found (not for a stream).
 
     The result is for image-text pairs. `translation_pairs` and `triplets` pair the captions of an image by their
     order, which does not relate a caption to the translations appended after it.
@@ -72,56 +78,38 @@ def add_translations(
         pairs: (language, language) tuples: captions in either language get translations into the other. By default all
             pairs of languages that occur in a row of the translations.
 
-    Returns:
-        The corpus with more captions, after the existing ones and without duplicates. A warning says if nothing was
-        found (not for a stream).
-
     Examples:
         >>> corpus = add_translations(load_captions("photos"), load_translations("translations.tsv"), languages="en")
     """
-    for given in (corpus, translations):
-        if "captions" not in (getattr(given, "column_names", None) or []):
-            raise CorpusError("a corpus has a column 'captions': use as_caption_corpus or as_translation_corpus first")
     if not isinstance(translations, Dataset):
         raise CorpusError("translations must be a Dataset, not a stream")
     wanted = None if languages is None else frozenset(normalize_languages(languages))
     if isinstance(corpus, Dataset) and wanted is not None and not wanted & languages_of(corpus).keys():
         there = describe(languages_of(corpus))
         raise CorpusError(f"no captions in {', '.join(sorted(wanted)) or 'no language'}; the corpus has {there}")
-    known = _by_text(translations, pairs)
+    known: _Known = {}
+    for pair in translation_pairs(translations, pairs):
+        a, b = ((pair[f"language_{side}"], pair[f"text_{side}"]) for side in "ab")
+        known.setdefault(a, {}).setdefault(b)
+        known.setdefault(b, {}).setdefault(a)
     translated = _changed(corpus, partial(_translated, wanted=wanted, known=known))
     if isinstance(corpus, Dataset):
-        texts = {_key(caption) for row in _rows(corpus) for caption in _in_languages(row, wanted)}
+        texts = {key for row in _rows(corpus) for key in _keys(row, wanted)}
         found = len(texts & known.keys())
         message = "the translations have %s of the %s captions, word for word"
         logger.log(logging.INFO if found else logging.WARNING, message, f"{found:,}" if found else "none", len(texts))
     return translated
 
 
-def _by_text(translations: Dataset, pairs: Iterable[LanguagePair] | None) -> _Known:
-    """Returns the translations of each text, in the order of the corpus."""
-    known: _Known = {}
-    for pair in translation_pairs(translations, pairs):
-        a, b = (pair["language_a"], pair["text_a"]), (pair["language_b"], pair["text_b"])
-        known.setdefault(a, {}).setdefault(b)
-        known.setdefault(b, {}).setdefault(a)
-    return known
-
-
-def _key(caption: Caption) -> _Key:
-    return caption["language"], caption["text"]
-
-
-def _in_languages(row: list[Caption], wanted: Collection[str] | None) -> list[Caption]:
-    return [caption for caption in row if wanted is None or caption["language"] in wanted]
+def _keys(row: list[Caption], wanted: Collection[str] | None) -> list[_Key]:
+    return [(each["language"], each["text"]) for each in row if wanted is None or each["language"] in wanted]
 
 
 def _translated(row: list[Caption], wanted: Collection[str] | None, known: _Known) -> list[Caption]:
     """Returns the captions in the languages, followed by their translations."""
-    row = _in_languages(row, wanted)
-    present = {_key(caption) for caption in row}
-    added = dict.fromkeys(key for caption in row for key in known.get(_key(caption), ()) if key not in present)
-    return [*row, *({"language": language, "text": text} for language, text in added)]
+    own = _keys(row, wanted)
+    added = dict.fromkeys(key for each in own for key in known.get(each, ()) if key not in {*own})
+    return [{"language": language, "text": text} for language, text in [*own, *added]]
 
 
 # ---- Filter ----
@@ -139,8 +127,6 @@ class TextFilter:
 
     Args:
         min_words: minimum number of words, separated by spaces; use 1 for Chinese or Japanese.
-        max_words: maximum number of words.
-        max_characters: maximum number of characters.
         max_images: texts of more rows are left out; None keeps them. Counting reads the texts an extra time
             beforehand, even for a stream, and takes about 100 bytes of memory for each distinct text.
     """
@@ -188,8 +174,3 @@ class TextFilter:
 
 def _digest(text: str) -> bytes:
     return blake2b(text.encode(), digest_size=8).digest()
-
-
-def _rows(corpus: Dataset | IterableDataset) -> Iterator[list[Caption]]:
-    for batch in corpus.select_columns("captions").with_format(None).iter(_BATCH_ROWS):
-        yield from batch["captions"]

@@ -39,6 +39,7 @@ Example = dict[str, Any]
 Languages = str | list[str] | tuple[str, ...]
 Select = Callable[[pa.Table], dict[str, Selection]]  # rows -> examples of each language or language pair
 
+_IMAGES = ("image", "features", "image_id")
 _TEXT_BLOCK = 10_000  # number of examples whose texts are read together
 _STREAM_BLOCK = 256  # number of rows of a stream that are read together
 
@@ -51,8 +52,7 @@ def image_text_pairs(corpus: Dataset | IterableDataset, languages: Languages | N
         >>> view = image_text_pairs(load_captions("photos"), ["de", "fr"])
         >>> view[0]["text"], view[0]["language"]
     """
-    select = partial(texts_in, languages=_normal_languages(languages))
-    return _view("image_text_pairs", corpus, select, ["image", "features", "image_id"])
+    return _view(corpus, partial(texts_in, languages=_tags(languages)), _IMAGES)
 
 
 def translation_pairs(
@@ -70,16 +70,14 @@ def translation_pairs(
     give each pair of texts once; in a stream, only repetitions within a block of rows are detected.
 
     Args:
-        corpus: a caption corpus or a translation corpus.
         pairs: (language_a, language_b) tuples; by default all pairs of languages that occur in the same row, in
             alphabetical order.
         languages: without `pairs`, the languages to pair, as far as they occur; by default all.
         co_captions: whether a language paired with itself gives every two different captions of a row; by default,
             each caption is its own translation.
     """
-    taken = partial(pairs_in, pairs=_normal_pairs(pairs), languages=_normal_languages(languages), once=True)
-    select = partial(taken, co_captions=co_captions)
-    return _view("translation_pairs", corpus, select, ["image_id"])
+    taken = partial(pairs_in, pairs=_normal_pairs(pairs), languages=_tags(languages), once=True)
+    return _view(corpus, partial(taken, co_captions=co_captions), ("image_id",))
 
 
 def triplets(
@@ -89,32 +87,25 @@ def triplets(
 ) -> "View":
     """Returns examples {image, image_id, text_a, language_a, text_b, language_b}: one for each translation pair of an
     image. Arguments and errors are as in `translation_pairs`."""
-    select = partial(pairs_in, pairs=_normal_pairs(pairs), languages=_normal_languages(languages), once=False)
-    return _view("triplets", corpus, select, ["image", "features", "image_id"])
+    return _view(corpus, partial(pairs_in, pairs=_normal_pairs(pairs), languages=_tags(languages)), _IMAGES)
 
 
 def weak_pairs(corpus: Dataset | IterableDataset, languages: Languages | None = None) -> "View":
-    """Returns examples like those of `triplets`: one for each image and two of its texts in different languages.
+    """Returns examples like those of `triplets`: one for each image and two of its texts in different languages; the
+    earlier of two `languages`, by default all in alphabetical order, gives `text_a`.
 
     The texts describe the same image but need not be translations: they are weakly aligned (Zhou et al. 2023, RC3,
     section 2.1), like the captions of a photograph in Wikipedias of different languages. Every text in one language is
     paired with every text in the other.
-
-    Args:
-        corpus: a caption corpus.
-        languages: languages of the texts; by default all, in alphabetical order. The earlier of two languages gives
-            `text_a`.
     """
-    select = partial(pairs_in, languages=_normal_languages(languages), aligned=False)
-    return _view("weak_pairs", corpus, select, ["image", "features", "image_id"])
+    return _view(corpus, partial(pairs_in, languages=_tags(languages), aligned=False), _IMAGES)
 
 
 class CorpusView(Sequence[Example]):
     """Examples made from the rows of a corpus on access. `columns` are those of the examples, except texts and
     languages; `rows` [N] and `positions` are those of each example and its captions."""
 
-    def __init__(self, name: str, corpus: Dataset, columns: list[str], rows: np.ndarray, positions: Positions) -> None:
-        self._name = name
+    def __init__(self, corpus: Dataset, columns: list[str], rows: np.ndarray, positions: Positions) -> None:
         self._corpus = undecoded(corpus.select_columns([*columns, "captions"])).with_format("arrow")
         self._columns = columns
         self.rows = rows
@@ -140,13 +131,9 @@ class CorpusView(Sequence[Example]):
     def texts(self) -> dict[str, list[str]]:
         """Returns the texts of all examples [N] by column name; no image is read."""
         columns: dict[str, list[str]] = {"text" + suffix: [] for suffix in self._positions}
-        captions = self._corpus.select_columns("captions")
-        for start in range(0, len(self), _TEXT_BLOCK):
-            block = slice(start, start + _TEXT_BLOCK)
-            positions = {suffix: chosen[block] for suffix, chosen in self._positions.items()}
-            found = _text_columns(captions[self.rows[block]]["captions"].combine_chunks(), positions)
+        for example in CorpusView(self._corpus, [], self.rows, self._positions):
             for name, column in columns.items():
-                column += found[name]
+                column.append(example[name])
         return columns
 
     def by_language_pair(self) -> dict[str, np.ndarray]:
@@ -156,7 +143,7 @@ class CorpusView(Sequence[Example]):
     def without_images(self) -> "CorpusView":
         """Returns the same examples without their images."""
         columns = [column for column in self._columns if column != "image"]
-        return CorpusView(self._name, self._corpus, columns, self.rows, self._positions)
+        return CorpusView(self._corpus, columns, self.rows, self._positions)
 
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
@@ -165,31 +152,26 @@ class CorpusView(Sequence[Example]):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Example]:
         chosen = np.asarray(indices, dtype=np.int64)
-        rows = self.rows[chosen]
-        table = self._corpus[rows]
+        table = self._corpus[self.rows[chosen]]
         columns = {name: table[name].to_pylist() for name in self._columns}
-        positions = {suffix: positions[chosen] for suffix, positions in self._positions.items()}
-        columns |= _text_columns(table["captions"].combine_chunks(), positions)
+        captions = table["captions"].combine_chunks()
+        for suffix, positions in self._positions.items():
+            taken = captions.values.take(pa.array(captions.offsets.to_numpy()[:-1] + positions[chosen]))
+            columns |= {name + suffix: taken.field(name).to_pylist() for name in ("text", "language")}
         examples = (dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True))
-        return [_with_image(example, row) for row, example in zip(rows, examples, strict=True)]
+        return [_with_image(example, row) for row, example in zip(self.rows[chosen], examples, strict=True)]
 
     def __iter__(self) -> Iterator[Example]:
         """Yields the examples one by one; reads the texts of many at a time."""
-        at_once = 1 if {"image", "features"} & {*self._columns} else _TEXT_BLOCK
-        for start in range(0, len(self), at_once):
-            yield from self[start : start + at_once]
-
-    def __repr__(self) -> str:
-        texts = (name + suffix for suffix in self._positions for name in ("text", "language"))
-        columns = ", ".join([*self._columns, *texts])
-        return f"{self._name}: {len(self):,} examples ({columns}) from {len(self._corpus):,} rows"
+        size = 1 if {"image", "features"} & {*self._columns} else _TEXT_BLOCK
+        for start in range(0, len(self), size):
+            yield from self[start : start + size]
 
 
 class StreamView(Iterable[Example]):
     """Examples made from the rows of a stream as they are read; `select` selects those of a block of rows."""
 
-    def __init__(self, name: str, corpus: IterableDataset, columns: list[str], select: Select) -> None:
-        self._name = name
+    def __init__(self, corpus: IterableDataset, columns: list[str], select: Select) -> None:
         self.rows = undecoded(corpus.select_columns([*columns, "captions"]).with_format(None))
         self._columns = columns
         self._select = select
@@ -197,7 +179,7 @@ class StreamView(Iterable[Example]):
     def examples_of(self, rows: list[dict[str, Any]]) -> CorpusView:
         """Returns the examples of some `rows`; none if the rows have no text in the languages of the view."""
         block = Dataset.from_list(rows, features=self.rows.features)
-        return CorpusView(self._name, block, self._columns, *merged(self._select(text_table(block))))
+        return CorpusView(block, self._columns, *merged(self._select(text_table(block))))
 
     def __iter__(self) -> Iterator[Example]:
         rows = iter(self.rows)
@@ -256,19 +238,19 @@ def images_of(corpus: Dataset) -> Images | ImageFeatures:
     return Images(corpus) if "image" in corpus.column_names else ImageFeatures(corpus)
 
 
-def _view(name: str, corpus: Dataset | IterableDataset, select: Select, columns: list[str]) -> View:
+def _view(corpus: Dataset | IterableDataset, select: Select, columns: Sequence[str]) -> View:
     """Returns the view of the examples that `select` selects for each language or language pair."""
     if "captions" not in (corpus.column_names or []):
         raise CorpusError("the corpus has no column 'captions': use as_caption_corpus or as_translation_corpus first")
     if "image" in columns:
         _refuse_addresses(corpus)
-    columns = [column for column in columns if column in corpus.column_names]
+    present = [column for column in columns if column in corpus.column_names]
     if isinstance(corpus, IterableDataset):
-        return StreamView(name, corpus, columns, select)
+        return StreamView(corpus, present, select)
     selections = select(text_table(corpus))
     if absent := [languages for languages, (rows, _) in selections.items() if not len(rows)]:
         raise CorpusError(f"no row has texts in {', '.join(absent)}; the corpus has {describe(languages_of(corpus))}")
-    return CorpusView(name, corpus, columns, *merged(selections))
+    return CorpusView(corpus, present, *merged(selections))
 
 
 def _refuse_addresses(corpus: Dataset | IterableDataset) -> None:
@@ -288,30 +270,18 @@ def undecoded(corpus: Dataset | IterableDataset) -> Any:
     return corpus.cast_column("image", Image(decode=False)) if "image" in corpus.column_names else corpus
 
 
-def _normal_languages(languages: Languages | None) -> list[str] | None:
+def _tags(languages: Languages | None) -> list[str] | None:
     return None if languages is None else normalize_languages(languages)
 
 
 def _normal_pairs(pairs: Iterable[LanguagePair] | None) -> list[LanguagePair] | None:
     if pairs is None:
         return None
-    normal = []
-    for pair in pairs:
+    given = list(pairs)
+    for pair in given:
         if isinstance(pair, str) or len(pair) != 2:
             raise CorpusError(f"{pair!r} is not a pair of languages; give a list such as [('en', 'de'), ('en', 'ja')]")
-        normal.append((normalize_language(pair[0]), normalize_language(pair[1])))
-    return list(dict.fromkeys(normal))
-
-
-def _text_columns(captions: pa.ListArray, positions: Positions) -> dict[str, list[str]]:
-    """Returns the text and language columns of examples, from the captions [n] of their rows and the positions [n] in
-    them."""
-    columns = {}
-    for suffix, chosen in positions.items():
-        taken = captions.values.take(pa.array(captions.offsets.to_numpy()[:-1] + chosen))
-        columns["text" + suffix] = taken.field("text").to_pylist()
-        columns["language" + suffix] = taken.field("language").to_pylist()
-    return columns
+    return list(dict.fromkeys((normalize_language(a), normalize_language(b)) for a, b in given))
 
 
 def _with_image(example: Example, row: int) -> Example:
