@@ -34,24 +34,13 @@ def texts(processor, inputs):
     return [processor.decode(ids) for ids in inputs["input_ids"]]
 
 
-# ---- Partners ----
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_partners_are_a_permutation_that_shows_something_else(seed):
-    rng = np.random.default_rng(seed)
-    count = int(rng.integers(1, 9))
-    ids = [f"image {number}" for number in rng.integers(4, size=6)] + ["most"] * count + ["x", "y", "z"]
-    if 2 * max(map(ids.count, ids)) > len(ids):
-        with pytest.raises(InputError, match=f"{count} of the {len(ids)} images of a batch show 'most'"):
-            partners(ids, rng)
-        return
-    partner = partners(ids, rng)
+def test_partners_are_a_permutation_that_shows_something_else():
+    ids = [f"image {number % 4}" for number in range(6)] + ["most"] * 5
+    partner = partners(ids, np.random.default_rng(0))
     assert sorted(partner) == list(range(len(ids)))
     assert all(ids[place] != ids[other] for place, other in enumerate(partner))
-
-
-# ---- Strict and weak ----
+    with pytest.raises(InputError, match="7 of the 13 images of a batch show 'most'"):
+        partners([*ids, "most", "most"], np.random.default_rng(0))
 
 
 def test_strict_batch(processor, strict):
@@ -119,9 +108,6 @@ def test_a_batch_has_one_language_on_each_side(processor, strict):
         found.add((first, second))
     de, en = (processor.language_token_id(language) for language in ("de", "en"))
     assert found == {(de, en), (en, de)}
-
-
-# ---- Parallel ----
 
 
 def test_parallel_batch_says_what_is_alike(processor):

@@ -49,12 +49,8 @@ def seen(batch):
     return [(draw, example | {"image": example["image"].tobytes()}) for draw, example in batch]
 
 
-# ---- What a pass holds ----
-
-
-@pytest.mark.parametrize("workers", [2])
-def test_a_pass_has_every_example_once(workers):
-    given = texts(islice(loader(workers=workers), 12))
+def test_a_pass_has_every_example_once():
+    given = texts(islice(loader(workers=2), 12))
     assert sorted(given[:48]) == sorted(given[48:]) == sorted(f"en {number}" for number in range(48))
 
 
@@ -69,26 +65,14 @@ def test_passes_are_shuffled_and_differ():
     assert texts(islice(loader(shards=1, seed=1), 12)) != given
 
 
-# ---- Shares ----
-
-
 @pytest.mark.parametrize(("processes", "workers", "shards"), [(2, 1, 4), (3, 1, 2)])
 def test_processes_share_a_stream(processes, workers, shards, caplog):
     """By shards where there are enough, else row by row, which is said."""
+    options = {"size": 4, "workers": workers, "shards": shards, "num_processes": processes}
     with caplog.at_level(logging.WARNING, logger="babelens"):
-        shares = [
-            texts(
-                islice(
-                    loader(size=4, workers=workers, shards=shards, process=p, num_processes=processes), 12 // processes
-                )
-            )
-            for p in range(processes)
-        ]
+        shares = [texts(islice(loader(process=p, **options), 12 // processes)) for p in range(processes)]
     assert sorted(text for share in shares for text in share) == sorted(f"en {number}" for number in range(48))
     assert ("2 shards are too few for 3 processes" in caplog.text) == (shards < processes * workers)
-
-
-# ---- Other tasks ----
 
 
 @pytest.mark.parametrize("side", [stream(12, 2), corpus(12)], ids=["stream", "at hand"])
@@ -106,13 +90,6 @@ def test_tasks_may_have_batches_of_their_own_sizes(tmp_path, side):
     assert seen(next(iter(resumed))) == seen(next(islice(loader(tasks=tasks, size=sizes), 4, None)))
     with pytest.raises(ValueError, match="batch size was"):
         loader(tasks=tasks, size=8).load(tmp_path)
-    same = loader(tasks=tasks, size=8)
-    next(iter(same))
-    same.save(tmp_path)
-    loader(tasks=tasks, size={"main": 8, "side": 8}).load(tmp_path)  # the default, written out
-
-
-# ---- Going on ----
 
 
 @pytest.mark.parametrize(("workers", "block_size"), [(0, 7), (2, 7)])

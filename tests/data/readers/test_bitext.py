@@ -27,23 +27,19 @@ def table(folder, name="WikiMatrix.de-en.tsv.gz", rows=None):
     return folder / name
 
 
-def moses(folder, stem="CCMatrix.de-en", ending="", scores=True):
-    texts = {"de": GERMAN, "en": ENGLISH} | ({"scores": SCORES} if scores else {})
-    for side, column in texts.items():
-        content = lines(column)
-        (folder / f"{stem}.{side}{ending}").write_bytes(gzip.compress(content) if ending else content)
-    return folder / stem
+def moses(folder):
+    for side, column in {"de": GERMAN, "en": ENGLISH, "scores": SCORES}.items():
+        (folder / f"CCMatrix.de-en.{side}").write_bytes(lines(column))
+    return folder / "CCMatrix.de-en"
 
 
-def archive(folder, scores=True):
+def archive(folder):
     with zipfile.ZipFile(folder / "de-en.txt.zip", "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("README", "OPUS")
-        file.writestr("LICENSE", "CC0")
         file.writestr("CCMatrix.de-en.en", lines(ENGLISH))
         file.writestr("CCMatrix.de-en.de", lines(GERMAN))
         file.writestr("CCMatrix.de-en.xml", "<alignments/>")
-        if scores:
-            file.writestr("CCMatrix.de-en.scores", lines(SCORES))
+        file.writestr("CCMatrix.de-en.scores", lines(SCORES))
     return folder / "de-en.txt.zip"
 
 
@@ -51,10 +47,7 @@ def texts(corpus):
     return [{caption["language"]: caption["text"] for caption in row["captions"]} for row in corpus]
 
 
-@pytest.mark.parametrize(
-    "write",
-    [table, moses, archive],
-)
+@pytest.mark.parametrize("write", [table, moses, archive])
 def test_each_published_form(write, tmp_path):
     source = write(tmp_path)
     assert texts(load_bitext(source)) == EXPECTED
@@ -72,14 +65,11 @@ def test_a_dataset_is_written_once_for_the_same_files_and_options(tmp_path):
     time = source.stat().st_mtime_ns + 1
     os.utime(source, ns=(time, time))
     assert load_bitext(source, min_score=1.04, streaming=False).cache_files != rows.cache_files
-    with pytest.raises(CorpusError, match=r"de-en\.txt\.zip: no rows, or all of them are left out"):
-        load_bitext(source, min_score=9, streaming=False)
 
 
-@pytest.mark.parametrize("write", [archive])
-def test_scores_below_the_least_are_left_out(write, tmp_path, caplog):
+def test_scores_below_the_least_are_left_out(tmp_path, caplog):
     caplog.set_level("INFO", logger="babelens")
-    assert texts(load_bitext(write(tmp_path), min_score=1.04)) == EXPECTED[:2]
+    assert texts(load_bitext(archive(tmp_path), min_score=1.04)) == EXPECTED[:2]
     assert "read 2 of 3 rows; left out 1 with a score below 1.04" in caplog.text
     assert not [record for record in caplog.records if record.levelname == "WARNING"]  # it was asked for
 
@@ -116,10 +106,6 @@ def test_only_files_of_the_languages_are_read(tmp_path):
     assert texts(load_bitext(tmp_path, languages=["DE", "en"])) == EXPECTED
     with pytest.raises(CorpusError, match="no file has two of en, sw; there are de-en; en-fr"):
         load_bitext(tmp_path, languages=["en", "sw"])
-    with pytest.raises(CorpusError, match="two languages or more, not 'en' alone"):
-        load_bitext(tmp_path, languages="en")
-    with pytest.raises(CorpusError, match="shards=3, and there can be from 1 to 2"):
-        load_bitext(tmp_path, shards=3)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +114,6 @@ def test_only_files_of_the_languages_are_read(tmp_path):
         ("x.de-en.tsv.gz", b"1.1\teine Katze\n", r"x\.de-en\.tsv\.gz line 1: 2 cells, where two texts"),
         ("x.de-en.tsv.gz", b"1.1\ta\tb\nde\ten\tfr\n", r"x\.de-en\.tsv\.gz line 2: 'de' is not a score"),
         ("x.de-en.tsv.gz", b"1.1\ta\t\xff\n", r"x\.de-en\.tsv\.gz line 1: not UTF-8"),
-        ("x.tsv.gz", b"1.1\ta\tb\n", r"x\.tsv\.gz: name the languages"),
         ("x.tmx", b"<tmx/>", r"x\.tmx: .*\.tsv"),
         ("x.zip", b"no archive", r"x\.zip: "),
     ],
@@ -145,7 +130,3 @@ def test_texts_of_different_lengths_are_refused(tmp_path):
     (tmp_path / "CCMatrix.de-en.en").write_bytes(lines(ENGLISH[:2]))
     with pytest.raises(CorpusError, match=r"CCMatrix\.de-en\.en ends before line 3"):
         list(load_bitext(source))
-    with zipfile.ZipFile(tmp_path / "x.zip", "w") as file:
-        file.writestr("README", "")
-    with pytest.raises(CorpusError, match=r"x\.zip holds README, and no two texts"):
-        load_bitext(tmp_path / "x.zip")

@@ -68,17 +68,13 @@ def test_images_are_named_by_their_address(folder, tmp_path):
     assert [row["image"].width for row in load_cc3m(folder, ["en", "de"], **options)] == [1, 2, 4]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda lines: lines[:-1], "train_imageId2Ann_de.tsv, at its end: expected an image"),
-        (lambda lines: [lines[1], *lines[1:]], "de.tsv line 1: is about gcc_00000001, and .* about gcc_00000000"),
-    ],
-)
-def test_files_that_do_not_have_the_same_lines_are_refused(change, message, folder):
+def test_files_that_do_not_have_the_same_lines_are_refused(folder):
     file = folder / "train_imageId2Ann_de.tsv"
-    with file.open(encoding="utf-8", newline="") as stream:
-        lines = stream.readlines()
-    file.write_text("".join(change(lines)), "utf-8")
-    with pytest.raises(CorpusError, match=message):
-        load_cc3m(folder, ["en", "de"])
+    lines = file.read_bytes().splitlines(keepends=True)
+    for changed, message in (
+        (lines[:-1], "at its end: expected an image"),
+        (lines[1:2] + lines[1:], "line 1: is about"),
+    ):
+        file.write_bytes(b"".join(changed))
+        with pytest.raises(CorpusError, match=rf"train_imageId2Ann_de\.tsv,? {message}"):
+            load_cc3m(folder, ["en", "de"])

@@ -113,7 +113,6 @@ def test_marvl_says_its_language(lines, images):
     ("change", "error", "message"),
     [
         ({"label": "perhaps"}, CorpusError, "line 1: the label .perhaps"),
-        ({"right_img": None}, CorpusError, "line 1: 'right_img'"),
         ({"language": "klingon"}, LanguageTagError, "line 1: 'klingon'"),
         ({"caption": ""}, CorpusError, "line 1: 'caption'"),
     ],
