@@ -234,14 +234,11 @@ def push(folder: str | Path, repo_id: str, *, private: bool = False, api: HfApi 
     deleted. If somebody else publishes in the meantime, the later of the two uploads is refused.
 
     Args:
-        folder: the model's folder.
         repo_id: the repository, which is created if it is missing.
         private: whether a new repository is private; an existing one must already be private.
-        api: the Hub client.
 
     Raises:
-        PublishError: if the folder has problems (before anything is created), if the repository is public although
-            `private` is set, or if the Hub refuses the card.
+        PublishError: if the folder has problems (before anything is created), or the Hub refuses the card.
         SourceUnavailableError: if the Hub does not answer, or refuses the upload.
     """
     folder = Path(folder)

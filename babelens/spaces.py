@@ -6,7 +6,6 @@ The page runs the code in the model's repository. https://huggingface.co/docs/hu
 import json
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import jinja2
 from huggingface_hub import HfApi, ModelCard
@@ -25,12 +24,8 @@ _OF_PAGE = ("torch", "transformers", "PIL")  # packages that app.py needs in add
 
 
 def space_files(folder: str | Path, model: str) -> dict[str, bytes]:
-    """Returns the files of a Space by path: its settings, its program, its requirements, and example images.
-
-    Args:
-        folder: the model's folder, with a card that gives the languages and examples.
-        model: the model's repository on the Hub.
-    """
+    """Returns the files of a Space by path: its settings, its program, its requirements, and example images, for the
+    repository `model`. The card in the model's folder gives the languages and examples."""
     folder = Path(folder)
     if "/" not in model:
         raise PublishError(f"the page of a Space loads {model!r} from the Hub: include the owner, as in owner/{model}")
@@ -52,7 +47,11 @@ def space_files(folder: str | Path, model: str) -> dict[str, bytes]:
     )
     counted = f"{len(languages)} languages" if len(languages) > 1 else "one language"
     facts = {"model": model, "gradio": GRADIO, "count": counted, "title": model.partition("/")[2][:_MAX_TITLE]}
-    facts |= {"languages": _python(languages), "examples": _python(examples)}
+    # Lists of texts are the same in Python as in JSON.
+    facts |= {
+        "languages": json.dumps(languages, ensure_ascii=False),
+        "examples": json.dumps(examples, ensure_ascii=False),
+    }
     written = {
         CARD: environment.get_template("space.md.jinja").render(facts),
         "app.py": environment.get_template("space_app.py.jinja").render(facts),
@@ -65,15 +64,8 @@ def space_files(folder: str | Path, model: str) -> dict[str, bytes]:
 def push_space(
     folder: str | Path, model: str, space: str, *, private: bool = False, api: HfApi | None = None
 ) -> Published:
-    """Publishes a Space for a model that is on the Hub.
-
-    Args:
-        folder: the model's folder.
-        model: its repository.
-        space: the repository of the Space, which is created if it is missing.
-        private: whether a new Space is private; an existing one must already be private.
-        api: the Hub client.
-    """
+    """Publishes a Space for a model's folder that is on the Hub as `model`. The repository `space` is created if it is
+    missing; with `private`, an existing one must already be private."""
     files, api = space_files(folder, model), api or HfApi()
     with upload_errors_explained(f"the Space of {folder}", space, api), TemporaryDirectory() as scratch:
         space = api.create_repo(space, repo_type="space", space_sdk="gradio", private=private, exist_ok=True).repo_id
@@ -82,8 +74,3 @@ def push_space(
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
         return upload(api, scratch, space, "Upload a page to try the model", private=private, kind="space")
-
-
-def _python(value: Any) -> str:
-    """A list of texts as Python code, in JSON's syntax."""
-    return json.dumps(value, ensure_ascii=False)

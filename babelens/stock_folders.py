@@ -54,12 +54,8 @@ class StockFolder:
 
 
 def export_stock(source: str | Path, output: str | Path, **loading: Any) -> StockFolder:
-    """Writes a model as a stock transformers folder, with the files of sentence-transformers and a card.
-
-    Args:
-        source: folder or Hub id of a MURAL, ALIGN or ETCL model.
-        output: a new folder.
-        loading: arguments of `Embedder.from_pretrained`, such as `trust_remote_code`.
+    """Writes a MURAL, ALIGN or ETCL model as a stock transformers folder, with the files of sentence-transformers and
+    a card. `loading` are arguments of `Embedder.from_pretrained`.
 
     Raises:
         ModelKindError: if no transformers class computes the same embeddings.

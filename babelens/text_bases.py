@@ -16,13 +16,8 @@ TEXT, VECTOR = "text", "vector"
 
 
 class VectorTable:
-    """Vectors of native texts: a Parquet file with the columns `text` and `vector`.
-
-    Rows without a text or with a missing, zero or non-finite vector are skipped. Vectors are normalized.
-
-    Raises:
-        CorpusError: if the file is not a table with these columns, or the vectors differ in width.
-    """
+    """Vectors of native texts: a Parquet file with the columns `text` and `vector`. Rows without a text or with a
+    missing, zero or non-finite vector are skipped. Vectors are normalized."""
 
     reads_any = False  # only texts that are in the table
 
@@ -32,8 +27,8 @@ class VectorTable:
             table = parquet.read_table(file, columns=[TEXT, VECTOR])
             texts, vectors = table[TEXT].cast(pa.string()).to_pylist(), table[VECTOR].to_pylist()
         except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-            columns = f"the columns {TEXT!r} and {VECTOR!r}"
-            raise CorpusError(f"{file} is not a Parquet file with {columns}: {first_line(error)}") from error
+            told = f"{file} is not a Parquet file with the columns {TEXT!r} and {VECTOR!r}: {first_line(error)}"
+            raise CorpusError(told) from error
         given = [(text, vector) for text, vector in zip(texts, vectors, strict=True) if text and vector is not None]
         widths = {len(vector) for _, vector in given}
         if len(widths) != 1:
@@ -58,12 +53,7 @@ class VectorTable:
 
 
 class SentenceTransformerBase:
-    """A text or multimodal model that sentence-transformers loads.
-
-    Raises:
-        MissingExtraError: if sentence-transformers is not installed.
-        ModelKindError: if it cannot load the folder or the repository.
-    """
+    """A text or multimodal model that sentence-transformers loads."""
 
     reads_any = True
 
@@ -73,7 +63,6 @@ class SentenceTransformerBase:
 
     @cached_property
     def width(self) -> int:
-        """The width of its vectors."""
         return int(self.encode(["a"]).shape[1])
 
     def __contains__(self, text: str) -> bool:
@@ -81,9 +70,8 @@ class SentenceTransformerBase:
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Returns the vectors [n, d] of texts, of unit length."""
-        return np.asarray(
-            self.model.encode(list(texts), normalize_embeddings=True, show_progress_bar=False), dtype=np.float32
-        )
+        found = self.model.encode(list(texts), normalize_embeddings=True, show_progress_bar=False)
+        return np.asarray(found, dtype=np.float32)
 
 
 TextBase = VectorTable | SentenceTransformerBase

@@ -54,12 +54,8 @@ class ClipResNetConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: object) -> None:
         self.depths = list(self.depths)
-        if len(self.depths) != 4 or min(self.depths) < 1:
-            raise ValueError(f"depths={self.depths} must be four numbers of blocks")
         if self.image_size < RESNET_REDUCTION or self.image_size % RESNET_REDUCTION:
             raise ValueError(f"image_size={self.image_size} must be a multiple of {RESNET_REDUCTION}")
-        if self.pooling_width % self.num_attention_heads:
-            raise ValueError(f"{self.num_attention_heads} heads do not divide {self.pooling_width} channels")
         super().__post_init__(**kwargs)
 
     @property
@@ -130,9 +126,8 @@ class MlaBaseConfig(DualEncoderConfig):
     def __post_init__(self, **kwargs: object) -> None:
         self.native_language = normalize_language(self.native_language)
         self.languages = [normalize_language(language) for language in self.languages]
-        for language in self.languages:
-            if self.languages.count(language) > 1:
-                raise ValueError(f"languages={self.languages} names {language!r} twice")
+        if twice := [language for language in self.languages if self.languages.count(language) > 1]:
+            raise ValueError(f"languages={self.languages} names {twice[0]!r} twice")
         if self.native_language in self.languages:
             raise ValueError(f"{self.native_language!r} is the native language: there is nothing to acquire")
         check_positive(self, "acquirer_size", "logit_scale")

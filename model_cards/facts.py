@@ -169,7 +169,7 @@ class ModelCardFacts:
 
 
 def training_run(args: TrainingArguments, log_history: Sequence[Mapping[str, Any]], command: str) -> TrainingRun:
-    """The facts of a finished training run, from the trainer's arguments, its log history and the command."""
+    """The facts of a finished training run."""
     summary = next((entry for entry in reversed(log_history) if "train_runtime" in entry), None)
     if summary is None:
         raise ValueError("the log holds no finished training run: it has no 'train_runtime'")

@@ -62,7 +62,6 @@ GERMAN_TEXTS = ["der Hund ist mit dem Jungen auf dem Strand", "zwei Frauen und d
     ("language", "texts", "natives", "named"),
     [
         ("mi", ENGLISH_TEXTS, MAORI_TEXTS, "'en' and 'mi' seem to be swapped"),
-        ("uk", ENGLISH_TEXTS, UKRAINIAN_TEXTS, "'en' and 'uk' seem to be swapped"),
         ("mi", ENGLISH_TEXTS, ENGLISH_TEXTS, "'en' and 'mi' hold the same texts"),
         ("mi", MAORI_TEXTS, GERMAN_TEXTS, "'en' looks like de"),
         ("mi", GERMAN_TEXTS, ENGLISH_TEXTS, "'mi' looks like de"),
