@@ -92,17 +92,13 @@ def languages(
     import numpy as np
 
     from ..data.corpus.tables import TRANSLATION_FILES
-    from ..evaluation.analysis.figures import draw_language_map
-    from ..evaluation.analysis.numbers import encode_parallel, language_map, parallel_texts
+    from ..evaluation import analysis
     from ..inference.embedder import Embedder
 
     embedder = Embedder.from_pretrained(model)
-    if Path(data).suffix in TRANSLATION_FILES:
-        corpus, present = _with_languages(read_source(data, source_options, translations=True), tags)
-    else:
-        corpus, present = _load_images(data, tags, source_options)
-    texts = parallel_texts(corpus, present, limit=_MAP_ROWS)
-    found = language_map(encode_parallel(embedder, texts))
+    corpus, present = _load(data, tags, source_options, translations=Path(data).suffix in TRANSLATION_FILES)
+    texts = analysis.parallel_texts(corpus, present, limit=_MAP_ROWS)
+    found = analysis.language_map(analysis.encode_parallel(embedder, texts))
     off_diagonal = np.where(np.eye(len(found.languages), dtype=bool), np.nan, found.similarities)
     first, second = sorted(np.unravel_index(np.nanargmax(off_diagonal), off_diagonal.shape))
     summary = (
@@ -110,7 +106,7 @@ def languages(
         f"average, {off_diagonal[first, second]:.2f} between {found.languages[first]} and {found.languages[second]}, "
         f"{found.chance:.2f} for shuffled texts"
     )
-    _show("languages", found, draw_language_map(found), output, summary)
+    _show("languages", found, analysis.draw_language_map(found), output, summary)
 
 
 @analyze.command()
@@ -138,8 +134,7 @@ def labels(
     tags = tags_of(languages)
     begin_work()
     from ..data.corpus.corpus import evenly_spaced
-    from ..evaluation.analysis.figures import draw_label_map
-    from ..evaluation.analysis.numbers import label_map
+    from ..evaluation import analysis
     from ..evaluation.classification import ClassifiedImages, read_labels
     from ..inference.embedder import Embedder
 
@@ -151,10 +146,10 @@ def labels(
         for language, named in read_labels(labels, found.classes, tags).items()
     }
     images = embedder.encode_image([found.images[row] for row in rows])
-    result = label_map(images, found.targets[rows].tolist(), embedded, found.classes)
+    result = analysis.label_map(images, found.targets[rows].tolist(), embedded, found.classes)
     accuracies = ", ".join(f"{language} {value:.1f}" for language, value in result.accuracy.items())
     summary = f"Images whose nearest label is the label of their class, %: {accuracies}"
-    _show("labels", result, draw_label_map(result), output, summary)
+    _show("labels", result, analysis.draw_label_map(result), output, summary)
 
 
 @analyze.command()
@@ -176,20 +171,19 @@ def retrieval(
     """
     tags = tags_of(languages)
     begin_work()
-    from ..evaluation.analysis.figures import draw_side_by_side
-    from ..evaluation.analysis.numbers import side_by_side
+    from ..evaluation import analysis
     from ..evaluation.results import named_rows
     from ..inference.embedder import Embedder
 
-    corpus, present = _load_images(data, tags, source_options)
+    corpus, present = _load(data, tags, source_options)
     embedders = {name: Embedder.from_pretrained(model) for name, model in named_rows(models).items()}
-    found = side_by_side(embedders, corpus, present)
+    found = analysis.side_by_side(embedders, corpus, present)
     lines = [
         f"{language}: {', '.join(f'{name} {value:.1f}' for name, value in of_models.items())}"
         for language, of_models in found.first.items()
     ]
     summary = "\n".join(["Correct first results, %:", *lines])
-    _show("retrieval", found, draw_side_by_side(found, corpus), output, summary)
+    _show("retrieval", found, analysis.draw_side_by_side(found, corpus), output, summary)
 
 
 @analyze.command()
@@ -212,26 +206,25 @@ def distances(
     """
     tags = tags_of(languages)
     begin_work()
-    from ..evaluation.analysis.figures import draw_distance_ratios
-    from ..evaluation.analysis.numbers import distance_ratios, encode_parallel, parallel_texts
+    from ..evaluation import analysis
     from ..inference.embedder import Embedder
 
     names = [model, baseline]
     are_rc3 = [_is_rc3(name) for name in names]
     if len(set(are_rc3)) > 1:
         raise typer.BadParameter(f"only one of {model} and {baseline} is an RC3", param_hint="--baseline")
-    corpus, present = _load_images(data, tags and [_ENGLISH, *tags], source_options)
-    texts = parallel_texts(corpus, [_ENGLISH, *present], limit=_DISTANCE_ROWS)
+    corpus, present = _load(data, tags and [_ENGLISH, *tags], source_options)
+    texts = analysis.parallel_texts(corpus, [_ENGLISH, *present], limit=_DISTANCE_ROWS)
     own, base = (
-        _joint(name, corpus, texts) if are_rc3[0] else encode_parallel(Embedder.from_pretrained(name), texts)
+        _joint(name, corpus, texts) if are_rc3[0] else analysis.encode_parallel(Embedder.from_pretrained(name), texts)
         for name in names
     )
-    found = distance_ratios(own, base, texts.ids, anchor=_ENGLISH)
+    found = analysis.distance_ratios(own, base, texts.ids, anchor=_ENGLISH)
     lines = [
         f"{language}: median ratio {found.median[language]:.3f}, below 1 for {found.nearer[language]:.0f} % of images"
         for language in found.languages
     ]
-    _show("distances", found, draw_distance_ratios(found), output, "\n".join(lines))
+    _show("distances", found, analysis.draw_distance_ratios(found), output, "\n".join(lines))
 
 
 def _is_rc3(model: str) -> bool:
@@ -248,7 +241,7 @@ def _joint(model: str, corpus: "datasets.Dataset", texts: "ParallelTexts") -> "d
     from transformers import AutoProcessor
 
     from ..data.batching.views import Images, images_of
-    from ..evaluation.analysis.numbers import joint_representations
+    from ..evaluation.analysis import joint_representations
     from ..inference.embedder import default_device
     from ..registry import METHODS
     from ..utils.pretrained import load_config, load_model, load_processor
@@ -263,28 +256,23 @@ def _joint(model: str, corpus: "datasets.Dataset", texts: "ParallelTexts") -> "d
     return joint_representations(rc3, load_processor(AutoProcessor, model), texts.texts, images)
 
 
-def _load_images(
-    data: str, tags: list[str] | None, options: Sequence[str] | None
+def _load(
+    data: str, tags: list[str] | None, options: Sequence[str] | None, *, translations: bool = False
 ) -> "tuple[datasets.Dataset, list[str]]":
-    """The captioned images of --data, and the languages to compare: `tags`, or all."""
+    """The captioned images, or the translations, of --data, and the languages to compare: `tags`, or all."""
+    from ..data.corpus.corpus import languages_of
     from ..data.emoji.benchmark import load_emoji
 
-    if data != _EMOJI or options:
-        return _with_languages(read_source(data, options), tags)
-    tags = tags or [tag for group in BENCHMARK_LANGUAGES.values() for tag in group]
-    return load_emoji([_EMOJI_VENDOR], None, tags), tags
-
-
-def _with_languages(corpus: "datasets.Dataset", tags: list[str] | None) -> "tuple[datasets.Dataset, list[str]]":
-    from ..data.corpus.corpus import languages_of
-
+    if data == _EMOJI and not options:
+        tags = tags or [tag for group in BENCHMARK_LANGUAGES.values() for tag in group]
+        return load_emoji([_EMOJI_VENDOR], None, tags), tags
+    corpus = read_source(data, options, translations=translations)
     return corpus, tags or list(languages_of(corpus))
 
 
 def _show(name: str, result: Any, figure: Any, file: Path, summary: str) -> None:
     """Writes a figure of matplotlib and the numbers, a dataclass; prints a summary and the names of the files."""
-    from ..evaluation.analysis.figures import save_figure
-    from ..evaluation.analysis.numbers import as_json
+    from ..evaluation.analysis import as_json, save_figure
 
     save_figure(figure, file)
     numbers = file.with_suffix(".json")

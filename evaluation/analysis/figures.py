@@ -172,28 +172,44 @@ def draw_distance_ratios(ratios: DistanceRatios) -> Any:
 
 
 def draw_side_by_side(compared: SideBySide, corpus: datasets.Dataset) -> Any:
-    """Draws each query with a line of images for each model. Correct results are green."""
+    """Draws each query with a line for each model: the images that it finds, or the texts next to the query image.
+    Correct results are green."""
     images = images_of(corpus)
     if not isinstance(images, Images):
         raise ModelKindError("the figure needs images, but the corpus has features instead")
+    of_texts = compared.direction == "image-to-text"
     lines = [(query, name, found) for query in compared.queries for name, found in query.found.items()]
-    columns = max(len(found.names) for _, _, found in lines)
+    columns = 1 if of_texts else max(len(found.names) for _, _, found in lines)
     with _style() as figure_class:
-        figure = figure_class((1.5 + 0.95 * columns, 1.15 * len(lines)))
-        grid = figure.subplots(len(lines), 1 + columns, squeeze=False, width_ratios=[1.5, *[1] * columns])
+        figure = figure_class((7.0 if of_texts else 1.5 + 0.95 * columns, 1.15 * len(lines)))
+        widths = [1.5, *[5 if of_texts else 1] * columns]
+        grid = figure.subplots(len(lines), 1 + columns, squeeze=False, width_ratios=widths)
         for (heading, *places), (query, name, found) in zip(grid, lines, strict=True):
             for axes in (heading, *places):
                 axes.set_axis_off()
-            if name == next(iter(query.found)):
+            is_first = name == next(iter(query.found))
+            if of_texts:
+                if is_first:
+                    _draw_image(heading, images[query.row], INK)
+                places[0].set_title(f"{name}, {query.language}: rank {found.rank}")
+                for line, (text, is_right) in enumerate(zip(found.names, found.right, strict=True)):
+                    shown, color = textwrap.shorten(text, 80, placeholder="…"), RIGHT if is_right else INK
+                    places[0].text(0, 1 - (line + 0.5) / len(found.names), shown, color=color, va="center")
+                continue
+            if is_first:
                 shown = textwrap.fill(textwrap.shorten(query.query, 60, placeholder="…"), 20)
                 heading.text(0, 1, f"{shown}\n[{query.language}]", va="top", fontweight="bold")
             heading.text(0, 0, f"{name}: rank {found.rank}", va="bottom", color=PALE, fontsize=6.5)
             for axes, row, is_right in zip(places, found.candidates, found.right, strict=False):
-                axes.set_axis_on()
-                axes.imshow(np.asarray(ImageOps.contain(images[row].convert("RGB"), (_IMAGE_SIDE, _IMAGE_SIDE))))
-                _frame_only(axes)
-                axes.spines[:].set(color=RIGHT if is_right else WRONG, linewidth=2.5)
+                _draw_image(axes, images[row], RIGHT if is_right else WRONG)
     return figure
+
+
+def _draw_image(axes: Any, image: Any, frame: str) -> None:
+    axes.set_axis_on()
+    axes.imshow(np.asarray(ImageOps.contain(image.convert("RGB"), (_IMAGE_SIDE, _IMAGE_SIDE))))
+    _frame_only(axes)
+    axes.spines[:].set(color=frame, linewidth=2.5)
 
 
 def _frame_only(axes: Any) -> None:

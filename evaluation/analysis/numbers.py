@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import datasets
 import numpy as np
@@ -370,13 +370,16 @@ def joint_representations(
     return {language: np.concatenate(parts) for language, parts in found.items()}
 
 
-# ---- Results of several models for the same queries (MURAL, figures 4 to 6; MLA, figure 1) ----
+# ---- Results of several models for the same queries (MURAL, figures 4 to 6 and 9 to 14; MLA, figure 1) ----
+
+Direction = Literal["text-to-image", "image-to-text"]
 
 
 @dataclass(frozen=True)
 class Found:
-    """The results of a model for a query: the rows of the best images in the corpus, best first, their `image_id`,
-    whether each is correct, and the rank of the best correct one, from 1; ties count against the model."""
+    """The results of a model for a query: the best images (rows of the corpus) or texts, best first, their `image_id`
+    or the texts, whether each is correct, and the rank of the best correct one, from 1; ties count against the
+    model."""
 
     candidates: list[int]
     names: list[str]
@@ -386,7 +389,8 @@ class Found:
 
 @dataclass(frozen=True)
 class ComparedQuery:
-    """A text, its language, the row of its image in the corpus, and the results of each model by name."""
+    """A query, a text or the `image_id` of an image, the language of the texts, the row of the query's image in the
+    corpus, and the results of each model by name."""
 
     language: str
     query: str
@@ -399,6 +403,7 @@ class SideBySide:
     """The results of several models for the selected queries; `first` is language -> model -> R@1 over all queries, in
     percent."""
 
+    direction: Direction
     queries: list[ComparedQuery]
     first: dict[str, dict[str, float]]
 
@@ -408,36 +413,47 @@ def side_by_side(
     corpus: datasets.Dataset,
     languages: str | list[str] | tuple[str, ...],
     *,
+    direction: Direction = "text-to-image",
     queries: int = 3,
     top: int = 5,
     show_progress: bool | None = None,
 ) -> SideBySide:
-    """Searches the images of a caption corpus with several models, and returns the `top` results of each for some
-    queries in each language, which a hash of their images selects independently of the results."""
+    """Searches a caption corpus with several models, and returns the `top` results of each for some queries in each
+    language, which a hash of their images selects independently of the results."""
     if not embedders:
         raise InputError("there are no models to compare")
-    sets = RetrievalSets(corpus)
+    sets, of_images = RetrievalSets(corpus), direction == "image-to-text"
     images = {
         name: embedder.encode_image(images_of(corpus), show_progress=show_progress)
         for name, embedder in embedders.items()
     }
-    result = SideBySide([], {})
+    result = SideBySide(direction, [], {})
     for language in normalize_languages(languages):
         asked = sets.of(language)
-        texts, ranks = {}, {}
+        right: dict[int, list[int]] = dict(enumerate(asked.text_to_images))  # query -> its correct candidates
+        if of_images:
+            texts_of: dict[int, list[int]] = {}
+            for text, own in right.items():
+                for image in own:
+                    texts_of.setdefault(image, []).append(text)
+            right = texts_of
+        sides, ranks = {}, {}
         for name, embedder in embedders.items():
-            texts[name] = embedder.encode_text(asked.texts, language=language, show_progress=show_progress)
-            ranks[name] = embedding_ranks(images[name], texts[name], asked.text_to_images).text_to_image
-        result.first[language] = {name: 100 * float((each == 1).mean()) for name, each in ranks.items()}
-        first_text: dict[str, int] = {}
-        for text, right in enumerate(asked.text_to_images):
-            first_text.setdefault(asked.image_ids[right[0]], text)
-        order = sorted(first_text, key=lambda name: hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest())
-        for text in [first_text[name] for name in order[:queries]]:
-            right, found = asked.text_to_images[text], {}
-            for name in embedders:
-                best = np.argsort(-(texts[name][text] @ images[name].T), kind="stable")[:top].tolist()
-                names, marks = [asked.image_ids[each] for each in best], [each in right for each in best]
-                found[name] = Found(best, names, marks, int(ranks[name][text]))
-            result.queries.append(ComparedQuery(language, asked.texts[text], right[0], found))
+            texts = embedder.encode_text(asked.texts, language=language, show_progress=show_progress)
+            found = embedding_ranks(images[name], texts, asked.text_to_images)
+            ranks[name] = found.image_to_text if of_images else found.text_to_image
+            sides[name] = (images[name], texts) if of_images else (texts, images[name])
+        result.first[language] = {name: 100 * float((each[list(right)] == 1).mean()) for name, each in ranks.items()}
+        about = {query: query if of_images else correct[0] for query, correct in right.items()}
+        first_query = {asked.image_ids[image]: query for query, image in reversed(about.items())}
+        order = sorted(first_query, key=lambda name: hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest())
+        names = asked.texts if of_images else asked.image_ids
+        for image_id in order[:queries]:
+            query, shown = first_query[image_id], {}
+            for name, (asking, searched) in sides.items():
+                best = np.argsort(-(asking[query] @ searched.T), kind="stable")[:top].tolist()
+                marks = [each in right[query] for each in best]
+                shown[name] = Found(best, [names[each] for each in best], marks, int(ranks[name][query]))
+            asking_for = image_id if of_images else asked.texts[query]
+            result.queries.append(ComparedQuery(language, asking_for, about[query], shown))
     return result
