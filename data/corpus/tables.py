@@ -179,9 +179,10 @@ def _image_file(folder: Path, name: str, place: str, entries: Entries) -> str | 
     """Returns the file of an image in the folder, which may be missing; None for an address without a local file."""
     if "://" in name:
         parts = Path(unquote(urlsplit(name).path.lstrip("/"))).parts
-        paths = [folder.joinpath(*parts[start:]) for start in range(len(parts)) if ".." not in parts]
+        names = [str(Path(*parts[start:])) for start in range(len(parts)) if ".." not in parts]
     else:
-        paths = [path_inside(folder, each, place) for each in (name, name.replace("\\", "/"))]
+        names = [name, name.replace("\\", "/")]
+    paths = [path_inside(folder, each, place) for each in names]
     found = (file for path in paths if (file := _existing(path, folder, entries)) is not None)
     return next(found, None if "://" in name else str(paths[0]))
 

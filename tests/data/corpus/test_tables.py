@@ -199,6 +199,10 @@ def test_addresses_of_images_that_are_local(photos):
     rows = [{"image_url": address.format(n), "caption_de": text} for n, text in enumerate(("rot", "grün"))]
     pd.DataFrame(rows).to_csv(photos / "x.csv", index=False)
     assert texts(load_captions(photos / "x.csv")) == [("rot",), ("grün",)]
+    for outside in (f"https://a.b/%2F{photos}/0.png", "..\\0.png"):
+        pd.DataFrame([{"image_url": outside, "caption_de": "rot"}]).to_csv(photos / "y.csv", index=False)
+        with pytest.raises(CorpusError, match="leaves the folder"):
+            load_captions(photos / "y.csv")
     (photos / "1.png").unlink()
     with pytest.raises(CorpusError, match=r"line 3: 'https://cdn\.example\.com/a/1\.png.*download"):
         load_captions(photos / "x.csv")
