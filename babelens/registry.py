@@ -31,10 +31,13 @@ from .configuration.configuration_rc3 import Rc3Config
 from .configuration.configuration_ridge import RidgeConfig
 from .configuration.configuration_smalr import SmalrConfig
 from .configuration.presets import add_preset_folder
-from .inference.feature_extraction_pipeline import ImageEmbeddingPipeline, MultilingualFeatureExtractionPipeline
-from .inference.pipeline_inputs import register_pipelines
+from .inference.pipelines import (
+    ImageEmbeddingPipeline,
+    MultilingualFeatureExtractionPipeline,
+    MultilingualZeroShotPipeline,
+    register_pipelines,
+)
 from .inference.rc3_pipelines import ImageTextRetrievalPipeline, ImageTranslationPipeline, QuestionAnsweringPipeline
-from .inference.zero_shot_pipeline import MultilingualZeroShotPipeline
 from .modeling import peft_mla as peft_mla  # registers the adapters with PEFT
 from .modeling.modeling_consistency import CrossLingualConsistency
 from .modeling.modeling_etcl import EtclModel

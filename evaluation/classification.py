@@ -26,7 +26,7 @@ from ..data.corpus.images import is_system_name, readable_images, skipped_line
 from ..data.corpus.tables import tsv_records
 from ..data.corpus.text_files import parse_file
 from ..inference.embedder import Embedder
-from ..inference.zero_shot_pipeline import (
+from ..inference.pipelines import (
     LABEL_ALONE,
     PHOTO_TEMPLATES,
     Prompts,
@@ -199,7 +199,7 @@ def read_prompts(file: str | Path) -> Prompts:
 
 # ---- Prompts of zero-shot classification: templates in which `{}` is replaced by the label of a class ----
 #
-#     photo   one template for each of some forty languages, such as "This is a photo of {}." (`zero_shot_pipeline`)
+#     photo   one template for each of some forty languages, such as "This is a photo of {}." (`pipelines`)
 #     clip    the 80 English templates with which CLIP classifies ImageNet (Radford et al. 2021), which ETCL's paper
 #             had translated by machine (Lee et al. 2022, appendix A.4)
 #     label   no template: the text is only the label

@@ -2,18 +2,13 @@
 
     retrieve = pipeline("image-text-retrieval", model="runs/rc3-retrieval")
     retrieve("ein rotes Auto", images=["a.jpg", "b.jpg"], language="de")  # [{"score": 3.1, "index": 1}, …]
-    retrieve("b.jpg", texts=["ein rotes Auto", "ein Hund"], language="de")
-
     answer = pipeline("visual-question-answering", model="runs/rc3-xgqa")
     answer("car.jpg", "Welche Farbe hat das Auto?", language="de")  # [{"score": 0.7, "answer": "red"}]
-    answer([{"image": "car.jpg", "question": "是什么颜色？", "language": "zh"}], top_k=3, batch_size=8)
-
     translate = pipeline("image-text-to-text", model="runs/rc3-translation")
     translate("bank.jpg", "He sits on the bank.", language="en", target_language="de")
     # [{"input_text": "He sits on the bank.", "generated_text": "Er sitzt am Ufer."}]
 
-transformers has no task of the first kind, and removed the second one in version 5; it is called as it was there. For
-a model whose processor reads no language, the third one is transformers' own pipeline.
+For a model whose processor reads no language, the third one is transformers' own pipeline.
 """
 
 import logging
@@ -28,14 +23,11 @@ from transformers.pipelines.image_text_to_text import ImageTextToTextPipeline
 
 from ..processing.text_inputs import takes_language
 from ..utils.errors import InputError
-from .pipeline_inputs import Rows, as_rows, fetched, stated
+from .pipelines import Rows, as_rows, fetched, stated
 
+Parameters = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]  # of preprocess, _forward and postprocess
 _CANDIDATES_AT_ONCE = 64
 _PARTS = ("text", "visual", "candidates")
-_NOT_MEASURED = (
-    "this model reads images as pixels and as regions, and its results were measured with both; here it reads pixels "
-    "alone, as no regions were given"
-)
 _TRANSLATION = ("language", "target_language", "max_new_tokens", "generate_kwargs", "timeout")
 
 logger = logging.getLogger(__name__)
@@ -48,7 +40,14 @@ def _check_visual_inputs(pipeline: Pipeline, *, pixels: bool, regions: bool) -> 
         raise InputError("this model reads images as regions, the features of an object detector, and no pixels")
     if pixels and not regions and visual == "both" and not getattr(pipeline, "has_warned", False):
         pipeline.has_warned = True
-        logger.warning(_NOT_MEASURED)
+        logger.warning("this model was measured with pixels and regions; it reads pixels alone: no regions were given")
+
+
+def _best(scores: Tensor, top_k: int | None, name: str, values: Mapping[int, str] | None = None) -> list[Any]:
+    """The highest scores, first, with their indices or the values of these."""
+    found = scores.float().flatten().sort(descending=True, stable=True)  # [n], or [1, n] out of a batch
+    pairs = list(zip(found.values.tolist(), found.indices.tolist(), strict=True))[:top_k]
+    return [{"score": score, name: values[index] if values else index} for score, index in pairs]
 
 
 # ---- Ranking ----
@@ -82,9 +81,7 @@ class ImageTextRetrievalPipeline(Pipeline):
         candidates = {"images": images, "texts": texts}
         return super().__call__(query, language=language, top_k=top_k, **candidates, **kwargs)
 
-    def _sanitize_parameters(
-        self, top_k: int | None = None, **preprocessing: Any
-    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    def _sanitize_parameters(self, top_k: int | None = None, **preprocessing: Any) -> Parameters:
         return preprocessing, {}, {"top_k": top_k}
 
     def preprocess(
@@ -105,21 +102,19 @@ class ImageTextRetrievalPipeline(Pipeline):
 
     def _scores(self, text: dict[str, Tensor], visual: dict[str, Tensor], candidates: int) -> Tensor:
         """The scores of one query with its candidates, [n], some candidates at a time."""
-        scores = []
-        for chunk in torch.arange(candidates).split(_CANDIDATES_AT_ONCE):
-            rows = {name: _rows(given, chunk) for side in (text, visual) for name, given in side.items()}
-            scores.append(self.model(**rows).scores)
-        return torch.cat(scores)
+
+        def rows(given: Tensor, chunk: Tensor) -> Tensor:  # the single row of the query is repeated
+            return given.expand(len(chunk), *given.shape[1:]) if len(given) == 1 else given[chunk.to(given.device)]
+
+        return torch.cat(
+            [
+                self.model(**{name: rows(given, chunk) for name, given in (text | visual).items()}).scores
+                for chunk in torch.arange(candidates).split(_CANDIDATES_AT_ONCE)
+            ]
+        )
 
     def postprocess(self, scores: Tensor, top_k: int | None = None) -> list[dict[str, Any]]:
-        found = scores.float().flatten().sort(descending=True, stable=True)  # [n], or [1, n] out of a batch
-        pairs = zip(found.values.tolist(), found.indices.tolist(), strict=True)
-        return [{"score": score, "index": index} for score, index in pairs][:top_k]
-
-
-def _rows(given: Tensor, rows: Tensor) -> Tensor:
-    """The inputs of some candidates; or the single row of the query, repeated for each of them."""
-    return given.expand(len(rows), *given.shape[1:]) if len(given) == 1 else given[rows.to(given.device)]
+        return _best(scores, top_k, "index")
 
 
 # ---- Answers ----
@@ -146,23 +141,18 @@ class QuestionAnsweringPipeline(Pipeline):
             language: the BCP-47 tag of the questions that do not name theirs.
             kwargs: `top_k`, by default 1, and what every pipeline takes.
         """
-        if question is None:
-            asked = image
-        elif isinstance(question, str) and not isinstance(image, list):
-            asked = {"image": image, "question": question}
-        else:
-            asked = _paired(image, question)
-        return super().__call__(asked, **kwargs, **({} if language is None else {"language": language}))
+        if isinstance(question, str) and not isinstance(image, list):
+            image = {"image": image, "question": question}
+        elif question is not None:
+            questions = question if isinstance(question, list) else [question] * len(image)
+            images = image if isinstance(image, list) else [image] * len(questions)
+            if len(images) != len(questions):
+                raise InputError(f"{len(images)} images came with {len(questions)} questions: give one for each")
+            image = [{"image": one, "question": each} for one, each in zip(images, questions, strict=True)]
+        return super().__call__(image, **kwargs, **({} if language is None else {"language": language}))
 
-    def _sanitize_parameters(
-        self,
-        top_k: int | None = None,
-        language: str | None = None,
-        timeout: float | None = None,
-    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        given = {"language": language, "timeout": timeout}
-        preprocessing = {name: value for name, value in given.items() if value is not None}
-        return preprocessing, {}, {} if top_k is None else {"top_k": top_k}
+    def _sanitize_parameters(self, top_k: int | None = None, **given: Any) -> Parameters:
+        return given, {}, {} if top_k is None else {"top_k": top_k}
 
     def preprocess(self, asked: Any, language: str | None = None, timeout: float | None = None) -> Rows:
         """A question with its image, for the processor."""
@@ -170,9 +160,7 @@ class QuestionAnsweringPipeline(Pipeline):
             raise InputError(f"a question is given with its image, {{'image': …, 'question': '…'}}, not {asked!r}")
         row: Rows = {"images": fetched(asked.get("image"), timeout), "text": asked["question"]}
         if takes_language(self.processor):
-            regions = asked.get("regions")
-            row["language"] = stated(asked, "language", language)
-            row["regions"] = None if regions is None else np.asarray(regions)
+            row |= {"language": stated(asked, "language", language), "regions": _regions(asked)}
         return row
 
     def _forward(self, inputs: Rows) -> Tensor:
@@ -180,27 +168,20 @@ class QuestionAnsweringPipeline(Pipeline):
         return self.model(**prepared(self, as_rows(inputs))).logits
 
     def postprocess(self, logits: Tensor, top_k: int = 1) -> list[dict[str, Any]]:
-        found = logits.float().sigmoid().flatten().sort(descending=True, stable=True)  # [answers]
-        pairs = zip(found.values.tolist(), found.indices.tolist(), strict=True)
-        return [{"score": score, "answer": self.model.config.id2label[index]} for score, index in pairs][:top_k]
+        return _best(logits.float().sigmoid(), top_k, "answer", self.model.config.id2label)
+
+
+def _regions(asked: Mapping[str, Any]) -> np.ndarray | None:
+    return None if asked.get("regions") is None else np.asarray(asked["regions"])
 
 
 def prepared(pipeline: Pipeline, rows: Rows) -> Any:
     """The inputs of a model that reads texts with images, from the rows of a batch."""
     given: Rows = {name: values for name, values in rows.items() if any(value is not None for value in values)}
     _check_visual_inputs(pipeline, pixels="images" in given, regions="regions" in given)
-    if "language" not in given:
-        # The processor of such a model asks for it; others pad only when they are told.
-        given |= {} if takes_language(pipeline.processor) else {"padding": True}
+    if "language" not in given and not takes_language(pipeline.processor):
+        given["padding"] = True  # which processors of babelens do by themselves
     return pipeline.processor(**given, return_tensors="pt").to(pipeline.device, pipeline.dtype)
-
-
-def _paired(images: Any, questions: str | list[str]) -> list[dict[str, Any]]:
-    many = questions if isinstance(questions, list) else [questions] * len(images)
-    each = images if isinstance(images, list) else [images] * len(many)
-    if len(each) != len(many):
-        raise InputError(f"{len(each)} images came with {len(many)} questions: give one for each, or one image")
-    return [{"image": image, "question": question} for image, question in zip(each, many, strict=True)]
 
 
 # ---- Translations ----
@@ -240,7 +221,7 @@ class ImageTranslationPipeline(ImageTextToTextPipeline):
             asked = images if text is None else {"images": images, "text": text}
         return Pipeline.__call__(self, asked, **kwargs)
 
-    def _sanitize_parameters(self, **given: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    def _sanitize_parameters(self, **given: Any) -> Parameters:
         if not takes_language(self.processor):
             return super()._sanitize_parameters(**given)
         # The languages may come as processor arguments, as in transformers' pipeline.
@@ -249,11 +230,9 @@ class ImageTranslationPipeline(ImageTextToTextPipeline):
         given = {name: told[name] for name in ("language", "target_language") if name in told} | given
         if unknown := [name for name in given if name not in _TRANSLATION]:
             raise InputError(f"a translation takes no {', '.join(unknown)}; it takes {', '.join(_TRANSLATION)}")
-        _, forward, _ = super()._sanitize_parameters(
-            **{k: given.get(k) for k in ("max_new_tokens", "generate_kwargs")}
-        )
-        own = ("language", "target_language", "timeout")
-        return {name: given[name] for name in own if given.get(name) is not None}, forward, {}
+        options = {name: given.pop(name, None) for name in ("max_new_tokens", "generate_kwargs")}
+        _, forward, _ = super()._sanitize_parameters(**options)
+        return {name: value for name, value in given.items() if value is not None}, forward, {}
 
     def preprocess(
         self,
@@ -268,10 +247,9 @@ class ImageTranslationPipeline(ImageTextToTextPipeline):
             return super().preprocess(inputs, timeout=timeout, **processing_kwargs)
         if not (isinstance(inputs, Mapping) and isinstance(inputs.get("text"), str)):
             raise InputError(f"a text is given with its image, {{'images': …, 'text': '…'}}, not {inputs!r}")
-        regions = inputs.get("regions")
         return {
             "images": fetched(inputs.get("images"), timeout),
-            "regions": None if regions is None else np.asarray(regions),
+            "regions": _regions(inputs),
             "text": inputs["text"],
             "language": stated(inputs, "language", language),
             "target_language": stated(inputs, "target_language", target_language),

@@ -394,7 +394,6 @@ def eval_frozen_modules(module: nn.Module) -> None:
 
 # Also in every saved folder, although nothing here imports it; these lines never run (`hub_code`).
 SHIPS_WITH = """
-from ..inference.feature_extraction_pipeline import MultilingualFeatureExtractionPipeline
-from ..inference.zero_shot_pipeline import MultilingualZeroShotPipeline
+from ..inference.pipelines import MultilingualFeatureExtractionPipeline
 from ..processing.sentence_modules import DualEncoderModule
 """

@@ -59,12 +59,7 @@ FILES = {
     ),
     "processing_rc3": ("processing.rc3_tokenizer", "processing.processing_rc3"),
     "rc3_pipelines": ("inference.rc3_pipelines", "processing.cross_encoder_module"),
-    "pipelines": (
-        "inference.pipeline_inputs",
-        "inference.zero_shot_pipeline",
-        "inference.feature_extraction_pipeline",
-        "processing.sentence_modules",
-    ),
+    "pipelines": ("inference.pipelines", "processing.sentence_modules"),
 }
 _FILE_OF = {module: file for file, modules in FILES.items() for module in modules}
 # Modules that are not exported.

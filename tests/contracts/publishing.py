@@ -17,7 +17,7 @@ from transformers import (
     pipeline,
 )
 
-from babelens.inference.zero_shot_pipeline import filled, photo_template
+from babelens.inference.pipelines import filled, photo_template
 
 from .common import LANGUAGES, TEXTS, assert_equal, drawn_images, embeddings
 from .loading import LoadingContract

@@ -10,11 +10,9 @@ from transformers.pipelines.feature_extraction import FeatureExtractionPipeline
 
 from babelens.inference.embedder import Embedder
 from babelens.utils.errors import (
-    ModelFolderError,
     ModelKindError,
 )
 from tests.contracts import LANGUAGES, TEXTS
-from tests.support.tiny_native import saved, tiny_clip
 
 
 @pytest.fixture(scope="module")
@@ -62,14 +60,6 @@ def test_a_task_chooses_the_head_of_the_texts(make_mural, tmp_path):
         torch.testing.assert_close(torch.cat(embed(TEXTS, **given)), expected)  # by the tokenizer alone
     with pytest.raises(ModelKindError, match=r"no head for 'triplet'; its tasks are image_text, text_text"):
         embed(TEXTS, language="de", task="triplet")
-
-
-def test_a_clip_of_transformers_stays_what_it_is(tmp_path):
-    folder = str(saved(tiny_clip(), tmp_path / "clip"))
-    embed = pipeline("image-feature-extraction", model=folder)
-    assert embed.processor is not None  # of transformers, which reads no language
-    with pytest.raises(ModelFolderError, match="needs the tokenizer or the processor"):
-        pipeline("feature-extraction", model=embed.model)
 
 
 def test_transparency_lies_on_white_as_in_training(folder, tmp_path):

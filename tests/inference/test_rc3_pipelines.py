@@ -88,14 +88,6 @@ def test_translations(translate, folders, batch_size):
     assert translate(IMAGES[1], ASKED[1], **languages, max_new_tokens=6) == found[1]
 
 
-def test_several_translations_of_a_text_by_beam_search(translate, folders):
-    beams = {"num_beams": 3, "num_return_sequences": 2}
-    options = {"language": "de", "target_language": "fr", "max_new_tokens": 6, "generate_kwargs": dict(beams)}
-    written = written_by_the_model(folders, **beams)
-    found = translate(IMAGES, ASKED, **options, batch_size=5)
-    assert [entry["generated_text"] for entries in found for entry in entries] == written
-
-
 def test_a_text_without_an_image_in_a_language_of_its_own(translate):
     items = [{"text": ASKED[0], "target_language": tag} for tag in ("fr", "en")]
     found = translate(items, language="de", max_new_tokens=6, batch_size=2)

@@ -5,8 +5,8 @@ import torch
 from transformers import pipeline
 from transformers.pipelines.zero_shot_image_classification import ZeroShotImageClassificationPipeline
 
-from babelens.evaluation.classification import prompt_set, read_prompts
-from babelens.inference.zero_shot_pipeline import MultilingualZeroShotPipeline, photo_template, templates_of
+from babelens.evaluation.classification import prompt_set
+from babelens.inference.pipelines import MultilingualZeroShotPipeline, photo_template
 from tests.contracts import drawn_images
 from tests.support.tiny_native import saved, tiny_clip
 
@@ -69,11 +69,3 @@ def test_a_language_without_a_template_is_asked_by_labels_alone(classify, stock,
 )
 def test_a_template_of_the_same_language_and_script(language, like):
     assert photo_template(language) == prompt_set("photo")[like][0]
-
-
-def test_a_file_of_prompts(tmp_path):
-    file = tmp_path / "prompts.json"
-    file.write_text('{"DE": ["ein Foto von {}.", "{} {"], "zh_tw": ["{}"]}', "utf-8")
-    prompts = read_prompts(file)
-    assert prompts == {"de": ["ein Foto von {}.", "{} {"], "zh-TW": ["{}"]}
-    assert templates_of("de-CH", prompts) == prompts["de"] and templates_of("fr", prompts) == []
