@@ -1,6 +1,5 @@
-"""Captions of a corpus, translated by machine into other languages: the baseline translate-train, and the
-augmentation of SMALR's data (Burns et al. 2020, section 7.1).
-"""
+"""Captions and queries translated by machine: the baselines translate-train and translate-test, and the augmentation
+of SMALR's data (Burns et al. 2020, section 7.1)."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -45,38 +44,32 @@ def translated_captions(
     if source not in (present := languages_of(corpus)):
         raise CorpusError(f"no captions in {source} to translate; the corpus has {describe(present)}")
     captions: Iterable[list[Caption]] = corpus.with_format(None)["captions"]
-    return with_captions(corpus, _translated(captions, translator, source, wanted, everywhere, replace))
-
-
-def _translated(
-    captions: Iterable[list[Caption]],
-    translator: Translator,
-    source: str,
-    targets: list[str],
-    everywhere: bool,
-    replace: bool,
-) -> list[list[Caption]]:
-    """The captions of rows, with translations."""
-    rows = [[each for each in row if not (replace and each["language"] in targets)] for row in captions]
-    asked = [[each["text"] for each in row if each["language"] == source] for row in rows]
+    rows = [[each for each in row if not (replace and each["language"] in wanted)] for row in captions]
     added: list[list[Caption]] = [[] for _ in rows]
-    for target in targets:
-        lack = [everywhere or all(each["language"] != target for each in row) for row in rows]
-        wanted = list(dict.fromkeys(text for texts, lacks in zip(asked, lack, strict=True) if lacks for text in texts))
-        found = dict(zip(wanted, translator.translate(wanted, source, target), strict=True)) if wanted else {}
-        if empty := [text for text, translation in found.items() if not translation.strip()]:
-            logger.warning(
-                "%d of %d captions were translated from %s to nothing in %s, such as %r: their rows get no captions "
-                "in %s",
-                *(len(empty), len(wanted), source, target, empty[0], target),
-            )
-        for new, texts, lacks in zip(added, asked, lack, strict=True):
-            if lacks and all(found[text].strip() for text in texts):
+    for target in wanted:
+        asked = [
+            [each["text"] for each in row if each["language"] == source]
+            if everywhere or all(each["language"] != target for each in row)
+            else []
+            for row in rows
+        ]
+        found = _translations(translator, [text for texts in asked for text in texts], source, target)
+        for new, texts in zip(added, asked, strict=True):
+            if all(found[text].strip() for text in texts):
                 new += [{"language": target, "text": found[text]} for text in texts]
-    return [[*row, *new] for row, new in zip(rows, added, strict=True)]
+    return with_captions(corpus, [[*row, *new] for row, new in zip(rows, added, strict=True)])
 
 
-# ---- A model of one language that is asked in others ----
+def _translations(translator: Translator, texts: Iterable[str], source: str, target: str) -> dict[str, str]:
+    """The translations by text, each made once; a warning counts those that are empty."""
+    distinct = list(dict.fromkeys(texts))
+    found = dict(zip(distinct, translator.translate(distinct, source, target), strict=True)) if distinct else {}
+    if empty := [text for text, translation in found.items() if not translation.strip()]:
+        logger.warning(
+            "%d of %d texts were translated from %s to nothing in %s, such as %r, and have no translation",
+            *(len(empty), len(distinct), source, target, empty[0]),
+        )
+    return found
 
 
 class TranslatingEmbedder:
@@ -111,17 +104,8 @@ class TranslatingEmbedder:
         for tag in dict.fromkeys(languages):
             if tag != self.to:
                 rows = [row for row, each in enumerate(languages) if each == tag]
-                for row, text in zip(rows, self._translated([given[row] for row in rows], tag), strict=True):
-                    given[row] = text
+                found = _translations(self.translator, [given[row] for row in rows], tag, self.to)
+                self.n_empty += sum(not translation.strip() for translation in found.values())
+                for row in rows:
+                    given[row] = found[given[row]] if found[given[row]].strip() else given[row]
         return self.embedder.encode_text(given, language=self.to, **options)
-
-    def _translated(self, texts: list[str], language: str) -> list[str]:
-        distinct = list(dict.fromkeys(texts))
-        translations = dict(zip(distinct, self.translator.translate(distinct, language, self.to), strict=True))
-        if empty := [text for text in distinct if not translations[text].strip()]:
-            self.n_empty += len(empty)
-            logger.warning(
-                "%d of %d texts were translated from %s to nothing in %s, such as %r: they are encoded as they are",
-                *(len(empty), len(distinct), language, self.to, empty[0]),
-            )
-        return [translations[text] if translations[text].strip() else text for text in texts]

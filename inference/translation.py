@@ -1,7 +1,5 @@
-"""Machine translation of queries and captions, with any sequence-to-sequence model of transformers.
-
-A translator has one method, `translate(texts, source, target)`, whose languages are BCP-47 tags. `CachedTranslator`
-keeps translations on disk: translating takes longer than all else in most experiments.
+"""Machine translation of queries and captions, with any sequence-to-sequence model of transformers. A translator has
+one method, `translate(texts, source, target)`, whose languages are BCP-47 tags.
 """
 
 import logging
@@ -17,27 +15,31 @@ from typing import Any, Protocol, Self
 
 import torch
 from datasets import config
-from torch import Tensor
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.corpus.corpus import captions_of
 from ..data.corpus.loading import load_translations
 from ..data.corpus.tables import TRANSLATION_FILES
 from ..modeling.encoding import progress_bar
-from ..utils.errors import (
-    InputError,
-    LanguageTagError,
-    MissingExtraError,
-    ModelFolderError,
-    SaveError,
-)
+from ..utils.errors import InputError, LanguageTagError, SaveError
 from ..utils.files import errors_naming
 from ..utils.identity import model_identity
 from ..utils.language_matching import language_and_script
 from ..utils.languages import normalize_language
 from ..utils.pretrained import load_model, load_processor
+from .embedder import default_device
 
 logger = logging.getLogger(__name__)
+
+LanguagePair = tuple[str, str]
+Written = tuple[str, str]  # language and script
+
+
+class Translator(Protocol):
+    """The interface of a translator."""
+
+    def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
+        """Translates texts from the language `source` to the language `target`, in their order."""
 
 
 # ---- How translation models are told the languages ----
@@ -48,10 +50,6 @@ logger = logging.getLogger(__name__)
 # MADLAD-400              a token of the target before the text (`<2de>`); the model finds the source out
 # Marian, many targets    the same, as `>>deu<<`
 # Marian, one pair        nothing; its tokenizer says which pair, or the user does
-
-
-LanguagePair = tuple[str, str]
-Written = tuple[str, str]  # language and script
 
 _TARGET_TOKEN = re.compile(r"<2(\w+)>|>>([\w-]+)<<")
 _MANY = "mul"  # the tag of several languages, by which Marian's models call them
@@ -101,10 +99,9 @@ class LanguageCodes:
 
 
 def _token(tokens: Mapping[Written, str], language: str) -> str:
-    try:
-        return tokens[language_and_script(language)]
-    except KeyError:
-        raise LanguageTagError(f"this translation model has no token for {language!r}") from None
+    if (token := tokens.get(language_and_script(language))) is None:
+        raise LanguageTagError(f"this translation model has no token for {language!r}")
+    return token
 
 
 def _tag(code: Any) -> str | None:
@@ -135,13 +132,6 @@ def _by_language(tokens: Iterable[str]) -> dict[Written, str]:
 
 
 # ---- The translators ----
-
-
-class Translator(Protocol):
-    """The interface of a translator."""
-
-    def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
-        """Translates texts from the language `source` to the language `target`, in their order."""
 
 
 class Seq2SeqTranslator:
@@ -180,26 +170,18 @@ class Seq2SeqTranslator:
         """Loads model and tokenizer from a folder or from the Hub, by default onto the accelerator when there is one.
         `loading` goes to the Auto classes: `revision`, `token`, `dtype`, …."""
         model = load_model(AutoModelForSeq2SeqLM, folder_or_repo, **loading)
-        try:
-            tokenizer = load_processor(AutoTokenizer, folder_or_repo, **loading)
-        except ModelFolderError as error:
-            if not isinstance(error.__cause__, ImportError):
-                raise
-            raise MissingExtraError(
-                f"the tokenizer of {folder_or_repo} needs a library that is not installed: pip install "
-                f"sacremoses sentencepiece ({str(error.__cause__).strip().partition('. ')[0]})"
-            ) from error
-        if device is None and torch.accelerator.is_available():
-            device = torch.accelerator.current_accelerator()
-        moved = model if device is None else model.to(device)
-        return cls(moved, tokenizer, pair=pair, batch_size=batch_size)
+        tokenizer = load_processor(AutoTokenizer, folder_or_repo, **loading)
+        device = device or default_device()
+        return cls(model if device is None else model.to(device), tokenizer, pair=pair, batch_size=batch_size)
 
     def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
         """Translates texts, in their order. A warning counts translations that ended at the greatest length."""
         request = self.codes.request(normalize_language(source), normalize_language(target))
-        translations = [""] * len(texts)
+        settings, longest = self.model.generation_config, self.tokenizer.model_max_length
+        ends = settings.eos_token_id if isinstance(settings.eos_token_id, list) else [settings.eos_token_id]
+        ends = [each for each in (*ends, self.tokenizer.pad_token_id) if each is not None]
+        translations, cut = [""] * len(texts), 0
         order = sorted(range(len(texts)), key=lambda index: -len(texts[index]))  # little of a batch is padding
-        cut = 0
         for start in range(0, len(texts), self.batch_size):
             indices = order[start : start + self.batch_size]
             batch = [request.prefix + texts[index] for index in indices]
@@ -207,16 +189,17 @@ class Seq2SeqTranslator:
                 if request.source_code is not None:
                     self.tokenizer.src_lang = request.source_code
                 inputs = self.tokenizer(batch, padding=True, return_tensors="pt", verbose=False)  # checked below
-            longest = self.tokenizer.model_max_length
             for text, length in zip(batch, inputs["attention_mask"].sum(1).tolist(), strict=True):
                 if length > longest:
-                    raise InputError(
-                        f"a text of {length} tokens ({text[:60]!r}…), where the translation model reads {longest}"
-                    )
+                    raise InputError(f"a text of {length} tokens ({text[:60]!r}…): the model reads {longest}")
             # Without the segments that BERT's tokenizers also make.
-            read = {name: inputs[name].to(self.model.device) for name in ("input_ids", "attention_mask")}
-            generated = self.model.generate(**read, **self._length(read["input_ids"]), **request.options)
-            cut += self._unfinished(generated)
+            read: dict[str, Any] = {
+                name: inputs[name].to(self.model.device) for name in ("input_ids", "attention_mask")
+            }
+            if settings.max_length is None and settings.max_new_tokens is None:  # transformers would take 20 tokens
+                read["max_new_tokens"] = 2 * read["input_ids"].shape[1] + 20
+            generated = self.model.generate(**read, **request.options).cpu()
+            cut += int((~torch.isin(generated[:, -1], torch.tensor(ends))).sum())
             found = self.tokenizer.batch_decode(generated, skip_special_tokens=True)
             for index, text in zip(indices, found, strict=True):
                 translations[index] = text
@@ -230,19 +213,6 @@ class Seq2SeqTranslator:
         """A digest of everything that a translation depends on, apart from the text and its languages."""
         return model_identity(self.model, self.tokenizer, self.model.generation_config.to_json_string())
 
-    def _length(self, input_ids: Tensor) -> dict[str, int]:
-        """The greatest length of translations, where the model states none: transformers would take 20 tokens."""
-        stated = self.model.generation_config
-        has_length = stated.max_length is not None or stated.max_new_tokens is not None
-        return {} if has_length else {"max_new_tokens": 2 * input_ids.shape[1] + 20}
-
-    def _unfinished(self, generated: Tensor) -> int:
-        """The number of translations that do not end."""
-        ends = self.model.generation_config.eos_token_id
-        ends = [*(ends if isinstance(ends, list) else [ends]), self.tokenizer.pad_token_id]
-        last = torch.tensor([each for each in ends if each is not None], device=generated.device)
-        return int((~torch.isin(generated[:, -1], last)).sum())
-
 
 class TranslatorsByPair:
     """Combines translators of one pair of languages each, such as Marian's models, into one translator.
@@ -255,18 +225,48 @@ class TranslatorsByPair:
     """
 
     def __init__(self, translators: Mapping[LanguagePair, Translator]) -> None:
-        self._translators = {
-            (normalize_language(source), normalize_language(target)): translator
-            for (source, target), translator in translators.items()
-        }
+        self._translators = {_normalized(*pair): translator for pair, translator in translators.items()}
 
     def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
         """Translates texts by the translator of the pair."""
-        pair = normalize_language(source), normalize_language(target)
-        if pair not in self._translators:
-            known = ", ".join(f"{a} to {b}" for a, b in self._translators)
-            raise LanguageTagError(f"no translator from {pair[0]} to {pair[1]}; there are {known}")
-        return self._translators[pair].translate(texts, *pair)
+        pair = _normalized(source, target)
+        return _of_pair(self._translators, pair, "no translator").translate(texts, *pair)
+
+
+class TranslationTable:
+    """A translator that looks texts up, word for word, in a `.tsv` or `.jsonl` file of translations that somebody made
+    already (`load_translations`); of several translations of a text, the first is taken."""
+
+    def __init__(self, file: str | Path) -> None:
+        self.file = file
+        self._found: dict[LanguagePair, dict[str, str]] = defaultdict(dict)
+        for row in captions_of(load_translations(file, on_incomplete="skip")).to_pylist():
+            for a in row:
+                for b in row:
+                    if a["language"] != b["language"]:
+                        self._found[a["language"], b["language"]].setdefault(a["text"], b["text"])
+
+    def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
+        """Looks texts up, in their order."""
+        pair = _normalized(source, target)
+        found = _of_pair(self._found, pair, f"{self.file}: no translations")
+        if missing := [text for text in dict.fromkeys(texts) if text not in found]:
+            raise InputError(
+                f"{self.file}: {len(missing):,} texts have no translation from {pair[0]} to {pair[1]}, such as "
+                f"{missing[0][:80]!r}"
+            )
+        return [found[text] for text in texts]
+
+
+def _normalized(source: str, target: str) -> LanguagePair:
+    return normalize_language(source), normalize_language(target)
+
+
+def _of_pair(values: Mapping[LanguagePair, Any], pair: LanguagePair, missing: str) -> Any:
+    if pair not in values:
+        known = ", ".join(f"{a} to {b}" for a, b in sorted(values))
+        raise LanguageTagError(f"{missing} from {pair[0]} to {pair[1]}; there are {known}")
+    return values[pair]
 
 
 # ---- Translations on disk: an SQLite file for each model, with a row for each pair of languages and text ----
@@ -312,7 +312,7 @@ class CachedTranslator:
 
     def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
         """Translates texts, in their order; each text that is not on disk is translated once."""
-        pair = normalize_language(source), normalize_language(target)
+        pair = _normalized(source, target)
         with errors_naming(self.file):
             self.file.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -324,18 +324,13 @@ class CachedTranslator:
                 with progress_bar(len(missing), f"Translating {pair[0]} to {pair[1]}", self.show_progress) as bar:
                     for start in range(0, len(missing), _BLOCK):
                         block = missing[start : start + _BLOCK]
-                        translations = self.translator.translate(block, *pair)
+                        rows = zip(block, self.translator.translate(block, *pair), strict=True)
                         with database:
-                            rows = zip(block, translations, strict=True)
                             database.executemany(_ADD, [(*pair, *row) for row in rows])
                         bar.update(len(block))
                 known |= _find(database, pair, missing)
-        except sqlite3.OperationalError as error:  # a full disk, a folder that is not writable
-            raise SaveError(f"{self.file}: translations cannot be kept there: {error}") from error
-        except sqlite3.DatabaseError as error:
-            raise SaveError(
-                f"{self.file} is damaged ({error}): delete it, and the texts are translated again"
-            ) from error
+        except sqlite3.DatabaseError as error:  # a full disk, a folder that is not writable, a damaged file
+            raise SaveError(f"{self.file}: {error}; if the file is damaged, delete it") from error
         return [known[text] for text in texts]
 
 
@@ -343,34 +338,6 @@ def _find(database: sqlite3.Connection, pair: LanguagePair, texts: Iterable[str]
     """The translations that are on disk, by text."""
     rows = ((text, database.execute(_LOOK_UP, (*pair, text)).fetchone()) for text in texts)
     return {text: row[0] for text, row in rows if row is not None}
-
-
-class TranslationTable:
-    """A translator that looks texts up, word for word, in a `.tsv` or `.jsonl` file of translations that somebody made
-    already (`load_translations`); of several translations of a text, the first is taken."""
-
-    def __init__(self, file: str | Path) -> None:
-        self.file = file
-        self._found: dict[LanguagePair, dict[str, str]] = defaultdict(dict)
-        for row in captions_of(load_translations(file, on_incomplete="skip")).to_pylist():
-            for a in row:
-                for b in row:
-                    if a["language"] != b["language"]:
-                        self._found[a["language"], b["language"]].setdefault(a["text"], b["text"])
-
-    def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
-        """Looks texts up, in their order."""
-        pair = normalize_language(source), normalize_language(target)
-        if pair not in self._found:
-            known = ", ".join(f"{a} to {b}" for a, b in sorted(self._found))
-            raise LanguageTagError(f"{self.file}: no translations from {pair[0]} to {pair[1]}; there are {known}")
-        found = self._found[pair]
-        if missing := [text for text in dict.fromkeys(texts) if text not in found]:
-            raise InputError(
-                f"{self.file}: {len(missing):,} texts have no translation from {pair[0]} to {pair[1]}, such as "
-                f"{missing[0][:80]!r}"
-            )
-        return [found[text] for text in texts]
 
 
 def open_translator(
@@ -381,13 +348,3 @@ def open_translator(
     if Path(source).suffix in TRANSLATION_FILES:
         return TranslationTable(source)
     return CachedTranslator(Seq2SeqTranslator.from_pretrained(source, pair=pair, batch_size=batch_size, **loading))
-
-
-__all__ = [
-    "CachedTranslator",
-    "Seq2SeqTranslator",
-    "TranslationTable",
-    "Translator",
-    "TranslatorsByPair",
-    "open_translator",
-]

@@ -53,7 +53,7 @@ def test_a_row_that_was_translated_to_nothing_gets_no_captions(caplog):
     rows = [{"captions": [{"language": "en", "text": f"thing {n}"} for n in numbers]} for numbers in ((0, 1), (2,))]
     found = translated_captions(Dataset.from_list(rows), Silent(), source="en", targets=["de"])
     assert captions_in(found, "de") == [[], ["de thing 2"]]
-    assert "1 of 3 captions were translated from en to nothing in de, such as 'thing 1'" in caplog.text
+    assert "1 of 3 texts were translated from en to nothing in de, such as 'thing 1'" in caplog.text
 
 
 # ---- Before encoding ----
