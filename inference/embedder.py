@@ -1,9 +1,5 @@
-"""The embedder: texts and images to embeddings, with any dual encoder.
-
-Evaluation, search, the trainers and the command line encode only with this class. A dual encoder is a model with
-`get_text_features` and `get_image_features`, together with its processor: every dual encoder of babelens, those of
-transformers, such as CLIP, SigLIP and ALIGN, and adapters on any of them. What sentence-transformers loads is encoded
-too: text encoders such as E5 and LaBSE, which see no images, and embedders made of vision-language models (`loading`).
+"""The embedder: texts and images to embeddings, with any dual encoder of babelens or transformers, adapters on them,
+and what sentence-transformers loads (`loading`). Evaluation, search, the trainers and the command line encode with it.
 """
 
 import inspect
@@ -12,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, cast
 
@@ -23,16 +19,26 @@ from torch import Tensor, nn
 from transformers import BatchFeature, PreTrainedModel, ProcessorMixin
 
 from ..configuration.configuration_two_tower import head_of_task
+from ..configuration.text_towers import text_positions
 from ..data.batching.views import ImageFeatures
 from ..modeling.encoding import evaluation_mode, progress_bar
 from ..modeling.modeling_dual_encoder import as_output
 from ..processing.images import as_rgb_image
-from ..processing.text_inputs import as_texts, counting_cut_texts, default_language, is_counting, note_cut_texts
+from ..processing.processing_dual_encoder import LARGEST_LENGTH
+from ..processing.text_inputs import (
+    as_texts,
+    call_tokenizer,
+    counting_cut_texts,
+    default_language,
+    is_counting,
+    note_cut_texts,
+    takes_language,
+)
 from ..utils.errors import BabelensError, ImageError, InputError, ModelKindError, first_line
 from ..utils.languages import language_for_each
 from .loading import SentenceEncoder, SentenceInputs, load_encoder, stated_truncation
 from .onnx.model import OnnxDualEncoder, load_onnx
-from .texts import TextPreparation, languages_of, says_multilingual, warn_of_scripts
+from .texts import languages_of, says_multilingual, warn_of_scripts
 
 ImageLike = Image.Image | np.ndarray | str | Path | bytes
 # Images that each thread of a processor convolves at a time: the states of more of them leave its caches. It is a
@@ -80,27 +86,26 @@ class Embedder:
         draft_jpegs: bool = False,
         truncate_dim: int | None = None,
     ) -> None:
-        if truncate_dim is not None and truncate_dim < 1:
-            raise InputError(f"truncate_dim={truncate_dim} must be at least 1")
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        for name, value in (("truncate_dim", truncate_dim), ("batch_size", batch_size)):
+            if value is not None and value < 1:
+                raise InputError(f"{name}={value} must be at least 1")
         of_images: Any = getattr(model, "get_image_features", None)
         self.takes_images = of_images is not None
         if not (hasattr(model, "get_text_features") and (self.takes_images or isinstance(model, SentenceEncoder))):
             raise ModelKindError(
                 f"{type(model).__name__} is not a dual encoder: it lacks get_text_features or get_image_features. "
-                "Save a text encoder with its pooling by sentence-transformers; babelens evaluate task measures "
-                "models of RC3's tasks"
+                "Save a text encoder with its pooling by sentence-transformers"
             )
         if device is not None or dtype is not None:
             model = model.to(device=device, dtype=dtype)
         self.model: Any = model
         self.processor: Any = processor
-        self.batch_size = batch_size
+        self.batch_size, self.truncate_dim = batch_size, truncate_dim
         self._source = ""  # where the model was loaded from
-        self.truncate_dim = truncate_dim
-        self.draft = _side_of_drafts(processor) if draft_jpegs else None
-        self._texts = TextPreparation(processor, model.config)
+        # A JPEG file keeps twice the sides of the image that is read, so most of the scaling stays as it was.
+        size = getattr(getattr(processor, "image_processor", None), "size", None) or {}
+        sides = [2 * size[name] for name in ("shortest_edge", "height", "width") if size.get(name)]
+        self.draft = max(sides, default=None) if draft_jpegs else None
         self._takes_features = self.takes_images and "image_features" in inspect.signature(of_images).parameters
         # A transformer has a single convolution, which cuts the image into patches.
         self._is_convolutional = sum(isinstance(part, nn.Conv2d) for part in self.model.modules()) > 1
@@ -121,31 +126,31 @@ class Embedder:
         """Loads model and processor from a folder or from the Hub, by default onto the accelerator when there is one.
 
         Args:
-            truncate_dim: as in `Embedder`; by default the model configuration's, or from the settings of
-                sentence-transformers in its folder.
+            truncate_dim: as in `Embedder`; by default as the model's folder states (`stated_truncation`).
             backend: what runs the model. `onnx` runs the graphs of a folder that `babelens export` wrote, or of a
                 model's folder with graphs in it, with onnxruntime on the processor; `precision` chooses among them.
             loading: passed to `AutoModel` and `AutoProcessor`: `revision`, `token`, `trust_remote_code`, ….
                 Weights are read from safetensors; with `use_safetensors=False` from a pickle, which can run code. An
-                embedder of sentence-transformers, such as E5, also takes `text_prompt` (`"query: "`), by default the
-                one that its folder states.
+                embedder of sentence-transformers also takes `text_prompt`, by default the one that its folder states.
         """
-        if backend not in ("torch", "onnx"):
-            raise InputError(f"backend={backend!r} is neither 'torch' nor 'onnx'")
         settings: dict[str, Any] = {"batch_size": batch_size, "draft_jpegs": draft_jpegs}
         model: Any
         if backend == "onnx":
             if dtype is not None or (device is not None and torch.device(device).type != "cpu"):
                 raise InputError("backend='onnx' runs on the processor, at a precision that was chosen at the export")
             model, processor = load_onnx(folder_or_repo, **loading)
-        else:
+        elif backend == "torch":
             model, processor = load_encoder(folder_or_repo, **loading)
             settings |= {"device": device or default_device(), "dtype": dtype}
+        else:
+            raise InputError(f"backend={backend!r} is neither 'torch' nor 'onnx'")
         if truncate_dim is None:
             truncate_dim = stated_truncation(folder_or_repo, model.config, **loading)
         loaded = cls(model, processor, truncate_dim=truncate_dim, **settings)
         loaded._source = str(folder_or_repo)
         return loaded
+
+    # ---- Texts ----
 
     def encode_text(
         self,
@@ -174,45 +179,55 @@ class Embedder:
         languages = language_for_each(default_language(self.processor) if language is None else language, len(texts))
         if self._stated_languages is not None and not is_counting():
             warn_of_scripts(texts, self._stated_languages, self._source or type(self.model).__name__)
+        # Texts of similar length share a batch, so that little of it is padding. The longest come first: a batch that
+        # does not fit in memory fails at once.
+        order = sorted(range(len(texts)), key=lambda position: -len(texts[position].encode()))
+
+        def encode(positions: list[int]) -> Tensor:
+            inputs = self.process_texts([texts[p] for p in positions], [languages[p] for p in positions])
+            return as_output(self.model.get_text_features(**inputs.to(self.model.device), **head)).pooler_output
+
         with counting_cut_texts() as cut:
-            tokenized = self._texts.tokenized(texts, languages)
-            # Texts of similar length share a batch, so that little of it is padding. The longest come first: a batch
-            # that does not fit in memory fails at once.
-            lengths = self._texts.counts(texts, tokenized)
-            order = sorted(range(len(texts)), key=lambda position: -lengths[position])
-
-            def encode(positions: list[int]) -> Tensor:
-                if tokenized is None:
-                    inputs = self._texts.inputs([texts[p] for p in positions], [languages[p] for p in positions])
-                else:
-                    rows = {name: [values[p] for p in positions] for name, values in tokenized.items()}
-                    inputs = self.processor.tokenizer.pad(rows, padding=True, return_tensors="pt")
-                return as_output(self.model.get_text_features(**inputs.to(self.model.device), **head)).pooler_output
-
-            if not self._texts.takes_language:  # transformers' processors do not report the texts that they cut
-                limit = self._texts.longest
-                too_long = [text for text, length in zip(texts, lengths, strict=True) if length > limit]
-                note_cut_texts(too_long, f"{limit} tokens")
-            embeddings = self._encode(
-                order, encode, "texts", show_progress, normalize, lambda position: repr(texts[position])
-            )
+            embeddings = self._encode(order, encode, "texts", show_progress, normalize, lambda p: repr(texts[p]))
         cut.warn(texts)
         return embeddings
 
     def process_texts(self, texts: list[str], languages: list[str]) -> BatchFeature:
         """The inputs of texts in languages, padded and cut as the model reads them, as tensors."""
-        return self._texts.inputs(texts, languages)
+        if takes_language(self.processor):
+            return self.processor(text=texts, language=languages, return_tensors="pt")
+        # transformers' processors leave padding and cutting to the caller, and do not report the texts that they cut.
+        longest = self._longest_text
+        cut = {"max_length": longest} if longest < LARGEST_LENGTH else {}
+        padding = "max_length" if "siglip" in self.model.config.model_type else True  # as SigLIP was trained
+        inputs = self.processor(text=texts, padding=padding, truncation=True, **cut, return_tensors="pt")
+        if inputs["input_ids"].shape[1] >= longest:
+            tokens = call_tokenizer(self.processor.tokenizer, texts, verbose=False)["input_ids"]
+            too_long = [text for text, ids in zip(texts, tokens, strict=True) if len(ids) > longest]
+            note_cut_texts(too_long, f"{longest} tokens")
+        return inputs
+
+    @cached_property
+    def _longest_text(self) -> int:
+        """The number of tokens at which the texts of a processor of transformers are cut: those for which the text
+        tower has positions, and no more than its tokenizer and its processor state."""
+        config = self.model.config
+        positions = text_positions(getattr(config, "text_config", config))
+        longest = min(positions or LARGEST_LENGTH, self.processor.tokenizer.model_max_length, LARGEST_LENGTH)
+        return int(min(longest, getattr(self.processor, "text_kwargs", {}).get("max_length") or longest))
 
     @cached_property
     def _stated_languages(self) -> list[str] | None:
         """The languages that the model states; None where texts in any script may be meant: for a model that reads
         languages that it was not taught, that says that it is multilingual, or that is being trained."""
-        if getattr(self.processor, "any_language", False):
+        in_training = not self._source and getattr(self.processor, "languages", None) is None
+        if in_training or getattr(self.processor, "any_language", False):
             return None
-        if not self._source and getattr(self.processor, "languages", None) is None:
-            return None
-        stated, _ = languages_of(self.processor, self._source)
-        return None if self._source and says_multilingual(self._source) else stated
+        return (
+            None if self._source and says_multilingual(self._source) else languages_of(self.processor, self._source)[0]
+        )
+
+    # ---- Images ----
 
     def encode_image(
         self,
@@ -238,33 +253,24 @@ class Embedder:
         if isinstance(items, ImageFeatures) and not self._takes_features:
             raise ModelKindError(f"{type(self.model).__name__} reads images, and not features of images")
 
+        def preparation(start: int) -> Callable[[], BatchFeature]:
+            positions = range(start, min(start + self.batch_size, len(items)))
+            if isinstance(items, ImageFeatures):
+                features = items[list(positions)]
+                return lambda: BatchFeature({"image_features": features}, tensor_type="pt")
+            named = [(items[position], f"images[{position}]") for position in positions]
+            return lambda: self.prepared_images([as_rgb_image(image, name, draft=self.draft) for image, name in named])
+
         def describe(position: int) -> str:
             item = None if isinstance(items, ImageFeatures) else items[position]
             return str(item) if isinstance(item, str | Path) else f"image {position}"
 
+        jobs = map(preparation, range(0, len(items), self.batch_size))
         threads = 0 if len(items) <= self.batch_size else min(MAX_THREADS, os.cpu_count() or 1)
-        with closing(prefetch(self._preparations(items), threads)) as prepared:
-            return self._encode(
-                list(range(len(items))),
-                lambda _: self._image_features(next(prepared)),
-                "images",
-                show_progress,
-                normalize,
-                describe,
-            )
-
-    def _preparations(self, items: Sequence[ImageLike] | ImageFeatures) -> Iterator[Callable[[], BatchFeature]]:
-        """Yields, for each batch of images, the function that prepares it."""
-        for start in range(0, len(items), self.batch_size):
-            positions = range(start, min(start + self.batch_size, len(items)))
-            if isinstance(items, ImageFeatures):
-                yield partial(BatchFeature, {"image_features": items[list(positions)]}, tensor_type="pt")
-            else:
-                named = [(items[position], f"images[{position}]") for position in positions]
-                yield partial(self._prepared, named)
-
-    def _prepared(self, named: list[tuple[ImageLike, str]]) -> BatchFeature:
-        return self.prepared_images([as_rgb_image(image, name, draft=self.draft) for image, name in named])
+        with closing(prefetch(jobs, threads)) as prepared:
+            order = list(range(len(items)))
+            batch = lambda _: self._image_features(next(prepared))  # noqa: E731
+            return self._encode(order, batch, "images", show_progress, normalize, describe)
 
     def prepared_images(self, images: Sequence[Image.Image]) -> BatchFeature:
         """The inputs that the model reads of RGB images. No model runs: other threads can prepare the next batches."""
@@ -288,16 +294,13 @@ class Embedder:
 
     def _image_features(self, inputs: BatchFeature) -> Tensor:
         inputs = inputs.to(self.model.device, self.model.dtype)
-        if not self._is_convolutional or [*inputs] != ["pixel_values"] or self.model.device.type != "cpu":
-            return self._pooled(inputs)
-        # On a processor, convolutions are twice as fast with the channels of a pixel side by side.
-        pixels = inputs["pixel_values"].contiguous(memory_format=torch.channels_last)
-        parts = pixels.split(_CONVOLVED_AT_ONCE * torch.get_num_threads())
-        return torch.cat([self._pooled({"pixel_values": part}) for part in parts])
-
-    def _pooled(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        parts: list[Mapping[str, Any]] = [inputs]
+        if self._is_convolutional and [*inputs] == ["pixel_values"] and self.model.device.type == "cpu":
+            # On a processor, convolutions are twice as fast with the channels of a pixel side by side.
+            pixels = inputs["pixel_values"].contiguous(memory_format=torch.channels_last)
+            parts = [{"pixel_values": part} for part in pixels.split(_CONVOLVED_AT_ONCE * torch.get_num_threads())]
         try:
-            return as_output(self.model.get_image_features(**inputs)).pooler_output
+            return torch.cat([as_output(self.model.get_image_features(**part)).pooler_output for part in parts])
         except BabelensError:
             raise
         except ValueError as error:  # what towers say of images of another size than theirs
@@ -339,14 +342,6 @@ class Embedder:
                 embeddings[positions] = rows
                 bar.update(len(positions))
         return np.empty((0, 0), dtype=np.float32) if embeddings is None else embeddings
-
-
-def _side_of_drafts(processor: Any) -> int | None:
-    """Returns the sides that a JPEG file keeps: twice the sides of the image that is read, so
-    most of the scaling stays as it was. None if the image processor has no fixed size."""
-    size = getattr(getattr(processor, "image_processor", None), "size", None) or {}
-    sides = [size.get(name) for name in ("shortest_edge", "height", "width")]
-    return max((2 * side for side in sides if side), default=None)
 
 
 def default_device() -> torch.device | None:

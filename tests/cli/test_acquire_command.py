@@ -85,7 +85,6 @@ def test_what_goes_well_raises_no_alarm(base, kind, make_mural, tmp_path, caplog
     rows += [("a red car " * 30, *("rac der a" + tag for tag in tags))]  # a text that is cut: no alarm, but one line
     table = tmp_path / "pairs.tsv"
     table.write_text("\n".join("\t".join(row) for row in [("en", *tags), *rows]) + "\n", encoding="utf-8")
-    texts._told_scripts.clear()
     texts._warn.cache_clear()
     lines = []
     logging.getLogger("babelens").addHandler(caplog.handler)
