@@ -71,14 +71,15 @@ def export(
         lines += [f"It lacks {each}." for each in stock.lost]
     else:
         from ..inference.onnx.export import export_onnx
-        from ..inference.onnx.model import graph_file
+        from ..inference.onnx.model import GRAPH_FOLDER, graph_file
 
         exported = export_onnx(model, output, precisions=precisions, **code)
         table, settings = results_table("graph", "megabytes", "largest difference"), exported.settings
         for each, found in settings.precisions.items():
-            for tower, size in exported.sizes[each].items():
-                difference = f"{found[tower]:.1e}" if tower in found else ""
-                table.add_row(graph_file(tower, each), f"{size / 1e6:,.1f}", difference)
+            for tower, difference in found.items():
+                name = graph_file(tower, each)
+                size = sum(file.stat().st_size for file in (exported.folder / GRAPH_FOLDER).glob(f"{name}*"))
+                table.add_row(name, f"{size / 1e6:,.1f}", f"{difference:.1e}")
         console.print(table)
         lines = [f'{exported.folder}: Embedder.from_pretrained(…, backend="onnx")']
         if settings.text_length:

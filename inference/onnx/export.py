@@ -1,15 +1,13 @@
 """Exports a dual encoder: both towers as ONNX graphs, with the files that prepare their inputs.
 
-A graph takes any number of texts or images, and texts of any length. Two kinds of model are limited: texts of SMALR
-and LIWE always have the same length, because torch.export unrolls a GRU over its positions; and image processors that
-give every image a size of its own (NaFlex of SigLIP 2) have no graph.
+Texts of SMALR and LIWE always have the same length, because torch.export unrolls a GRU. Image processors that give
+every image a size of its own (NaFlex of SigLIP 2) have no graph.
 """
 
 import json
 import logging
 import os
 import shutil
-import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -47,12 +45,10 @@ _QUANTIZED = ["MatMul", "Gemm", "Gather"]
 
 @dataclass(frozen=True)
 class Exported:
-    """An export: the folder, its settings (inputs, and precisions with their differences), and the bytes of each graph
-    by precision and tower."""
+    """An export: the folder, and its settings (inputs, and precisions with their differences)."""
 
     folder: Path
     settings: GraphSettings
-    sizes: dict[str, dict[str, int]]
 
 
 def export_onnx(
@@ -82,14 +78,7 @@ def export_onnx(
         graphs.mkdir()
         settings = _write_graphs(embedder, graphs, list(dict.fromkeys(precisions)), identity)
         write_json(graphs / SETTINGS_FILE, asdict(settings))
-        sizes = {
-            name: {
-                tower: sum(file.stat().st_size for file in graphs.glob(f"{graph_file(tower, name)}*"))
-                for tower in settings.inputs
-            }
-            for name in settings.precisions
-        }
-    return Exported(Path(output), settings, sizes)
+    return Exported(Path(output), settings)
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -177,42 +166,32 @@ def convert(source: Path, target: Path, precision: str) -> None:
     """Writes a float32 graph in another precision, `fp16` or `int8` (weights with scales for each channel, dynamic
     quantization of activations); it still takes and gives float32."""
     import onnx
-    import onnxruntime.transformers
 
-    paths = list(sys.path)
     with _quietly():
-        try:
-            # onnxruntime's tools find each other by `sys.path`; their modules have names such as `benchmark`.
-            sys.path.append(str(Path(onnxruntime.transformers.__file__).parent))
-            if precision == "fp16":
-                from onnxruntime.transformers.float16 import convert_float_to_float16
+        if precision == "fp16":
+            from onnxruntime.transformers.float16 import convert_float_to_float16
 
-                graph = convert_float_to_float16(onnx.load(source), keep_io_types=True)
-                large = graph.ByteSize() >= onnx.checker.MAXIMUM_PROTOBUF
-                onnx.save(graph, target, save_as_external_data=large, location=f"{target.name}.data")
-            else:
-                from onnxruntime.quantization import QuantType, quantize_dynamic
+            graph = convert_float_to_float16(onnx.load(source), keep_io_types=True)
+            large = graph.ByteSize() >= onnx.checker.MAXIMUM_PROTOBUF
+            onnx.save(graph, target, save_as_external_data=large, location=f"{target.name}.data")
+        else:
+            from onnxruntime.quantization import QuantType, quantize_dynamic
 
-                large = source.with_name(f"{source.name}.data").exists()
-                types = {"op_types_to_quantize": _QUANTIZED, "weight_type": QuantType.QInt8}
-                quantize_dynamic(source, target, per_channel=True, use_external_data_format=large, **types)
-        finally:
-            sys.path[:] = paths
+            large = source.with_name(f"{source.name}.data").exists()
+            types = {"op_types_to_quantize": _QUANTIZED, "weight_type": QuantType.QInt8}
+            quantize_dynamic(source, target, per_channel=True, use_external_data_format=large, **types)
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
     """Hides what the exporters report about their own progress and deprecations."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir", None)]
-    levels = [logger.level for logger in loggers]
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
     try:
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
         with warnings.catch_warnings(action="ignore"):
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        logging.disable(before)
 
 
 def _write_graphs(embedder: Embedder, graphs: Path, precisions: list[str], identity: str | None) -> GraphSettings:

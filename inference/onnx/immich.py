@@ -7,14 +7,10 @@
     visual/preprocess_cfg.json                      size, interpolation, mean, std, and how images are resized
 
 The server knows models, and the width of their embeddings, by their names: a folder replaces one of its models.
-Embeddings of another width are filled up with zeros, which changes no cosine. To models whose names begin with `nllb`,
-the server also passes the language of a query: it puts the Flores code of the interface's language before the text, as
-in `ukr_Cyrlкіт`. A ridge model replaces one of these, and reads a query by the map of that language.
-
-The exported tokenizer applies the spelling rules that all languages share (compatible forms, invisible characters,
-optional marks). The graph then applies the rules of the text's language to each character. Rules of one language that
-depend on neighboring letters, such as the position of a Vietnamese tone mark, are left out. So is the glossary,
-because the server cannot translate a query.
+Embeddings of another width are filled up with zeros. To models named `nllb…` the server also passes the language of a
+query, as a Flores code before the text: `ukr_Cyrlкіт`. The exported tokenizer applies the spelling rules that all
+languages share, the graph those of the text's language for single characters. The glossary and rules that depend on
+neighboring letters, such as the position of a Vietnamese tone mark, are left out.
 """
 
 import json

@@ -1,10 +1,9 @@
-"""The graphs of an exported folder as the model of an `Embedder`, with its processor; and the layout of the folder:
+"""The graphs of an exported folder as the model of an `Embedder`; and the layout of the folder:
 
 onnx/text_model.onnx, onnx/vision_model.onnx    the towers in float32; the names are transformers.js's
 onnx/…_fp16.onnx, onnx/…_quantized.onnx         the same in float16, and with weights of 8 bits
 onnx/graphs.json                                what the graphs take (`GraphSettings`)
-config.json, tokenizer.json, …                  the configuration and the processor of the model
-preprocessor_config.json                        its image processor, as transformers.js reads it
+config.json, …, preprocessor_config.json        the configuration and the processor, for transformers.js too
 """
 
 import json
@@ -37,24 +36,15 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class GraphSettings:
-    """The content of `onnx/graphs.json`.
-
-    Args:
-        inputs: tower -> input -> its shape, with names for free dimensions.
-        precisions: the precisions of the graphs, with the largest difference of an embedding's value from the
-            model's, by tower.
-        languages: the languages in the order of their `language_ids`; empty for a model without that input.
-        text_length: number of tokens or words that every batch of texts has, or `None` if it is free.
-        model: the identity of the folder that was exported (`folder_identity`, without the processor), or `None`.
-    """
+    """The content of `onnx/graphs.json`."""
 
     model_type: str
     width: int
-    inputs: dict[str, dict[str, list[str | int]]]
-    precisions: dict[str, dict[str, float]]
-    languages: tuple[str, ...] = ()
-    text_length: int | None = None
-    model: str | None = None
+    inputs: dict[str, dict[str, list[str | int]]]  # tower -> input -> its shape, with names for free dimensions
+    precisions: dict[str, dict[str, float]]  # -> tower -> the largest difference of a value from the model's
+    languages: tuple[str, ...] = ()  # in the order of their `language_ids`, if that is an input
+    text_length: int | None = None  # tokens or words that every text has, or `None` if it is free
+    model: str | None = None  # the exported folder's identity (`folder_identity`, without the processor)
     format: int = _FORMAT
 
     @classmethod
