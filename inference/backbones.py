@@ -1,12 +1,11 @@
 """Image encoders and detectors that compute features for other models: averaged over ten crops, which SMALR reads in
 place of pixels, or of regions, which RC3 reads."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import pyarrow.parquet as pq
 import torch
 from datasets import Dataset
 from datasets.utils.logging import tqdm
@@ -24,18 +23,10 @@ from ..modeling.modeling_dual_encoder import pool_image
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from ..processing.images import as_images, check_size
 from ..utils.defaults import CROP, RESIZE
-from ..utils.errors import (
-    InputError,
-    ModelFolderError,
-    ModelKindError,
-    first_line,
-)
+from ..utils.errors import InputError, ModelKindError, first_line
 from ..utils.files import new_folder
 from ..utils.identity import model_identity
 from ..utils.pretrained import load_model, load_processor
-
-# Files in which an image processor is saved, separately or as a part of a processor.
-_IMAGE_PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 
 
 def load_backbone(folder_or_repo: str | Path, **loading: Any) -> PreTrainedModel:
@@ -49,12 +40,6 @@ def load_backbone(folder_or_repo: str | Path, **loading: Any) -> PreTrainedModel
 
 def load_image_processor(folder_or_repo: str | Path, **loading: Any) -> BaseImageProcessor:
     """Loads the image processor of a backbone, by which its images have to be prepared."""
-    folder = Path(folder_or_repo)
-    if folder.is_dir() and not any((folder / name).is_file() for name in _IMAGE_PROCESSOR_FILES):
-        raise ModelFolderError(
-            f"{folder} has no image processor, and it is not known how its images are prepared: save the model's own "
-            f"there, as {_IMAGE_PROCESSOR_FILES[0]}"
-        )
     return load_processor(AutoImageProcessor, folder_or_repo, **loading)
 
 
@@ -76,8 +61,8 @@ def _read_black_image(model: PreTrainedModel, image_processor: BaseImageProcesso
     except (TypeError, ValueError, RuntimeError) as error:
         size = " x ".join(str(side) for side in pixels.shape[-2:])
         raise InputError(
-            f"{called} does not take the images that its image processor prepares, of {size} pixels: "
-            f"{first_line(error)}; set the sizes of images to those that it takes"
+            f"{called} does not take the images of {size} pixels that its image processor prepares: "
+            f"{first_line(error)}; change the sizes of the image processor"
         ) from error
 
 
@@ -106,8 +91,7 @@ class TenCropFeatures:
     ) -> None:
         if not 0 < crop <= resize:
             raise ValueError(f"crops of {crop} pixels cannot be cut from images whose shorter side has {resize}")
-        self.backbone = backbone.eval()
-        self.image_processor = image_processor
+        self.backbone, self.image_processor = backbone.eval(), image_processor
         self.resize, self.crop = resize, crop
         try:
             self.width = self._encode(torch.zeros(1, 3, crop, crop)).shape[1]
@@ -126,30 +110,27 @@ class TenCropFeatures:
 
     def __call__(self, images: Sequence[Image.Image]) -> np.ndarray:
         """Upright RGB images of any size -> [N, F]."""
-        crops = [crop for image in images for crop in five_crops(self._resized(image), self.crop)]
+        crops = [crop for image in images for crop in self._five_crops(image)]
         inputs = self.image_processor(images=crops, do_resize=False, do_center_crop=False, return_tensors="pt")
         pixels = inputs["pixel_values"]  # [5 N, 3, H, W]
         features = self._encode(torch.cat([pixels, pixels.flip(-1)]))
         return features.view(2, len(images), 5, -1).mean((0, 2)).cpu().numpy()
 
-    def _resized(self, image: Image.Image) -> Image.Image:
-        """The shorter side has `resize` pixels, the other in proportion."""
+    def _five_crops(self, image: Image.Image) -> list[Image.Image]:
+        """The corners (top left, top right, bottom left, bottom right) and the centre of a resized image, as
+        squares."""
         check_size(*image.size)
         factor = self.resize / min(image.size)
         size = (round(image.width * factor), round(image.height * factor))
-        return image.resize(size, self.image_processor.resample)
+        image = image.resize(size, self.image_processor.resample)
+        right, bottom = size[0] - self.crop, size[1] - self.crop
+        corners = [(0, 0), (right, 0), (0, bottom), (right, bottom), (right // 2, bottom // 2)]
+        return [image.crop((left, top, left + self.crop, top + self.crop)) for left, top in corners]
 
     @torch.no_grad()
     def _encode(self, pixels: Tensor) -> Tensor:
         inputs = pixels.to(self.backbone.device, self.backbone.dtype)
         return pool_image(self.backbone(pixel_values=inputs)).float()
-
-
-def five_crops(image: Image.Image, size: int) -> list[Image.Image]:
-    """The corners (top left, top right, bottom left, bottom right) and the centre, squares of `size` pixels."""
-    right, bottom = image.width - size, image.height - size
-    corners = [(0, 0), (right, 0), (0, bottom), (right, bottom), (right // 2, bottom // 2)]
-    return [image.crop((left, top, left + size, top + size)) for left, top in corners]
 
 
 def write_features(
@@ -170,25 +151,16 @@ def write_features(
     """
     parts: Any = {f"data/{split}": each for split, each in corpus.items()} if isinstance(corpus, Mapping) else None
     parts = parts or {"features": corpus}  # the beginnings of the names of files
-    total = sum(map(len, parts.values()))
-    with (
-        new_folder(output) as folder,
-        tqdm(total=total, desc="Features of images", unit=" images", disable=None) as progress,
-    ):
+    with new_folder(output) as folder:
         for name, part in parts.items():
-            starts, images = range(0, len(part), rows_per_file), Images(part)
-            for number, start in enumerate(starts):
-                rows = range(start, min(start + rows_per_file, len(part)))
-                features = list[np.ndarray]()
-                for first in rows[::batch_size]:
-                    batch = images[first : min(first + batch_size, rows.stop)]
-                    features += [*extract(batch)]
-                    progress.update(len(batch))
+            images, count = Images(part), -(-len(part) // rows_per_file)
+            (folder / name).parent.mkdir(exist_ok=True)
+            for number in tqdm(range(count), desc="Features of images", unit=" files", disable=None):
+                rows = range(number * rows_per_file, min((number + 1) * rows_per_file, len(part)))
+                batches = (rows[start : start + batch_size] for start in range(0, len(rows), batch_size))
+                features = [each for batch in batches for each in extract(images[batch.start : batch.stop])]
                 found = part.select(rows).remove_columns("image").add_column("features", features, feature=FEATURES)
-                file = folder / f"{name}-{number:05}-of-{len(starts):05}.parquet"
-                file.parent.mkdir(exist_ok=True)
-                metadata = found.features.arrow_schema.metadata
-                pq.write_table(found.with_format("arrow")[:].replace_schema_metadata(metadata), file)
+                found.to_parquet(folder / f"{name}-{number:05}-of-{count:05}.parquet")
 
 
 # ---- Regions of images for which none are published ----
@@ -197,31 +169,17 @@ def write_features(
 # image encoder gives a grid of regions instead: the feature of each cell is the mean of the encoder's last features
 # there. The grid is our choice, for images of single objects.
 
-# A model's inputs and outputs for n images -> the features of their regions [n, R, d].
-Pooling = Callable[[BatchFeature, Any], Tensor]
-
 
 class RegionExtractor:
-    """Computes region features of images, in batches, on the device of the model; `from_detector` or `from_encoder`
-    makes one.
-
-    Attributes:
-        can_augment: whether images may be augmented; a detector's images cannot, as they have different sizes.
-    """
+    """Computes region features of images, in batches, on the device of the model. Images may be augmented
+    (`can_augment`) for an encoder; those of a detector have different sizes."""
 
     def __init__(
-        self,
-        model: PreTrainedModel,
-        image_processor: BaseImageProcessor,
-        pooling: Pooling,
-        pooling_settings: dict[str, int],
-        batch_size: int,
-        *,
-        can_augment: bool = False,
+        self, model: PreTrainedModel, image_processor: BaseImageProcessor, batch_size: int, **pooling: int
     ) -> None:
-        self.model, self.image_processor, self.pooling = model.eval(), image_processor, pooling
-        self.batch_size, self.can_augment = batch_size, can_augment
-        self.pooling_settings = pooling_settings
+        self.model, self.image_processor, self.batch_size = model.eval(), image_processor, batch_size
+        self.pooling = pooling  # `grid` of an encoder, or `max_regions` of a detector
+        self.can_augment = "grid" in pooling
 
     @classmethod
     def from_detector(
@@ -232,41 +190,24 @@ class RegionExtractor:
         max_regions: int = 36,
         batch_size: int = 16,
     ) -> Self:
-        """Uses the queries with the highest probability of an object as regions, the highest first.
-
-        Args:
-            model: a `...ForObjectDetection` of DETR's kind: DETR, Conditional and Deformable DETR, RT-DETR, YOLOS.
-            max_regions: the number of regions of an image; a model with fewer queries gives all of them.
-        """
-
-        def pool(inputs: BatchFeature, output: Any) -> Tensor:
-            return query_regions(output, model.config.num_labels, max_regions)
-
-        return cls(model, image_processor, pool, {"max_regions": max_regions}, batch_size)
+        """Uses the queries with the highest probability of an object as regions, the highest first; `model` is a
+        `...ForObjectDetection` of DETR's kind: DETR, Conditional and Deformable DETR, RT-DETR, YOLOS."""
+        return cls(model, image_processor, batch_size, max_regions=max_regions)
 
     @classmethod
     def from_encoder(
         cls, model: PreTrainedModel, image_processor: BaseImageProcessor, *, grid: int = 6, batch_size: int = 16
     ) -> Self:
-        """Uses a grid of `grid` x `grid` features of an image encoder as regions, row by row from the top left.
-
-        Args:
-            model: whose `last_hidden_state` is a map [n, d, h, w] (ResNet, ConvNeXt, EfficientNet) or the states of
-                square patches [n, prefix + h * w, d] (ViT, CLIP, SigLIP, DINOv2), the prefix being [CLS] and such, or
-                of patches that are merged from stage to stage [n, h * w, d] (Swin).
-        """
-
-        def pool(inputs: BatchFeature, output: Any) -> Tensor:
-            return grid_regions(output.last_hidden_state, inputs["pixel_values"].shape[-2:], model.config, grid)
-
-        return cls(model, image_processor, pool, {"grid": grid}, batch_size, can_augment=True)
+        """Uses a grid of `grid` x `grid` features of an image encoder as regions, row by row from the top left. Its
+        `last_hidden_state` is a map [n, d, h, w] (ResNet, ConvNeXt, EfficientNet) or the states of square patches
+        (ViT, CLIP, SigLIP, DINOv2, after [CLS] and such), which may be merged from stage to stage (Swin)."""
+        return cls(model, image_processor, batch_size, grid=grid)
 
     @classmethod
     def from_pretrained(
         cls, folder_or_repo: str | Path, *, grid: int | None = None, max_regions: int = 36, **loading: Any
     ) -> Self:
-        """Loads a detector or, with `grid`, an image encoder (of a dual encoder, too) from a folder or the
-        Hub."""
+        """Loads a detector or, with `grid`, an image encoder (of a dual encoder, too) from a folder or the Hub."""
         if grid is not None:
             backbone = load_backbone(folder_or_repo, **loading).eval()
             images = load_image_processor(folder_or_repo, **loading)
@@ -284,13 +225,14 @@ class RegionExtractor:
     @property
     def identity(self) -> str:
         """A digest of everything that the features of an image depend on."""
-        return model_identity(self.model, self.image_processor, str(self.pooling_settings))
+        return model_identity(self.model, self.image_processor, str(self.pooling))
 
     def shape(self) -> tuple[int, int]:
         """The number of regions and the width of their features, R and d, of a black image."""
         regions, width = self([Image.new("RGB", (64, 64))]).shape[1:]
         return regions, width
 
+    @torch.inference_mode()
     def __call__(
         self,
         images: Sequence[Any],
@@ -315,8 +257,13 @@ class RegionExtractor:
                 inputs = BatchFeature({"pixel_values": transform(batch, list(seeds[start : start + len(batch)]))})
             inputs = inputs.to(self.model.device)
             inputs["pixel_values"] = inputs["pixel_values"].to(self.model.dtype)
-            with torch.inference_mode():
-                batches.append(self.pooling(inputs, self.model(**inputs)).float().cpu().numpy())
+            output = self.model(**inputs)
+            if self.can_augment:
+                size = inputs["pixel_values"].shape[-2:]
+                found = grid_regions(output.last_hidden_state, size, self.model.config, **self.pooling)
+            else:
+                found = query_regions(output, self.model.config.num_labels, **self.pooling)
+            batches.append(found.float().cpu().numpy())
         return np.concatenate(batches)
 
     def versions(self, images: Sequence[Any], augmentation: ImageAugmentation, augmented: int) -> np.ndarray:
@@ -330,19 +277,13 @@ class RegionExtractor:
 
 
 def query_regions(output: Any, num_labels: int, max_regions: int) -> Tensor:
-    """The states of the queries with the highest probability of an object, [n, R, d].
-
-    Args:
-        output: the output of a detector: `logits` [n, Q, labels] of its queries, and `last_hidden_state` [n, ..., d],
-            which ends in the states of the queries (in YOLOS, after the states of the patches).
-        num_labels: the number of the detector's labels. With one more logit, for no object, the logits
-            are normalised by a softmax (DETR, YOLOS); otherwise each by a sigmoid.
-        max_regions: the largest R.
-    """
+    """The states of the queries with the highest probability of an object, [n, R, d], from a detector's `logits`
+    [n, Q, labels] and `last_hidden_state` [n, ..., d], which ends in the states of the queries. With one logit more
+    than labels, for no object, the logits are normalised by a softmax (DETR, YOLOS); otherwise each by a sigmoid."""
     logits, states = getattr(output, "logits", None), getattr(output, "last_hidden_state", None)
     if logits is None or states is None or logits.ndim != 3 or states.ndim != 3:
         raise InputError(
-            f"a {type(output).__name__} has no logits and states of queries, as detectors of DETR's kind have"
+            f"a {type(output).__name__} has no logits and states of queries, unlike detectors such as DETR"
         )
     has_no_object = logits.shape[-1] == num_labels + 1
     scores = logits.softmax(-1)[..., :-1] if has_no_object else logits.sigmoid()
@@ -352,41 +293,21 @@ def query_regions(output: Any, num_labels: int, max_regions: int) -> Tensor:
 
 
 def grid_regions(states: Tensor, image: Sequence[int], config: Any, grid: int) -> Tensor:
-    """The means of an encoder's features over the cells of a grid, [n, grid * grid, d].
-
-    Args:
-        states: the features: a map [n, d, h, w], or the states of patches [n, prefix + h * w, d].
-        image: height and width of the image in pixels.
-        config: the encoder's configuration, whose `patch_size` gives the number of patches on each side; with
-            `depths`, two by two of them are merged before every stage but the first.
-        grid: number of cells on each side.
-    """
+    """The means of an encoder's features over the cells of a grid, [n, grid * grid, d]: of a map [n, d, h, w], or of
+    the states of patches [n, prefix + h * w, d]. `image` is its height and width in pixels; the `config` states the
+    size of patches, and with `depths`, two by two of them are merged before every stage but the first."""
     if states.ndim == 3:
-        height, width = _patches(image, config)
+        size, merges = getattr(config, "patch_size", None) or 0, len(getattr(config, "depths", None) or [1]) - 1
+        sizes = (size, size) if isinstance(size, int) else tuple(size)
+        # Swin, which merges, pads what is not a multiple.
+        height, width = (
+            (-(-pixels // (patch << merges)) if merges else pixels // patch) if patch else 0
+            for pixels, patch in zip(image, sizes, strict=False)
+        )
         prefix = states.shape[1] - height * width
-        if not height * width or prefix < 0 or (prefix and _stages(config) > 1):
-            size = getattr(config, "patch_size", None)
+        if not height * width or prefix < 0 or (prefix and merges):
             raise InputError(f"{states.shape[1]} states are not a map of {tuple(image)} pixels in patches of {size}")
         states = states[:, prefix:].mT.unflatten(-1, (height, width))
     if states.ndim != 4:
         raise InputError(f"states of shape {tuple(states.shape)} are not a map of features")
     return adaptive_avg_pool2d(states, grid).flatten(2).mT  # [n, d, grid, grid] -> [n, grid * grid, d]
-
-
-def _patches(image: Sequence[int], config: Any) -> tuple[int, int]:
-    """The number of patches from top to bottom and from left to right; 0 for a model without patches."""
-    size = getattr(config, "patch_size", None)
-    sizes = (size, size) if isinstance(size, int) else tuple(size or ())
-    if not sizes:
-        return 0, 0
-    stages = _stages(config)
-    if stages == 1:
-        height, width = (pixels // patch for pixels, patch in zip(image, sizes, strict=False))
-    else:  # Swin pads what is not a multiple
-        height, width = (-(-pixels // (patch << stages - 1)) for pixels, patch in zip(image, sizes, strict=False))
-    return height, width
-
-
-def _stages(config: Any) -> int:
-    """The number of stages between which patches are merged; 1 for a model that does not."""
-    return len(getattr(config, "depths", None) or [1])

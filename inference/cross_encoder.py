@@ -1,10 +1,8 @@
-"""The cross-encoder, such as `Rc3ForImageTextRetrieval`, which reads a text and an image together.
-
-It is more accurate than a dual encoder, and takes a pass of the whole model for every pair. On large galleries, use it
-to rerank what a dual encoder finds (`Reranker`).
+"""The cross-encoder, such as `Rc3ForImageTextRetrieval`, which reads a text and an image together, with a pass of the
+whole model for each pair; and a `Reranker` of what a dual encoder finds.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -55,8 +53,6 @@ class CrossEncoder:
         device: str | torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         if device is not None or dtype is not None:
             model = model.to(device=device, dtype=dtype)
         self.model, self.processor = model, processor
@@ -91,27 +87,17 @@ class CrossEncoder:
     ) -> np.ndarray:
         """Scores each text with the image of the same index, float32 [N]; `language` is the tag of all texts, or one
         for each. Texts that are longer than the model reads are cut, and counted in the log."""
-        pairs = np.repeat(np.arange(len(texts))[:, None], 2, axis=1)
-        if any(len(given) != len(texts) for given in (images, regions) if given is not None):
+        if _count(images, regions) != len(texts):
             raise InputError(f"{len(texts)} texts need as many images: score_all scores each text with each image")
+        pairs = np.repeat(np.arange(len(texts))[:, None], 2, axis=1)
         return self.score_pairs(texts, images, pairs, language=language, regions=regions, show_progress=show_progress)
 
-    def score_all(
-        self,
-        texts: Sequence[str],
-        images: Sequence[ImageLike] | None = None,
-        *,
-        language: str | Sequence[str],
-        regions: Sequence[Any] | None = None,
-        show_progress: bool | None = None,
-    ) -> np.ndarray:
-        """Scores every text with every image, float32 [n_texts, n_images], as `score_ranks` takes them."""
-        n_images = _count(images, regions)
+    def score_all(self, texts: Sequence[str], images: Sequence[ImageLike] | None = None, **options: Any) -> np.ndarray:
+        """Scores every text with every image, float32 [n_texts, n_images], as `score_ranks` takes them; `options` are
+        those of `score`."""
+        n_images = _count(images, options.get("regions"))
         pairs = np.indices((len(texts), n_images)).reshape(2, -1).T
-        scores = self.score_pairs(
-            texts, images, pairs, language=language, regions=regions, show_progress=show_progress
-        )
-        return scores.reshape(len(texts), n_images)
+        return self.score_pairs(texts, images, pairs, **options).reshape(len(texts), n_images)
 
     def score_pairs(
         self,
@@ -127,28 +113,32 @@ class CrossEncoder:
         _count(images, regions)
         texts = as_texts(texts, "texts", none_is_fine=True)
         languages = language_for_each(language, len(texts))
-        lengths = np.array([len(tokens) for tokens in self._tokens(texts)])
+        tokens = call_tokenizer(self.processor.tokenizer, texts, verbose=False)["input_ids"] if texts else []
+        lengths = np.array([len(each) for each in tokens])
         scores = np.empty(len(pairs), dtype=np.float32)
         scoring = progress_bar(len(pairs), "Scoring pairs", show_progress)
         with counting_cut_texts() as cut, evaluation_mode(self.model), scoring as bar:
-            for block, members in _blocks(pairs[:, 1]):
+            distinct = np.unique(pairs[:, 1])
+            for first in range(0, len(distinct), _IMAGES_AT_ONCE):
+                block = distinct[first : first + _IMAGES_AT_ONCE]
+                members = np.flatnonzero(np.isin(pairs[:, 1], block))
                 visual = self._visual_inputs(images, regions, block)
                 # Texts of similar length share a batch, the longest first, as in `Embedder.encode_text`.
                 members = members[np.argsort(-lengths[pairs[members, 0]], kind="stable")]
                 for start in range(0, len(members), self.batch_size):
                     chosen = members[start : start + self.batch_size]
                     rows = torch.from_numpy(np.searchsorted(block, pairs[chosen, 1]))
-                    read = [(texts[text], languages[text]) for text in pairs[chosen, 0]]
-                    scores[chosen] = self._scores(read, {name: given[rows] for name, given in visual.items()})
+                    words, tags = ([given[text] for text in pairs[chosen, 0]] for given in (texts, languages))
+                    inputs = self.processor(text=words, language=tags, return_tensors="pt")
+                    inputs.update({name: given[rows] for name, given in visual.items()})
+                    output = self.model(**inputs.to(self.model.device, self.model.dtype))
+                    scores[chosen] = output.scores.float().cpu().numpy()
                     bar.update(len(chosen))
         cut.warn(texts)
         if bad := np.flatnonzero(~np.isfinite(scores)).tolist():
             text, image = pairs[bad[0]]
             raise InputError(f"{texts[text]!r} with image {image} has a score that is NaN or infinite")
         return scores
-
-    def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
-        return call_tokenizer(self.processor.tokenizer, list(texts), verbose=False)["input_ids"] if len(texts) else []
 
     def _visual_inputs(
         self, images: Sequence[ImageLike] | None, regions: Sequence[Any] | None, rows: np.ndarray
@@ -165,44 +155,18 @@ class CrossEncoder:
                 del given["images"]
         return self.processor(**given, return_tensors="pt")
 
-    def _scores(self, texts: list[tuple[str, str]], visual: dict[str, Tensor]) -> np.ndarray:
-        """The scores of texts, given with their languages, and of the images of the same indices."""
-        words, languages = zip(*texts, strict=True)
-        inputs = self.processor(text=list(words), language=list(languages), return_tensors="pt")
-        inputs.update(visual)
-        output = self.model(**inputs.to(self.model.device, self.model.dtype))
-        if not hasattr(output, "scores"):
-            raise ModelKindError(f"{type(self.model).__name__} is not a cross-encoder: its output has no scores")
-        return output.scores.float().cpu().numpy()
-
 
 def _count(images: Sequence[Any] | None, regions: Sequence[Any] | None) -> int:
     """The number of images."""
-    if images is None and regions is None:
-        raise InputError("give images=, regions=, or both")
-    given = [len(each) for each in (images, regions) if each is not None]
-    if len(set(given)) > 1:
-        raise InputError(f"{given[0]} images and {given[1]} regions: give both of the same images")
-    return given[0]
-
-
-def _blocks(images: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Blocks of images, ascending, each with the indices of all pairs that its images are in."""
-    order = np.argsort(images, kind="stable")
-    distinct, starts = np.unique(images[order], return_index=True)
-    for first in range(0, len(distinct), _IMAGES_AT_ONCE):
-        last = first + _IMAGES_AT_ONCE
-        end = starts[last] if last < len(starts) else None
-        yield distinct[first:last], order[starts[first] : end]
+    counts = {len(each) for each in (images, regions) if each is not None}
+    if len(counts) != 1:
+        raise InputError(f"give images=, regions=, or both of the same images: {sorted(counts) or 'none'} were given")
+    return counts.pop()
 
 
 # ---- Reranking: a dual encoder finds the best k candidates of a query, and a cross-encoder reorders them ----
-# The other items keep the dual encoder's order. In both directions, each query has its own shortlist; a pair on two
-# shortlists is scored once.
-#
-# Ties count against the query, as in `evaluation.ranking`: an item is on the shortlist when it is among the best k
-# even if all items that tie with it come before it. With k = 1 the ranks are therefore the dual encoder's; with k as
-# large as the gallery they are the cross-encoder's.
+# The other items keep the dual encoder's order. Ties count against the query, as in `evaluation.ranking`: an item is
+# on the shortlist when it is among the best k even if all items that tie with it come before it.
 
 _ABOVE_COSINES = 2.0  # the scores of candidates on a shortlist
 
@@ -227,21 +191,9 @@ class Reranker:
         """The function from pairs [M, 2] of the indices of a text and an image of `queries` to their scores [M]."""
         images, regions = (queries.images, None) if self.regions is None else (None, self.regions(queries))
         if isinstance(images, ImageFeatures):
-            raise InputError(
-                "a cross-encoder reads images or regions, and not the features of a dual encoder: give regions="
-            )
-
-        def score(pairs: np.ndarray) -> np.ndarray:
-            return self.cross_encoder.score_pairs(
-                queries.texts,
-                images,
-                pairs,
-                language=queries.language,
-                regions=regions,
-                show_progress=self.show_progress,
-            )
-
-        return score
+            raise InputError("a cross-encoder reads images or regions, and not features of images: give regions=")
+        given: Any = {"language": queries.language, "regions": regions, "show_progress": self.show_progress}
+        return lambda pairs: self.cross_encoder.score_pairs(queries.texts, images, pairs, **given)
 
 
 def reranked_scores(
@@ -255,8 +207,6 @@ def reranked_scores(
 
     `score` is called once, with the pairs [M, 2] of all shortlists. Ties are within `COSINE_TIE`.
     """
-    if top_k < 1:
-        raise ValueError(f"top_k={top_k}: at least one item is reranked")
     images, texts = unit_rows(image_embeddings), unit_rows(text_embeddings)
     found_images = _shortlists(texts, images, top_k)  # [M, 2]: text, image
     found_texts = _shortlists(images, texts, top_k).flip(1)
@@ -276,6 +226,8 @@ def reranked_scores(
 
 def _shortlists(queries: Tensor, items: Tensor, top_k: int) -> Tensor:
     """Returns the pairs of queries [n, d] and their best items [m, d]: [M, 2], ascending."""
+    if top_k < 1:
+        raise ValueError(f"top_k={top_k}: at least one item is reranked")
     if top_k >= len(items):
         return torch.cartesian_prod(torch.arange(len(queries)), torch.arange(len(items)))
     found = []

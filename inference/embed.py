@@ -54,11 +54,7 @@ _TEXT_BATCHES = 16  # encoded together, so that texts of similar length can shar
 _ROW_GROUP_ROWS = 8192  # small row groups are read slowly
 _READ_ROWS = 256
 _IDS = ("image_id", "id")
-_KINDS: dict[str, tuple[str, ...]] = {"images": ("tar", "parquet", "jsonl"), "texts": ("parquet", "jsonl", "txt")}
-_ACCEPTED = {
-    "images": "tar shards, parquet files, a .jsonl file with a `file_name` in each line, or a folder of images",
-    "texts": "parquet files, a .jsonl file with a `text` in each line, or a .txt file with a text in each line",
-}
+_KINDS = {"images": ("tar", "parquet", "jsonl"), "texts": ("parquet", "jsonl", "txt")}
 
 
 # ---- Input shards ----
@@ -101,9 +97,10 @@ class InputShard:
     def read(self, names: list[str], what: What) -> Iterator[Record]:
         """The records, with the metadata of these names."""
         records: Iterable[Record] = self.records
-        if not records:
-            is_tar = self.address.endswith(".tar")
-            records = _of_tar(self.address, names) if is_tar else _of_parquet(self.address, names, what)
+        if not records and self.address.endswith(".tar"):
+            records = _of_tar(self.address, names)
+        elif not records:
+            records = _of_parquet(self.address, names, what)
         seen: set[str] = set()
         for record in records:
             if record.id in seen:
@@ -125,22 +122,21 @@ def input_shards(
         skipped: receives the files of a folder that cannot be read, as in `walk_images`.
     """
     is_folder = Path(source).is_dir()
-    records: Iterator[Record]
-    for kind in _KINDS[what]:
-        try:
-            files = files_named(source, f".{kind}")
-        except FileNotFoundError:
-            raise CorpusError(f"{source}: no file matches this pattern") from None
-        if files and kind in ("tar", "parquet"):
-            return (InputShard(index, file) for index, file in enumerate(files))
-        if files and not is_folder:  # a folder of images may have a metadata.jsonl
-            records = chain.from_iterable(_of_lines(Path(file), what) for file in files)
-            break
-    else:
-        if not (what == "images" and is_folder):
-            missing = "" if "://" in source or Path(source).exists() else ", and there is no such file or folder"
-            raise CorpusError(f"{source}: {what} are read from {_ACCEPTED[what]}{missing}")
+    try:
+        found = {kind: files for kind in _KINDS[what] if (files := files_named(source, f".{kind}"))}
+    except FileNotFoundError:
+        raise CorpusError(f"{source}: no file matches this pattern") from None
+    kind = next(iter(found), "")
+    if kind in ("tar", "parquet"):
+        return (InputShard(index, file) for index, file in enumerate(found[kind]))
+    if what == "images" and is_folder:  # which may have a metadata.jsonl
         records = _of_folder(Path(source), {} if skipped is None else skipped)
+    elif found and not is_folder:
+        records = chain.from_iterable(_of_lines(Path(file), what) for file in found[kind])
+    else:
+        known = ", ".join(f".{each}" for each in _KINDS[what]) + (" or a folder" if what == "images" else "")
+        missing = "" if "://" in source or Path(source).exists() else ", and there is no such file or folder"
+        raise CorpusError(f"{source}: {what} are read from {known}{missing}")
     pieces = iter(lambda: tuple(islice(records, shard_size)), ())
     return (InputShard(index, source, piece) for index, piece in enumerate(pieces))
 
@@ -221,24 +217,16 @@ def _cell(image: Any, place: str) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class EmbeddingJob:
-    """The settings of an embedding job. Images that cannot be read, or have metadata of another type, are skipped and
-    counted.
+    """An embedding job. Images that cannot be read, or have metadata of another type, are skipped and counted."""
 
-    Args:
-        source: the images or texts, as `input_shards` takes them.
-        columns: the metadata to keep (`parse_columns`). Those of texts always have `text` and `language`.
-        precision: the number format of the computation: `float32`, `bfloat16` or `float16`.
-        shard_size: images of a folder, or lines of a file, in a shard. Tar and parquet files are not cut.
-        language: the language of texts that come without one, as a BCP-47 tag.
-    """
-
-    source: str
+    source: str  # as `input_shards` takes it
     output: Path
     what: What = "images"
+    # The metadata to keep (`parse_columns`); those of texts always have `text` and `language`.
     columns: dict[str, str | None] = field(default_factory=dict)
-    precision: str = "float32"
-    shard_size: int = 10_000
-    language: str | None = None
+    precision: str = "float32"  # or `bfloat16`, `float16`
+    shard_size: int = 10_000  # images of a folder, or lines of a file, in a shard; tar and parquet files are not cut
+    language: str | None = None  # of texts that come without one
 
     def shards(self, skipped: dict[str, str] | None = None) -> Iterator[InputShard]:
         """The input shards; `skipped` as in `input_shards`."""
@@ -279,23 +267,18 @@ def parse_columns(columns: Iterable[str]) -> dict[str, str | None]:
 
 @dataclass
 class Counts:
-    """The records of one input shard, or of several.
-
-    Attributes:
-        skipped: reason -> number of records that were left out.
-        missing: column -> number of embedded records without a value in it.
-    """
+    """The records of one input shard, or of several."""
 
     read: int = 0
     embedded: int = 0
-    skipped: Counter[str] = field(default_factory=Counter)
-    missing: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=Counter)  # by reason
+    missing: Counter[str] = field(default_factory=Counter)  # column -> embedded records without a value in it
     shards: int = 1
 
 
 class ShardEmbedder:
-    """Embeds input shards into the output folder of a job; a callable class for Ray's `Dataset.map_batches`, whose
-    actors get the folder or repository of the model, with the arguments of `Embedder.from_pretrained`."""
+    """Embeds input shards into the output folder of a job; also as an actor of Ray's `Dataset.map_batches`, which
+    gets the folder or repository of the model, with the arguments of `Embedder.from_pretrained`."""
 
     def __init__(self, embedder: Embedder | str, job: EmbeddingJob, metadata: pa.Schema, **loading: Any) -> None:
         self.embedder = Embedder.from_pretrained(embedder, **loading) if isinstance(embedder, str) else embedder
@@ -331,29 +314,28 @@ class ShardEmbedder:
         counts, skipped, waiting = Counts(), list[dict[str, str]](), list[pa.Table]()
         vectors = pa.list_(pa.float16(), self.width)
         schema = pa.schema([(ID, pa.string()), (EMBEDDING, vectors), *self.metadata])
-        # Few embeddings have equal values: a dictionary of them would be larger than they are.
-        names = [ID, *self.metadata.names]
-        is_text = self.job.what == "texts"
-        size = self.embedder.batch_size * (_TEXT_BATCHES if is_text else 1)
-        prepare = self._prepared_texts if is_text else self._prepared_images
+        prepare, size, threads = self._prepared_texts, self.embedder.batch_size * _TEXT_BATCHES, 0
+        if self.job.what == "images":
+            prepare, size = self._prepared_images, self.embedder.batch_size
+            threads = min(MAX_THREADS, os.cpu_count() or 1)
         records = shard.read(self.metadata.names, self.job.what)
         jobs = (partial(prepare, some) for some in iter(lambda: list(islice(records, size)), []))
-        threads = 0 if is_text else min(MAX_THREADS, os.cpu_count() or 1)
         try:
             with (
                 atomic_file(file) as unfinished,
-                pq.ParquetWriter(unfinished, schema, use_dictionary=names) as writer,
+                # Few embeddings have equal values: a dictionary of them would be larger than they are.
+                pq.ParquetWriter(unfinished, schema, use_dictionary=[ID, *self.metadata.names]) as writer,
                 closing(prefetch(jobs, threads)) as batches,
+                autocasting(self.embedder.model.device, self.job.precision),
             ):
-                for read, rows, left_out, inputs in batches:
-                    counts.read += len(read) + len(left_out)
-                    counts.embedded += len(read)
+                for ids, rows, left_out, encode in batches:
+                    counts.read += len(ids) + len(left_out)
+                    counts.embedded += len(ids)
                     skipped += left_out
                     counts.missing.update(name for row in rows for name, value in row.items() if value is None)
-                    if read:
-                        flat = self._embeddings(read, rows, inputs).astype(np.float16).reshape(-1)
-                        columns = [pa.array([record.id for record in read], pa.string())]
-                        columns += [pa.FixedSizeListArray.from_arrays(pa.array(flat), type=vectors)]
+                    if ids:
+                        flat = pa.array(encode().astype(np.float16).reshape(-1))
+                        columns = [pa.array(ids, pa.string()), pa.FixedSizeListArray.from_arrays(flat, type=vectors)]
                         columns += pa.Table.from_pylist(rows, self.metadata).columns
                         waiting.append(pa.Table.from_arrays(columns, schema=schema))
                     if sum(map(len, waiting)) >= _ROW_GROUP_ROWS:
@@ -373,15 +355,8 @@ class ShardEmbedder:
                 path.write_text("".join(lines), encoding="utf-8")
         return ""
 
-    def _embeddings(self, records: list[Record], rows: list[dict[str, Any]], inputs: Any) -> np.ndarray:
-        with autocasting(self.embedder.model.device, self.job.precision):
-            if inputs is not None:
-                return self.embedder.encode_prepared(inputs, [record.place for record in records])
-            texts, languages = [row["text"] for row in rows], [row[LANGUAGE] for row in rows]
-            return self.embedder.encode_text(texts, language=languages, show_progress=False)
-
     def _prepared_images(self, records: list[Record]) -> Any:
-        """The records that can be embedded, their metadata, those that cannot, and the inputs of the model."""
+        """The ids of records that can be embedded, their metadata, what is skipped, and the function that encodes."""
         good, rows, skipped, images = [], [], [], []
         for record in records:
             kind = "no image" if record.image is None else "unusable metadata"
@@ -401,7 +376,8 @@ class ShardEmbedder:
         for name in images[0] if images else ():
             values = [image[name] for image in images]  # sentence-transformers prepares lists of images itself
             inputs[name] = torch.cat(values) if isinstance(values[0], torch.Tensor) else [*chain(*values)]
-        return good, rows, skipped, BatchFeature(inputs)
+        encode = partial(self.embedder.encode_prepared, BatchFeature(inputs), [record.place for record in good])
+        return [record.id for record in good], rows, skipped, encode
 
     def _prepared_texts(self, records: list[Record]) -> Any:
         for record in records:
@@ -413,7 +389,10 @@ class ShardEmbedder:
                 record.metadata[LANGUAGE] = normalize_language(language or default_language(self.embedder.processor))
             except (InputError, LanguageTagError) as error:
                 raise CorpusError(f"{record.place}: {error}") from error
-        return records, list(map(self._row, records)), [], None
+        rows = list(map(self._row, records))
+        texts, languages = [row["text"] for row in rows], [row[LANGUAGE] for row in rows]
+        encode = partial(self.embedder.encode_text, texts, language=languages, show_progress=False)
+        return [record.id for record in records], rows, [], encode
 
     def _row(self, record: Record) -> dict[str, Any]:
         """The metadata of a record; a column of text holds other values as JSON."""
@@ -439,9 +418,8 @@ def skipped_file(shard: Path) -> Path:
 
 
 def embed_source(embedder: Embedder, job: EmbeddingJob, *, model: str, show_progress: bool | None = None) -> Counts:
-    """Embeds all shards of a source that the output folder lacks, in this process; `model` is the folder or repository
-    of the model, for `embeddings.json`. Returns the counts of all shards in the folder, including those of earlier
-    runs."""
+    """Embeds all shards of a source that the output folder lacks, in this process, and returns the counts of all
+    shards in the folder; `model` is the folder or repository of the model, for `embeddings.json`."""
     worker = ShardEmbedder(embedder, job, job.metadata_schema())
     return _embed_missing(worker, model, lambda shards: map(worker.embed, shards), show_progress)
 
@@ -559,9 +537,8 @@ def _begin(folder: Path, info: EmbeddingsInfo) -> None:
     if stored.fingerprint != info.fingerprint:
         raise InputError(f"{folder} holds embeddings of another model, {stored.model}: choose another folder")
     there, here = redact(stored.settings), redact(info.settings)
-    if changed := [name for name in {**there, **here} if there.get(name) != here.get(name)]:
-        told = ", ".join(f"{name} {there.get(name)} instead of {here.get(name)}" for name in changed)
-        raise InputError(f"{folder} was begun with other settings ({told}): choose another folder")
+    if changed := {name: there.get(name) for name in here if there.get(name) != here[name]}:
+        raise InputError(f"{folder} was begun with other settings, {changed}: choose another folder")
 
 
 def _facts_of(file: Path) -> tuple[Counts, str]:

@@ -1,16 +1,11 @@
 """Embeddings on disk: a folder of parquet files, as `babelens embed` writes it and `babelens index` reads it.
 
-    photos-embedded/
-        embeddings.json      the model that computed them, and their width
-        shard-000000.parquet the columns `id` (text, unique), `embedding` (a list of `dimension` numbers) and metadata
-        shard-000001.parquet
-
-The numbers are float16, in vectors of length 1. A file appears with all of its content or not at all.
+`embeddings.json` names the model and the width; each `shard-000000.parquet` has the columns `id` (text, unique),
+`embedding` (float16 vectors of length 1) and metadata, and appears with all of its content or not at all.
 """
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,22 +54,12 @@ def shard_files(folder: Path) -> list[Path]:
 
 def read_embeddings(path: Path) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
     """The rows of a parquet file, some thousand at a time, each time with their embeddings as an array [n, d]."""
-    with errors_of_rows(path):
-        file = parquet_file(path)
-        kind = file.schema_arrow.field(EMBEDDING).type
-        if not (pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type)):
-            raise CorpusError(f"{path} has no column `{EMBEDDING}` of lists of numbers, all of one length")
-        for batch in file.iter_batches(_ROWS_AT_ONCE):
-            column = batch.column(EMBEDDING)
-            if column.null_count or column.flatten().null_count:
-                raise CorpusError(f"{path}: a row has no embedding, or one with a missing number")
-            yield batch, column.flatten().to_numpy().reshape(len(batch), kind.list_size)
-
-
-@contextmanager
-def errors_of_rows(path: Path) -> Iterator[None]:
-    """Turns errors about the content of a parquet file into a CorpusError that names it."""
-    try:
-        yield
-    except (OSError, pa.ArrowException, KeyError) as error:
-        raise CorpusError(f"the rows of {path} cannot be used: {error}") from error
+    file = parquet_file(path)
+    kind = file.schema_arrow.field(EMBEDDING).type
+    if not (pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type)):
+        raise CorpusError(f"{path} has no column `{EMBEDDING}` of lists of numbers, all of one length")
+    for batch in file.iter_batches(_ROWS_AT_ONCE):
+        column = batch.column(EMBEDDING)
+        if column.null_count or column.flatten().null_count:
+            raise CorpusError(f"{path}: a row has no embedding, or one with a missing number")
+        yield batch, column.flatten().to_numpy().reshape(len(batch), kind.list_size)

@@ -1,8 +1,5 @@
-"""Searching the images of a folder by text.
-
-The embeddings of a folder's images can be kept in a cache, for each model; when the folder is searched again, only
-images that are new or have changed (by name, size and time of modification) are encoded. A search is a scan of all
-embeddings in memory; `babelens.search` has indexes for more images than that.
+"""Searching the images of a folder: a scan of all embeddings in memory, which a cache keeps for each model, so that
+only new and changed images are encoded. `babelens.search` has indexes for more images than that.
 """
 
 import filecmp
@@ -11,7 +8,7 @@ import logging
 import os
 import zipfile
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -94,37 +91,16 @@ class ImageIndex:
         if not states and not skipped:
             formats = ", ".join(readable_formats())
             raise CorpusError(f"{folder}: no images ({formats}) in this folder or in folders below")
-        if cache is None:
-            return cls._encoded(embedder, folder, states, {}, skipped, show_progress)
-        of_folder = hashlib.blake2b(os.fsencode(str(folder.resolve())), digest_size=12).hexdigest()
-        settings = {"": embedder.draft, "dim": embedder.truncate_dim}
-        given = "".join(f"-{name}{value}" for name, value in settings.items() if value is not None)
-        file = cache / f"{image_identity(embedder.model, embedder.processor)}-{of_folder}{given}.npz"
-        known = _cached(file)
-        index = cls._encoded(embedder, folder, states, known, skipped, show_progress)
-        if any(states[path] not in known for path in index.paths):
-            try:
-                with atomic_file(file) as path:
-                    names = np.array([states[path] for path in index.paths])
-                    np.savez(path, states=names, embeddings=index.embeddings)
-            except OSError as error:  # what was encoded is there all the same
-                logger.warning("the embeddings of %s could not be kept: %s", folder, error)
-        return index
-
-    @classmethod
-    def _encoded(
-        cls,
-        embedder: Embedder,
-        folder: Path,
-        states: Mapping[Path, str],
-        known: Mapping[str, np.ndarray],
-        skipped: dict[str, str],
-        show_progress: bool | None,
-    ) -> Self:
-        """The images with these states; those whose state is not among the `known` ones are encoded."""
+        file, known = None, dict[str, np.ndarray]()
+        if cache is not None:
+            of_folder = hashlib.blake2b(os.fsencode(str(folder.resolve())), digest_size=12).hexdigest()
+            settings = {"": embedder.draft, "dim": embedder.truncate_dim}
+            given = "".join(f"-{name}{value}" for name, value in settings.items() if value is not None)
+            file = cache / f"{image_identity(embedder.model, embedder.processor)}-{of_folder}{given}.npz"
+            known = _cached(file)
         new = [path for path, state in states.items() if state not in known]
         bad = unreadable(new)
-        skipped = skipped | {str(path.relative_to(folder)): reason for path, reason in bad.items()}
+        skipped |= {str(path.relative_to(folder)): reason for path, reason in bad.items()}
         paths = [path for path in states if path not in bad]
         if skipped:
             line = skipped_line(skipped, len(paths))
@@ -133,8 +109,14 @@ class ImageIndex:
             logger.warning("%s", line)
         new = [path for path in new if path not in bad]
         encoded = dict(zip(new, embedder.encode_image(new, show_progress=show_progress), strict=True))
-        rows = [encoded[path] if path in encoded else known[states[path]] for path in paths]
-        return cls(paths, np.array(rows), {folder / name: reason for name, reason in skipped.items()})
+        embeddings = np.array([encoded[path] if path in encoded else known[states[path]] for path in paths])
+        if file is not None and new:
+            try:
+                with atomic_file(file) as unfinished:
+                    np.savez(unfinished, states=np.array([states[path] for path in paths]), embeddings=embeddings)
+            except OSError as error:  # what was encoded is there all the same
+                logger.warning("the embeddings of %s could not be kept: %s", folder, error)
+        return cls(paths, embeddings, {folder / name: reason for name, reason in skipped.items()})
 
     def search(self, query: np.ndarray, top: int, leave_out: Collection[Path] = ()) -> list[FoundImage]:
         """The `top` images that are nearest to a query embedding [d], nearest first, without those in `leave_out`.

@@ -1,8 +1,6 @@
-"""Loading a dual encoder with its processor, from a model's folder or from an adapter's; or what sentence-transformers
-loads: text-only encoders, such as E5 and LaBSE, and embedders made of vision-language models.
-
-How an adapter is loaded depends on its kind, which PEFT calls `peft_type`: an adapter of MLA gives an `MlaModel` that
-reads the adapter's language too; a LoRA is merged into the weights.
+"""Loads a dual encoder with its processor, from a model's folder or from an adapter's (of MLA, or a LoRA, which is
+merged into the weights); or what sentence-transformers loads: text encoders such as E5 and LaBSE, and embedders made
+of vision-language models.
 """
 
 import json
@@ -33,14 +31,7 @@ from transformers.utils.peft_utils import find_adapter_config_file
 from ..modeling.peft_mla import MLA, to_mla_model
 from ..processing.processing_mla import MlaProcessor
 from ..processing.text_inputs import as_texts
-from ..utils.errors import (
-    InputError,
-    MissingExtraError,
-    ModelFolderError,
-    ModelKindError,
-    first_line,
-    named,
-)
+from ..utils.errors import InputError, MissingExtraError, ModelFolderError, ModelKindError, first_line, named
 from ..utils.files import optional_file
 from ..utils.pretrained import explained, is_finite, load_model, load_processor, located
 from ..utils.sentence_files import MODULES_FILE, SETTINGS_FILE
@@ -51,8 +42,6 @@ _OF_ADAPTERS = ("local_files_only", "revision", "token")
 _OF_TOKENIZERS = ("cache_dir", "local_files_only", "token", "trust_remote_code")
 _OF_REPOSITORIES = ("cache_dir", "local_files_only", "revision", "token")
 _OF_SENTENCES = (*_OF_REPOSITORIES, "trust_remote_code", "model_kwargs", "processor_kwargs", "config_kwargs")
-# The names under which folders state the prompt of a text that is searched with, and of what is found.
-_QUERY, _DOCUMENT = "query", "document"
 
 
 def load_encoder(
@@ -112,48 +101,37 @@ def _load_adapted(configuration: str, source: str, **loading: Any) -> DualEncode
     """Loads an adapter with its base model, by the kind that its configuration file states."""
     with explained(source, loading):
         settings = json.loads(Path(configuration).read_text("utf-8"))
-    peft_type = settings.get("peft_type") if isinstance(settings, dict) else None
+        where = _only(_OF_REPOSITORIES, loading)  # without an assembled model inside of it
+        folder = source if Path(source).is_dir() else snapshot_download(source, ignore_patterns=["model/*"], **where)
+    peft_type, base = settings.get("peft_type"), settings.get("base_model_name_or_path")
     if peft_type not in (MLA.value, "LORA"):
         raise ModelKindError(f"{source} holds an adapter of {peft_type or 'no kind'}, and not of LORA or MLA")
-    with explained(source, loading):
-        # Without an assembled model inside of it.
-        where = _only(_OF_REPOSITORIES, loading)
-        folder = source if Path(source).is_dir() else snapshot_download(source, ignore_patterns=["model/*"], **where)
-    if not settings.get("base_model_name_or_path"):
+    if not base:
         raise ModelFolderError(f"{source}: adapter_config.json does not say which model the adapter is for")
     if not Path(folder, SAFETENSORS_WEIGHTS_NAME).is_file():
         raise ModelFolderError(f"{source} has no {SAFETENSORS_WEIGHTS_NAME}; pickles are not read")
-    base = settings["base_model_name_or_path"]  # the adapter's revision belongs to another repository
+    # The adapter's revision belongs to another repository.
     model, processor = load_dual_encoder(base, **loading | {"revision": settings.get("revision")})
     with explained(source, loading):
-        adapted = _with_adapter(model, folder, source, base)
+        try:
+            with warnings.catch_warnings(action="ignore"):  # PEFT only warns about missing weights
+                adapted: Any = PeftModel.from_pretrained(model, folder)
+            held, wanted = load_peft_weights(folder, device="cpu"), get_peft_model_state_dict(adapted)
+            if differing := sorted(wanted.keys() ^ held.keys()):
+                raise ValueError(f"missing or unknown weights {differing[:3]}")
+        except (ValueError, RuntimeError, KeyError) as error:
+            raise InputError(f"{source}: this adapter does not fit {base}: {first_line(error)}") from error
+        if bad := [name for name, value in held.items() if not is_finite(value)]:
+            raise ModelFolderError(f"{source} has numbers that are NaN or infinite in {named(bad)}")
         if peft_type != MLA.value:
             return adapted.merge_and_unload(), processor
-        adapter, tokenizer = (
-            adapted.active_peft_config,
-            load_processor(AutoTokenizer, folder, **_only(_OF_TOKENIZERS, loading)),
-        )
+        tokenizer = load_processor(AutoTokenizer, folder, **_only(_OF_TOKENIZERS, loading))
+    adapter = adapted.active_peft_config
     languages = {"native_language": adapter.native_language, "languages": [adapter.language]}
     processor = MlaProcessor.for_native(
         model.config, processor, tokenizer, normalization=adapter.normalization, **languages
     )
     return to_mla_model(adapted), processor
-
-
-def _with_adapter(model: PreTrainedModel, folder: str, source: str, base: str) -> Any:
-    """Returns a base model with the adapter in a folder, whose weights must be whole and finite."""
-    try:
-        with warnings.catch_warnings(action="ignore"):  # PEFT only warns about missing weights
-            adapted: Any = PeftModel.from_pretrained(model, folder)
-        held, wanted = load_peft_weights(folder, device="cpu"), get_peft_model_state_dict(adapted)
-        missing, unknown = sorted(wanted.keys() - held.keys()), sorted(held.keys() - wanted.keys())
-        if missing or unknown:
-            raise ValueError(f"missing {missing[:3]}, unknown {unknown[:3]}")
-    except (ValueError, RuntimeError, KeyError) as error:
-        raise InputError(f"{source}: this adapter does not fit {base}: {first_line(error)}") from error
-    if bad := [name for name, value in held.items() if not is_finite(value)]:
-        raise ModelFolderError(f"{source} has numbers that are NaN or infinite in {named(bad)}")
-    return adapted
 
 
 # ---- sentence-transformers, read by its own modules, with the pooling and the prompts of the folder ----
@@ -171,8 +149,8 @@ class SentenceEncoder(nn.Module):
         self.sentence_transformer = model
         stated: Mapping[str, str] = model.prompts or {}
         default = stated.get(model.default_prompt_name or "", "")
-        self.query_prompt = query_prompt if query_prompt is not None else stated.get(_QUERY) or default
-        self.image_prompt = stated.get(_DOCUMENT) or default
+        self.query_prompt = query_prompt if query_prompt is not None else stated.get("query") or default
+        self.image_prompt = stated.get("document") or default
         self.eval()
 
     @property
@@ -206,17 +184,12 @@ class SentenceEncoder(nn.Module):
         """The embeddings of texts, as `pooler_output`, [N, d]."""
         return self._embedded(list(texts), self.query_prompt)
 
-    def _prepared(self, inputs: list[Any], prompt: str) -> Mapping[str, Any]:
-        prepared: Mapping[str, Any] = self.sentence_transformer.preprocess(inputs, prompt=prompt or None)
-        return prepared
-
     def _embedded(self, inputs: list[Any], prompt: str) -> BaseModelOutputWithPooling:
         from sentence_transformers.util import batch_to_device
 
         model = self.sentence_transformer
-        features = batch_to_device(self._prepared(inputs, prompt), self.device)
-        embeddings = model(features)["sentence_embedding"]
-        return BaseModelOutputWithPooling(pooler_output=embeddings[:, : model.truncate_dim])
+        features = batch_to_device(model.preprocess(inputs, prompt=prompt or None), self.device)
+        return BaseModelOutputWithPooling(pooler_output=model(features)["sentence_embedding"][:, : model.truncate_dim])
 
 
 class SentenceImageEncoder(SentenceEncoder):

@@ -17,23 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..inference.embedding_shards import (
-    EMBEDDING,
-    ID,
-    EmbeddingsInfo,
-    errors_of_rows,
-    read_embeddings,
-    read_info,
-    shard_files,
-)
+from ..inference.embedding_shards import EMBEDDING, ID, EmbeddingsInfo, read_embeddings, read_info, shard_files
 from ..inference.similarity import best_first, first_dimensions
-from ..utils.errors import (
-    BabelensError,
-    CorpusError,
-    InputError,
-    MissingExtraError,
-    SaveError,
-)
+from ..utils.errors import BabelensError, CorpusError, InputError, MissingExtraError, SaveError
 from ..utils.files import errors_naming
 from ..utils.identity import image_identity
 from ..utils.redaction import redact
@@ -64,10 +50,12 @@ def build_index(address: str | Path, embeddings: str | Path, *, approximate: boo
     """Builds an index of a folder that `babelens embed` wrote, in a new or empty folder or an object store. An
     `approximate` search scores candidates of the nearest cells of an IVF-PQ index by their full vectors, instead of
     scanning all."""
-    check_free(address)
+    _library()
     if _is_remote(address):
         return _build(address, address, Path(embeddings), approximate)
     folder = Path(address)
+    if folder.exists() and (folder.is_file() or any(folder.iterdir())):
+        raise SaveError(f"{address} already exists: choose another folder")
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
     with errors_naming(address):
         unfinished.mkdir(parents=True)  # with the umask's permissions, unlike `tempfile`
@@ -80,24 +68,18 @@ def build_index(address: str | Path, embeddings: str | Path, *, approximate: boo
     return open_index(address)
 
 
-def check_free(address: str | Path) -> None:
-    """Checks that an index can be built at an address: LanceDB is installed, and the folder is new or empty."""
-    _library()
-    if not _is_remote(address) and Path(address).exists() and (Path(address).is_file() or any(os.scandir(address))):
-        raise SaveError(f"{address} already exists: choose another folder")
-
-
 def _build(address: str | Path, location: str | Path, embeddings: Path, approximate: bool) -> "VectorIndex":
     info, files, failed = read_info(embeddings), shard_files(embeddings), list[BabelensError]()
     if not files:
         raise CorpusError(f"{embeddings} has no shards of embeddings")
-    with errors_of_rows(files[0]):
+    try:
         stored = pq.read_schema(files[0])
-        columns = [stored.field(ID), *(each for each in stored if each.name not in (ID, EMBEDDING))]
+    except (OSError, pa.ArrowException) as error:
+        raise CorpusError(f"{files[0]}: {error}") from error
     # LanceDB's filters do not read dictionaries.
-    metadata = [(each.name, getattr(each.type, "value_type", each.type)) for each in columns]
-    vectors = pa.field(EMBEDDING, pa.list_(pa.float16(), info.dimension))
-    schema = pa.schema([*metadata, vectors]).with_metadata({_FACTS: json.dumps({"info": redact(asdict(info))})})
+    columns = [(each.name, getattr(each.type, "value_type", each.type)) for each in stored if each.name != EMBEDDING]
+    facts = {_FACTS: json.dumps({"info": redact(asdict(info))})}
+    schema = pa.schema([*columns, (EMBEDDING, pa.list_(pa.float16(), info.dimension))], facts)
 
     def batches() -> Iterator[pa.RecordBatch]:
         try:
@@ -128,7 +110,7 @@ def _checked_rows(files: list[Path], schema: pa.Schema) -> Iterator[pa.RecordBat
     """The rows of shards, whose vectors must have the length 1, and whose ids must be unique."""
     hashes = np.empty(0, np.int64)
     for file in files:
-        with errors_of_rows(file):
+        try:
             for batch, vectors in read_embeddings(file):
                 ids = batch[ID].to_pylist()
                 if None in ids or "" in ids:
@@ -139,6 +121,8 @@ def _checked_rows(files: list[Path], schema: pa.Schema) -> Iterator[pa.RecordBat
                     raise CorpusError(f"{file}: the vector of {ids[first]} has length {lengths[first]:.3f}, not 1")
                 hashes = np.concatenate([hashes, np.fromiter(map(hash, ids), np.int64, len(ids))])
                 yield from pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches()
+        except (OSError, pa.ArrowException, KeyError) as error:
+            raise CorpusError(f"the rows of {file} cannot be used: {error}") from error
     if len(np.unique(hashes)) < len(hashes):
         raise CorpusError(f"{files[0].parent}: an id occurs twice")
 
@@ -171,10 +155,8 @@ class VectorIndex:
         """The nearest vectors for each query, nearest first; fewer than `top` if fewer match the filter `where`, which
         is LanceDB's SQL on the metadata."""
         queries = np.asarray(queries, dtype=np.float32)
-        if queries.ndim != 2 or queries.shape[1] != self.info.dimension:
-            raise InputError(f"queries for this index must be [n, {self.info.dimension}], not {list(queries.shape)}")
-        if not np.isfinite(queries).all():
-            raise InputError("a query has a value that is not finite")
+        if queries.shape[1:] != (self.info.dimension,) or not np.isfinite(queries).all():
+            raise InputError(f"queries for this index must be finite numbers [n, {self.info.dimension}]")
         if where is not None:
             try:
                 self.table.search().where(f"({where})").limit(1).to_arrow()
@@ -219,8 +201,8 @@ def search_index(
     fingerprint, stored = image_identity(embedder.model, embedder.processor), index.info
     if stored.fingerprint != fingerprint:
         raise InputError(
-            f"the index has embeddings of {stored.model}, but {type(embedder.model).__name__} "
-            f"{getattr(embedder.model, 'name_or_path', '')} is another model or version: they are not comparable"
+            f"the index has embeddings of {stored.model}, and this {type(embedder.model).__name__} is another model "
+            "or version: they are not comparable"
         )
     queries = [embedder.encode_text(texts, language=language)] if texts else []
     queries += [embedder.encode_image(images)] if len(images) else []
@@ -257,6 +239,5 @@ def _lance_errors(address: str | Path, failed: Sequence[BabelensError] = ()) -> 
         # A panic in LanceDB's Rust code is an exception whose class no module exports.
         if not isinstance(error, RuntimeError | ValueError | OSError) and type(error).__name__ != "RustPanic":
             raise
-        if "os error" in str(error):
-            raise SaveError(f"{address} could not be written: {error}") from error
-        raise InputError(f"{address}: LanceDB failed: {error}") from error
+        kind = SaveError if "os error" in str(error) else InputError
+        raise kind(f"{address}: LanceDB failed: {error}") from error

@@ -4,7 +4,8 @@ import asyncio
 import hashlib
 import hmac
 from base64 import b64decode
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from socket import socket
@@ -67,9 +68,8 @@ def create_app(service: ImageService, *, host: str = "127.0.0.1", token: str | N
         token: what requests need as `Authorization: Bearer TOKEN`; a browser asks for it as a password.
     """
     app = FastAPI(title="babelens", docs_url=None, redoc_url=None, redirect_slashes=False)
-    _add_page(app)
     _add_searches(app, service)
-    _add_images(app, service)
+    _add_files(app, service)
     app.add_exception_handler(BabelensError, lambda _, error: _refusal(400, str(error)))
     app.add_exception_handler(RequestValidationError, _not_valid)
     app.add_exception_handler(AnyHTTPException, _no_answer)
@@ -98,18 +98,6 @@ def make_server(app: FastAPI, on_start: Callable[[], None] = lambda: None) -> uv
     bare: dict[str, Any] = {"ws": "none", "lifespan": "off", "proxy_headers": False}
     config = uvicorn.Config(app, limit_concurrency=500, timeout_graceful_shutdown=5, **quiet, **bare)
     return _Server(config, on_start)
-
-
-def _add_page(app: FastAPI) -> None:
-    app.mount("/static", StaticFiles(directory=_STATIC))
-
-    @app.get("/", include_in_schema=False)
-    async def page() -> Response:
-        return FileResponse(_STATIC / "page.html", headers={"cache-control": "no-store"})
-
-    @app.get("/health")
-    async def health() -> dict[str, str]:
-        return {"status": "ok"}
 
 
 def _add_searches(app: FastAPI, service: ImageService) -> None:
@@ -155,21 +143,31 @@ def _add_searches(app: FastAPI, service: ImageService) -> None:
 
     @app.get("/api/similar/{image_id}")
     def similar(image_id: str, top: _Top = 24) -> dict[str, Any]:
-        with _Missing():
+        with _existing():
             return _results(service.similar(image_id, top))
 
 
-def _add_images(app: FastAPI, service: ImageService) -> None:
+def _add_files(app: FastAPI, service: ImageService) -> None:
+    app.mount("/static", StaticFiles(directory=_STATIC))
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> Response:
+        return FileResponse(_STATIC / "page.html", headers={"cache-control": "no-store"})
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
     @app.get("/images/{image_id}")
     def image(image_id: str) -> Response:
-        with _Missing():
+        with _existing():
             path = service.path(image_id)
             kind = PIL.Image.MIME.get(PIL.Image.registered_extensions().get(path.suffix.lower(), ""))
             return FileResponse(path, media_type=kind or "application/octet-stream", headers=_INERT)
 
     @app.get("/thumbnails/{image_id}")
     def thumbnail(image_id: str, size: Literal["small", "large"] = "small") -> Response:
-        with _Missing():
+        with _existing():
             data = service.thumbnail(image_id, THUMBNAIL if size == "small" else LARGE)
             return Response(data, media_type="image/webp", headers=_INERT)
 
@@ -179,25 +177,23 @@ def _results(found: list[FoundImage]) -> dict[str, Any]:
     return {"results": [asdict(each) | url for each, url in zip(found, urls, strict=True)]}
 
 
-class _Missing:
+@contextmanager
+def _existing() -> Iterator[None]:
     """Turns the errors of an image that is unknown or gone into status 404."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, KeyError):
-            raise HTTPException(404, "there is no image of this id") from error
-        if isinstance(error, OSError | ImageError):
-            raise HTTPException(404, "this image is gone, or cannot be read any more") from error
+    try:
+        yield
+    except KeyError as error:
+        raise HTTPException(404, "there is no image of this id") from error
+    except (OSError, ImageError) as error:
+        raise HTTPException(404, "this image is gone, or cannot be read any more") from error
 
 
 async def _file_of(request: Request) -> bytes:
     try:
         async with request.form(max_files=1) as form:
             if isinstance(file := form.get("file"), UploadFile):
-                data = await file.read()
-                if len(data) > UPLOAD_BYTES:
-                    raise HTTPException(413, f"the file is too large: {UPLOAD_BYTES >> 20} MiB are allowed")
+                if len(data := await file.read()) > UPLOAD_BYTES:
+                    raise _too_large()
                 return data
     except AnyHTTPException:
         raise
@@ -286,6 +282,5 @@ async def _not_valid(request: Request, error: Exception) -> JSONResponse:
     return _refusal(400, "; ".join(f"{problem['loc'][-1]}: {problem['msg']}" for problem in problems))
 
 
-async def _no_answer(request: Request, error: Exception) -> JSONResponse:
-    status, detail = getattr(error, "status_code", 500), getattr(error, "detail", "")
-    return _refusal(status, detail, getattr(error, "headers", None))
+async def _no_answer(request: Request, error: Any) -> JSONResponse:
+    return _refusal(error.status_code, error.detail, error.headers)

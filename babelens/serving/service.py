@@ -3,7 +3,6 @@
 import hashlib
 import logging
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
@@ -13,7 +12,6 @@ from threading import Lock
 from typing import Self
 
 import numpy as np
-from torch import nn
 
 from ..inference.embedder import Embedder
 from ..inference.image_index import ImageIndex
@@ -54,11 +52,9 @@ class ImageService:
         self._out = {path for path in index.paths if not self._is_inside(path)}
         if self._out:
             logger.warning(
-                "left out %d images that links take out of the folder, such as %s", len(self._out), min(self._out)
+                "left out %d images that links take out of the folder: %s, …", len(self._out), min(self._out)
             )
-        self._positions = {
-            self._id(path): position for position, path in enumerate(index.paths) if path not in self._out
-        }
+        self._positions = {self._id(path): row for row, path in enumerate(index.paths) if path not in self._out}
         self.languages, self.takes_any_language = languages_of(embedder.processor, model)
         self.needs_language = needs_language(embedder.processor)
         self.language = _checked(language, embedder, model)
@@ -79,7 +75,8 @@ class ImageService:
         """Encodes the images of a folder; checks the language before."""
         embedder.check_takes_images()
         _checked(language, embedder, model)  # before all images are read
-        _keep_weights(embedder.model)
+        for weight in (*embedder.model.parameters(), *embedder.model.buffers()):
+            weight.data = weight.data.clone()  # it may be mapped from its file, which could be overwritten
         index = ImageIndex.of_folder(embedder, folder, cache=cache, show_progress=show_progress)
         return cls(embedder, index, folder, model=model, language=language)
 
@@ -104,9 +101,7 @@ class ImageService:
 
     def similar(self, image_id: str, top: int) -> list[FoundImage]:
         """Returns the images that resemble one of the folder, without it and its copies; raises as `path` does."""
-        path = self.path(image_id)
-        embedding = self.index.embeddings[self._positions[image_id]]
-        return self._nearest(embedding, top, leave_out=path)
+        return self._nearest(self.index.embeddings[self._positions[image_id]], top, leave_out=self.path(image_id))
 
     def listed(self, top: int) -> list[FoundImage]:
         """Images to look at, in an order that is mixed and stays the same."""
@@ -116,8 +111,7 @@ class ImageService:
     def path(self, image_id: str) -> Path:
         """The path of an image; a `KeyError` for an unknown id, a `FileNotFoundError` for a file that is gone or leads
         out of the folder by now."""
-        path = self._path(image_id)
-        if not self._is_there(path):
+        if not self._is_there(path := self._path(image_id)):
             raise FileNotFoundError(path)
         return path
 
@@ -134,17 +128,14 @@ class ImageService:
     def _nearest(self, embedding: np.ndarray, top: int, leave_out: Path | None = None) -> list[FoundImage]:
         wanted = top
         while True:
-            best = self.index.search(embedding, wanted, self._out)
-            found = [*self._named(best, leave_out)]
+            best, found = self.index.search(embedding, wanted, self._out), []
+            for hit in best:
+                paths = [path for path in (hit.path, *hit.copies) if self._is_there(path)]
+                if paths and leave_out not in paths:
+                    found.append(FoundImage(self._id(paths[0]), self.name(paths[0]), hit.score, len(paths) - 1))
             if len(found) >= top or len(best) < wanted:
                 return found[:top]
             wanted *= 2  # some are gone
-
-    def _named(self, best: list, leave_out: Path | None) -> Iterator[FoundImage]:
-        for hit in best:
-            paths = [path for path in (hit.path, *hit.copies) if self._is_there(path)]
-            if paths and leave_out not in paths:
-                yield FoundImage(self._id(paths[0]), self.name(paths[0]), hit.score, len(paths) - 1)
 
     def _id(self, path: Path) -> str:
         return hashlib.blake2b(os.fsencode(path.relative_to(self.folder).as_posix()), digest_size=8).hexdigest()
@@ -173,9 +164,3 @@ def _checked(language: str | None, embedder: Embedder, model: str) -> str | None
     stated, takes_any = languages_of(embedder.processor, model)
     tag = normalize_language(language)
     return tag if takes_any else learned_language(tag, stated)
-
-
-def _keep_weights(model: nn.Module) -> None:
-    """Copies weights that may be mapped from their file, which could be overwritten or truncated, into memory."""
-    for weight in (*model.parameters(), *model.buffers()):
-        weight.data = weight.data.clone()
