@@ -10,9 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 
-from babelens.inference.embed import EmbeddingJob, ShardEmbedder, embed_on_ray, embed_source, parse_columns
+from babelens.inference.embed import EmbeddingJob, embed_on_ray, embed_source, parse_columns
 from babelens.inference.embedder import Embedder
 from babelens.inference.embedding_shards import read_embeddings, read_info, shard_files
 from babelens.utils.errors import CorpusError, InputError
@@ -124,16 +123,6 @@ def test_files_of_a_folder_that_are_skipped_are_named_once(embedder, tmp_path, c
     assert caplog.text.count("a.cr2") == 1 and "thumbnails" not in caplog.text
 
 
-def test_a_lower_precision(embedder, tmp_path):
-    tars = write_tars(tmp_path / "tars", 2, 4)
-    _, _, exact = run(embedder, tars, tmp_path / "exact")
-    _, _, rounded = run(embedder, tars, tmp_path / "rounded", precision="bfloat16")
-    with torch.autocast("cpu", torch.bfloat16):
-        vectors = np.concatenate([expected(embedder, range(k, k + 4)) for k in (0, 4)])
-    np.testing.assert_array_equal(rounded, vectors.astype(np.float16))
-    assert (rounded != exact).any()
-
-
 def test_a_shard_that_cannot_be_read_does_not_stop_the_others(embedder, tmp_path):
     tars = write_tars(tmp_path / "tars", 3, 4)
     whole = (tars / "001.tar").read_bytes()
@@ -186,12 +175,6 @@ def test_texts(embedder, tmp_path):
         run(embedder, tmp_path / "t.jsonl", tmp_path / "wrong", what="texts")
 
 
-def test_texts_without_a_language_for_a_model_that_needs_one(make_smalr, tmp_path):
-    pq.write_table(pa.table({"text": ["ein Auto", "une maison"]}), tmp_path / "t.parquet")
-    with pytest.raises(CorpusError, match=r"t\.parquet row 0: .*language"):
-        run(Embedder(*make_smalr()), tmp_path / "t.parquet", tmp_path / "none", what="texts")
-
-
 def test_another_model_source_or_setting_is_refused(embedder, tmp_path):
     tars = write_tars(tmp_path / "tars", 2, 4)
     run(embedder, tars, tmp_path / "out", ["width:int"])
@@ -229,19 +212,6 @@ def test_an_image_that_was_replaced_is_embedded_again(embedder, tmp_path, caplog
     after = contents(tmp_path / "out")
     assert {name for name in before if before[name] != after[name]} == {"shard-000001.parquet"}
     assert "embedding it again" in caplog.text
-
-
-def test_files_and_lines_that_were_changed_are_embedded_again(embedder, tmp_path):
-    for numbers in (range(3), range(3, 6)):
-        write_parquet(tmp_path / "a.parquet", numbers)
-        _, _, found = run(embedder, tmp_path / "a.parquet", tmp_path / "images")
-        np.testing.assert_allclose(found, expected(embedder, numbers), atol=1e-3)
-    file, settings = tmp_path / "t.txt", {"what": "texts", "language": "de", "shard_size": 2}
-    file.write_text("eins\nzwei\ndrei\nvier")
-    _, _, before = run(embedder, file, tmp_path / "texts", **settings)
-    file.write_text("eins\nzwei\ndrei\nrund\nneu")
-    _, _, after = run(embedder, file, tmp_path / "texts", **settings)
-    assert (before[:3] == after[:3]).all() and (before[3] != after[3]).any() and len(after) == 5
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the killed process is a fork")
@@ -288,16 +258,3 @@ def test_ray_writes_what_one_process_writes(embedder, tmp_path):
     (tars / "002.tar").write_bytes(b"none")
     with pytest.raises(CorpusError, match=r"1 of 5 shards.*002\.tar"):
         embed_on_ray(str(folder), job_of(tars, tmp_path / "out"), show_progress=False, batch_size=4)
-
-
-def test_an_actor_embeds_the_shards_of_its_batch(embedder, tmp_path):
-    import pickle
-
-    folder = saved((embedder.model, embedder.processor), tmp_path / "clip")
-    job = job_of(write_tars(tmp_path / "tars", 2, 4), tmp_path / "out")
-    embed_source(embedder, job, model=str(folder))
-    before = contents(tmp_path / "out")
-    (tmp_path / "out" / "shard-000001.parquet").unlink()
-    actor = ShardEmbedder(str(folder), job, job.metadata_schema(), batch_size=4)
-    assert actor({"shard": [pickle.dumps(shard) for shard in job.shards()]}) == {"error": ["", ""]}
-    assert contents(tmp_path / "out") == before

@@ -1,6 +1,5 @@
 """The index of a folder: what is encoded when, and what is found."""
 
-import copy
 import os
 
 import numpy as np
@@ -30,15 +29,6 @@ def folder(tmp_path):
     return tmp_path / "images"
 
 
-def test_drafts_of_large_jpegs_and_whole_ones_are_kept_apart(clip_parts, tmp_path):
-    (tmp_path / "photos").mkdir()
-    Image.effect_noise((800, 600), 90).convert("RGB").save(tmp_path / "photos" / "a.jpg")
-    for _ in range(2):
-        for embedder in (Embedder(*clip_parts, draft_jpegs=True), Embedder(*clip_parts)):
-            kept = ImageIndex.of_folder(embedder, tmp_path / "photos", cache=tmp_path / "cache")
-            np.testing.assert_array_equal(kept.embeddings, embedder.encode_image(tmp_path / "photos" / "a.jpg"))
-
-
 def test_only_new_and_changed_images_are_encoded_again(clip_parts, folder, tmp_path):
     embedder = CountingEmbedder(*clip_parts)
     first = ImageIndex.of_folder(embedder, folder, cache=tmp_path / "cache")
@@ -52,14 +42,6 @@ def test_only_new_and_changed_images_are_encoded_again(clip_parts, folder, tmp_p
     assert embedder.encoded == [["a.jpg", "b.png", "c.webp"], [], ["b.png", "d.png"]]
     assert [path.name for path in changed.paths] == ["b.png", "d.png", "c.webp"]
     np.testing.assert_allclose(changed.embeddings, embedder.encode_image(changed.paths), atol=1e-6)
-
-
-def test_another_model_does_not_get_this_ones_embeddings(clip_parts, folder, tmp_path):
-    ours = ImageIndex.of_folder(Embedder(*clip_parts), folder, cache=tmp_path / "cache")
-    model = copy.deepcopy(clip_parts[0])
-    model.visual_projection.weight.data.mul_(-1)
-    theirs = ImageIndex.of_folder(Embedder(model, clip_parts[1]), folder, cache=tmp_path / "cache")
-    np.testing.assert_allclose(theirs.embeddings, -ours.embeddings, atol=1e-6)
 
 
 def test_bad_images_are_skipped_and_named_in_one_line(clip_parts, folder, tmp_path, caplog):
@@ -97,13 +79,6 @@ def test_a_damaged_cache_is_named_and_written_anew(clip_parts, folder, tmp_path,
     caplog.clear()
     ImageIndex.of_folder(embedder, folder, cache=tmp_path / "cache")
     assert [len(names) for names in embedder.encoded] == [3, 3, 0] and not caplog.text
-
-
-def test_a_cache_that_cannot_be_written_is_a_warning(clip_parts, folder, tmp_path, caplog):
-    (tmp_path / "cache").write_text("a file where the folder should be")
-    index = ImageIndex.of_folder(Embedder(*clip_parts), folder, cache=tmp_path / "cache")
-    assert len(index.embeddings) == 3
-    assert "could not be kept" in caplog.text and str(tmp_path / "cache") in caplog.text
 
 
 def test_files_of_one_content_are_found_once(clip_parts, folder):

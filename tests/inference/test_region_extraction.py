@@ -13,8 +13,6 @@ from transformers import (
     RTDetrResNetConfig,
     ViTConfig,
     ViTModel,
-    YolosConfig,
-    YolosForObjectDetection,
 )
 
 from babelens.inference.backbones import RegionExtractor
@@ -50,13 +48,6 @@ def detr() -> DetrForObjectDetection:
         **layers,
     )
     return DetrForObjectDetection(config)
-
-
-def yolos() -> YolosForObjectDetection:
-    config = YolosConfig(
-        **SMALL_TRANSFORMER, image_size=[64, 64], patch_size=16, num_detection_tokens=12, num_labels=5
-    )
-    return YolosForObjectDetection(config)
 
 
 def rt_detr() -> RTDetrForObjectDetection:
@@ -103,7 +94,7 @@ def made(build):
 # ---- Detectors ----
 
 
-@pytest.mark.parametrize("build", [detr, yolos, rt_detr])
+@pytest.mark.parametrize("build", [detr, rt_detr])
 @torch.no_grad()
 def test_regions_are_the_surest_queries_states(build):
     model = made(build)

@@ -10,7 +10,6 @@ from babelens import Embedder
 from babelens.cli.main import app
 from babelens.inference.image_index import ImageIndex
 from babelens.serving.service import ImageService
-from babelens.text_bases import SentenceTransformerBase, text_base
 from babelens.utils.identity import model_identity
 from tests.contracts import drawn_images
 from tests.support.served import serving
@@ -68,9 +67,3 @@ def test_an_index_and_a_server_take_it(folder, tmp_path, monkeypatch):
         answer = server.ask("/api/search?q=a%20red%20dot&top=3")
         assert answer.status == 200 and [each["file"] for each in answer.json["results"]] == expected
         assert server.ask("/api/info").json["needs_language"] is False
-
-
-def test_it_is_the_teacher_that_it_was(folder):
-    teacher, embedder = text_base(str(folder)), Embedder.from_pretrained(folder, text_prompt="")
-    assert isinstance(teacher, SentenceTransformerBase)
-    np.testing.assert_allclose(teacher.encode(["a dot"]), embedder.encode_text("a dot"), atol=1e-5)

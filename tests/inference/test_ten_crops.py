@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from datasets import DatasetDict
 from PIL import Image
 from transformers import AutoModel, ConvNextImageProcessorPil, ResNetConfig, ResNetModel
 from typer.testing import CliRunner
@@ -15,7 +14,7 @@ from babelens.data.corpus.loading import load_captions
 from babelens.inference.backbones import TenCropFeatures, write_features
 from babelens.inference.embedder import Embedder
 from babelens.processing.images import open_image
-from babelens.utils.errors import CorpusError, InputError
+from babelens.utils.errors import InputError
 from tests.support.tiny_training import shapes_corpus, write_shapes
 
 RESIZE, CROP, WIDTH = 36, 32, 12
@@ -112,21 +111,6 @@ def test_the_command_writes_what_smalr_trains_on_and_is_evaluated_with(resnet, t
         expected = model(image_features=torch.tensor(corpus["features"][:])).image_embeds
     np.testing.assert_allclose(embedder.encode_image(images_of(corpus)), expected, atol=1e-6)
     assert " 16 " in run("evaluate", "captions", tmp_path / "run", "--data", output).output  # images
-
-
-def test_the_splits_of_a_data_set_become_splits_of_one_folder(resnet, tmp_path):
-    """As `smalr/smalr` reads them: training and validation from one folder."""
-    corpus = shapes_corpus()
-    parts = {"train": range(10), "validation": range(10, 13), "test_2016": range(13, 16)}
-    data = DatasetDict({split: corpus.select(rows) for split, rows in parts.items()})
-    data.save_to_disk(tmp_path / "data")
-    options = ("--split", ",".join(parts), "--output", tmp_path / "f", "--crop", CROP)
-    run("features", resnet, "--data", tmp_path / "data", *options)
-    for split, rows in parts.items():
-        found = load_captions(str(tmp_path / "f"), split=split)
-        assert found["image_id"][:] == data[split]["image_id"][:] and len(found) == len(rows)
-    with pytest.raises(CorpusError, match="choose a split to load"):
-        load_captions(str(tmp_path / "f"))
 
 
 def run(*arguments):
