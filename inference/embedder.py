@@ -174,7 +174,7 @@ class Embedder:
             show_progress: by default only on a terminal and only for long jobs.
             normalize: return vectors of unit length; otherwise the features that the model computes.
         """
-        head = head_of_task(self.model, task)
+        head = head_of_task(self.model, task) if task else {}
         texts = as_texts(texts, "texts", none_is_fine=True)
         languages = language_for_each(default_language(self.processor) if language is None else language, len(texts))
         if self._stated_languages is not None and not is_counting():

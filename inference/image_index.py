@@ -22,7 +22,6 @@ from ..utils.errors import CorpusError
 from ..utils.files import atomic_file
 from ..utils.identity import image_identity
 from .embedder import Embedder
-from .similarity import best_first
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +122,7 @@ class ImageIndex:
         Files of the same content are one image."""
         scores = self.embeddings @ query
         found: list[FoundImage] = []
-        for position in best_first(scores, len(scores)):
+        for position in np.argsort(-scores, kind="stable"):
             path, score = self.paths[position], float(scores[position])
             near = [image for image in found if image.score - score <= _EQUAL]
             if len(found) == top and not near:

@@ -30,7 +30,6 @@ from transformers.utils.peft_utils import find_adapter_config_file
 
 from ..modeling.peft_mla import MLA, to_mla_model
 from ..processing.processing_mla import MlaProcessor
-from ..processing.text_inputs import as_texts
 from ..utils.errors import InputError, MissingExtraError, ModelFolderError, ModelKindError, first_line, named
 from ..utils.files import optional_file
 from ..utils.pretrained import explained, is_finite, load_model, load_processor, located
@@ -41,7 +40,7 @@ DualEncoder = tuple[PreTrainedModel, ProcessorMixin]
 _OF_ADAPTERS = ("local_files_only", "revision", "token")
 _OF_TOKENIZERS = ("cache_dir", "local_files_only", "token", "trust_remote_code")
 _OF_REPOSITORIES = ("cache_dir", "local_files_only", "revision", "token")
-_OF_SENTENCES = (*_OF_REPOSITORIES, "trust_remote_code", "model_kwargs", "processor_kwargs", "config_kwargs")
+_OF_SENTENCES = (*_OF_ADAPTERS, "trust_remote_code", "model_kwargs", "processor_kwargs", "config_kwargs")
 
 
 def load_encoder(
@@ -138,11 +137,8 @@ def _load_adapted(configuration: str, source: str, **loading: Any) -> DualEncode
 
 
 class SentenceEncoder(nn.Module):
-    """A `SentenceTransformer` as a model that reads texts; `SentenceImageEncoder` reads images too.
-
-    `query_prompt` precedes every text; by default it is the prompt named `query` that the folder states, else its
-    default one.
-    """
+    """A `SentenceTransformer` as a model that reads texts. `query_prompt` precedes every text; by default it is the
+    prompt named `query` that the folder states, else its default one."""
 
     def __init__(self, model: Any, query_prompt: str | None = None) -> None:
         super().__init__()
@@ -204,30 +200,26 @@ class SentenceInputs:
     """A processor that passes texts and images on, because sentence-transformers prepares them itself. Texts may be in
     any language."""
 
-    one_tokenizer, needs_language, any_language = False, False, True
+    needs_language, any_language = False, True
     tokenizer = image_processor = None
 
     def __call__(
         self, images: Any = None, text: Any = None, language: Any = None, return_tensors: Any = None
     ) -> BatchFeature:
         """Returns `texts` and `images` as lists."""
-        if images is None and text is None:
-            raise InputError("give images=, text=, or both")
-        given = {} if text is None else {"texts": as_texts(text)}
-        return BatchFeature(given | ({} if images is None else {"images": list(images)}))
+        given = {"texts": text, "images": images}
+        return BatchFeature({name: list(values) for name, values in given.items() if values is not None})
 
 
 def needs_sentence_transformers(source: str, **loading: Any) -> bool:
     """Returns whether a folder or a repository belongs to sentence-transformers, and is not a dual encoder of
     transformers or babelens: it states modules, and its model has no features of texts and of images."""
     file = optional_file(source, MODULES_FILE, loading)
-    if file is None:
-        return False
     try:
-        kinds = [str(module["type"]) for module in json.loads(file.read_text("utf-8"))]
+        kinds = [str(module["type"]) for module in json.loads(file.read_text("utf-8") if file else "[]")]
     except (ValueError, TypeError, KeyError):
-        return False
-    if any(kind.startswith(("pipelines.", "babelens_code.")) for kind in kinds):  # of babelens
+        kinds = []
+    if not kinds or any(kind.startswith(("pipelines.", "babelens_code.")) for kind in kinds):  # of babelens
         return False
     given = {"trust_remote_code": False} | _only((*_OF_REPOSITORIES, "trust_remote_code"), loading)
     try:
@@ -243,8 +235,7 @@ def load_sentence_transformer(source: str, **loading: Any) -> Any:
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
         raise MissingExtraError(f"{source} needs pip install sentence-transformers") from error
-    given = _only(_OF_SENTENCES, loading)
-    given = {"cache_folder" if name == "cache_dir" else name: value for name, value in given.items()}
+    given = _only(_OF_SENTENCES, loading) | {"cache_folder": loading.get("cache_dir")}
     try:
         return SentenceTransformer(source, **given)
     except (OSError, ValueError, ImportError) as error:

@@ -179,8 +179,7 @@ class MultilingualZeroShotPipeline(ZeroShotImageClassificationPipeline):
     It takes what transformers' pipeline takes, and `language`: the BCP-47 tag of all labels, or a list with one tag
     for each. The template is then one of that language (`PHOTO_TEMPLATES`) unless `hypothesis_template` is given;
     labels in a language without a template are read without one, with a warning. Without `language`, the template is
-    transformers' own, which is English, or that of the model's native language. Texts and image are prepared by the
-    model's own processor, which is told the language.
+    transformers' own, which is English, or that of the model's native language.
     """
 
     hub_task: ClassVar[tuple[str, str]] = ("zero-shot-image-classification", "AutoModelForZeroShotImageClassification")

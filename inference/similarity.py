@@ -35,16 +35,3 @@ def first_dimensions(embeddings: np.ndarray, width: int) -> np.ndarray:
     """The first dimensions of embeddings, as vectors of unit length. [N, d], width -> [N, width]"""
     cut = torch.from_numpy(embeddings[:, :width])
     return nn.functional.normalize(cut, dim=-1).numpy()
-
-
-# ---- The order of search results, with numpy only ----
-
-
-def best_first(scores: np.ndarray, top: int) -> np.ndarray:
-    """The positions of the `top` highest scores [n], highest first; equal scores in the order of their positions."""
-    if top < len(scores):
-        threshold = np.partition(scores, -top)[-top]
-        candidates = np.flatnonzero(scores >= threshold)
-    else:
-        candidates = np.arange(len(scores))
-    return candidates[np.argsort(-scores[candidates], kind="stable")[:top]]

@@ -31,10 +31,7 @@ def translated_captions(
     A row with a caption that was translated to nothing gets no captions in that language, which a warning counts.
 
     Args:
-        corpus: a caption corpus or a translation corpus.
         translator: translates from `source` to each target; a `CachedTranslator` keeps what it has translated.
-        source: the language of the captions that are translated.
-        targets: the languages that they are translated into.
         everywhere: whether rows that have captions in a language also get translations into it, as in SMALR's data.
         replace: whether translations replace the captions that rows have in a language.
     """
@@ -73,20 +70,11 @@ def _translations(translator: Translator, texts: Iterable[str], source: str, tar
 
 
 class TranslatingEmbedder:
-    """Encodes texts in any language of a translator by their translations, and images as they are; search and
-    evaluation take it for an `Embedder`.
-
-    Args:
-        embedder: encodes images, and texts in the language `to`.
-        translator: translates texts.
-        to: the language that texts are translated into. Texts in this language are not translated.
+    """Encodes texts in any language of a translator by their translations into the language `to`, and images as they
+    are; search and evaluation take it for an `Embedder`.
 
     Attributes:
         n_empty: number of texts that were translated to nothing, and are encoded as they are.
-
-    Examples:
-        >>> embedder = TranslatingEmbedder(Embedder.from_pretrained("openai/clip-vit-base-patch32"), translator)
-        >>> embedder.encode_text("gari jekundu", language="sw")
     """
 
     def __init__(self, embedder: Embedder, translator: Translator, *, to: str = "en") -> None:

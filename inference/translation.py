@@ -87,7 +87,7 @@ class LanguageCodes:
     def request(self, source: str, target: str) -> Request:
         """Returns the request for a translation from `source` to `target`, two canonical tags."""
         if self._tokens:
-            codes = [_token(self._tokens, tag) for tag in (source, target)]
+            codes = [self._token(tag) for tag in (source, target)]
             number = self.tokenizer.convert_tokens_to_ids(codes[1])
             # M2M100's token of a language is its code between underscores.
             return Request("", codes[0].strip("_"), {"forced_bos_token_id": number})
@@ -95,13 +95,12 @@ class LanguageCodes:
             if only and language_and_script(only) != language_and_script(asked):
                 pair = f"{self._source or 'several languages'} to {self._target or 'several languages'}"
                 raise LanguageTagError(f"this model translates {pair}, not {source} to {target}")
-        return Request(f"{_token(self._targets, target)} " if self._targets else "")
+        return Request(f"{self._token(target)} " if self._targets else "")
 
-
-def _token(tokens: Mapping[Written, str], language: str) -> str:
-    if (token := tokens.get(language_and_script(language))) is None:
-        raise LanguageTagError(f"this translation model has no token for {language!r}")
-    return token
+    def _token(self, language: str) -> str:
+        if (token := (self._tokens or self._targets).get(language_and_script(language))) is None:
+            raise LanguageTagError(f"this translation model has no token for {language!r}")
+        return token
 
 
 def _tag(code: Any) -> str | None:
@@ -219,9 +218,7 @@ class TranslatorsByPair:
 
     Examples:
         >>> german = Seq2SeqTranslator.from_pretrained("Helsinki-NLP/opus-mt-en-de", pair=("en", "de"))
-        >>> french = Seq2SeqTranslator.from_pretrained("Helsinki-NLP/opus-mt-en-fr", pair=("en", "fr"))
-        >>> translator = TranslatorsByPair({("en", "de"): german, ("en", "fr"): french})
-        >>> translator.translate(["a red car"], "en", "fr")
+        >>> TranslatorsByPair({("en", "de"): german}).translate(["a red car"], "en", "de")
     """
 
     def __init__(self, translators: Mapping[LanguagePair, Translator]) -> None:
@@ -289,10 +286,6 @@ class CachedTranslator:
         key: the name of its file; by default the fingerprint of a `Seq2SeqTranslator`, which other weights or settings
             change. A translator of another kind needs a name that changes whenever its translations would.
         folder: the folder of the files; by default `translations` in the cache of `datasets`.
-
-    Examples:
-        >>> translator = CachedTranslator(Seq2SeqTranslator.from_pretrained("facebook/nllb-200-distilled-600M"))
-        >>> translator.translate(["a red car"], "en", "sw")
     """
 
     def __init__(

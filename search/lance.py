@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..inference.embedding_shards import EMBEDDING, ID, EmbeddingsInfo, read_embeddings, read_info, shard_files
-from ..inference.similarity import best_first, first_dimensions
+from ..inference.similarity import first_dimensions
 from ..utils.errors import BabelensError, CorpusError, InputError, MissingExtraError, SaveError
 from ..utils.files import errors_naming
 from ..utils.identity import image_identity
@@ -178,7 +178,7 @@ class VectorIndex:
             return self._nearest(query, top, where, False)  # other cells may have vectors that match the filter
         vectors = found[EMBEDDING].combine_chunks().flatten().to_numpy(zero_copy_only=False)
         scores = vectors.reshape(-1, self.info.dimension).astype(np.float32) @ query
-        best = best_first(scores, top)
+        best = np.argsort(-scores, kind="stable")[:top]
         values = found.select(self.schema.names).take(best).to_pylist()
         return [Hit(row.pop(ID), float(score), row) for row, score in zip(values, scores[best], strict=True)]
 

@@ -59,45 +59,33 @@ _Top = Annotated[int, Query(ge=1, le=TOP)]
 
 
 def create_app(service: ImageService, *, host: str = "127.0.0.1", token: str | None = None) -> FastAPI:
-    """The ASGI application of a folder of images.
-
-    Args:
-        service: what is searched.
-        host: the host that the server is bound to. On loopback, requests must name it in their Host header: otherwise
-            a page of another site could reach the server through a name that it controls (DNS rebinding).
-        token: what requests need as `Authorization: Bearer TOKEN`; a browser asks for it as a password.
-    """
+    """The ASGI application of a folder of images, for a server that is bound to `host`. Requests need the `token` as
+    `Authorization: Bearer TOKEN`; a browser asks for it as a password."""
     app = FastAPI(title="babelens", docs_url=None, redoc_url=None, redirect_slashes=False)
     _add_searches(app, service)
     _add_files(app, service)
     app.add_exception_handler(BabelensError, lambda _, error: _refusal(400, str(error)))
     app.add_exception_handler(RequestValidationError, _not_valid)
-    app.add_exception_handler(AnyHTTPException, _no_answer)
+    app.add_exception_handler(AnyHTTPException, lambda _, e: _refusal(e.status_code, e.detail, e.headers))
     app.add_middleware(Guard, token=token)
-    if is_loopback(host):
+    if is_loopback(host):  # or a page of another site could reach it through a name that it controls (DNS rebinding)
         names = ["localhost", "127.0.0.1", "[::1]", f"[{host}]" if ":" in host else host]
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=names, www_redirect=False)
     return app
 
 
-class _Server(uvicorn.Server):
-    """A server that reports when it answers requests and ends at a signal."""
-
-    def __init__(self, config: uvicorn.Config, on_start: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_start = on_start
-
-    async def startup(self, sockets: list[socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._on_start()
-
-
 def make_server(app: FastAPI, on_start: Callable[[], None] = lambda: None) -> uvicorn.Server:
-    """The server of an application; `run(sockets=[…])` serves it until SIGINT or SIGTERM."""
+    """The server of an application; `run(sockets=[…])` serves it until SIGINT or SIGTERM, and calls `on_start` when it
+    answers requests."""
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket] | None = None) -> None:
+            await super().startup(sockets)
+            on_start()
+
     quiet: dict[str, Any] = {"log_config": None, "log_level": "warning", "access_log": False, "server_header": False}
     bare: dict[str, Any] = {"ws": "none", "lifespan": "off", "proxy_headers": False}
-    config = uvicorn.Config(app, limit_concurrency=500, timeout_graceful_shutdown=5, **quiet, **bare)
-    return _Server(config, on_start)
+    return Server(uvicorn.Config(app, limit_concurrency=500, timeout_graceful_shutdown=5, **quiet, **bare))
 
 
 def _add_searches(app: FastAPI, service: ImageService) -> None:
@@ -276,11 +264,6 @@ def _refusal(status: int, sentence: str, headers: Any = None) -> JSONResponse:
     return JSONResponse({"error": sentence}, status, headers={"cache-control": "no-store"} | dict(headers or {}))
 
 
-async def _not_valid(request: Request, error: Exception) -> JSONResponse:
+def _not_valid(request: Request, error: Any) -> JSONResponse:
     """Answers with what is wrong with the parameters, without repeating what was sent."""
-    problems: list[dict[str, Any]] = getattr(error, "errors", list)()
-    return _refusal(400, "; ".join(f"{problem['loc'][-1]}: {problem['msg']}" for problem in problems))
-
-
-async def _no_answer(request: Request, error: Any) -> JSONResponse:
-    return _refusal(error.status_code, error.detail, error.headers)
+    return _refusal(400, "; ".join(f"{problem['loc'][-1]}: {problem['msg']}" for problem in error.errors()))

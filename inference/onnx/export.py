@@ -7,7 +7,6 @@ every image a size of its own (NaFlex of SigLIP 2) have no graph.
 import json
 import logging
 import os
-import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from ...modeling.modeling_smalr import SmalrModel
 from ...processing.processing_per_language import WordLevelProcessor
 from ...processing.text_inputs import counting_cut_texts
 from ...utils.errors import InputError, MissingExtraError, ModelKindError, first_line
-from ...utils.files import atomic_file, errors_naming, new_folder, remove_unfinished
+from ...utils.files import errors_naming, new_folder, remove_unfinished
 from ...utils.identity import folder_identity
 from ..embedder import Embedder
 from ..loading import SentenceEncoder
@@ -339,5 +338,4 @@ def _destination(output: Path, source: Path) -> Iterator[Path]:
                     path.unlink()
             for path in (folder / GRAPH_FOLDER).iterdir():
                 os.replace(path, graphs / path.name)
-            with atomic_file(output / "preprocessor_config.json") as unfinished:
-                shutil.copy(folder / "preprocessor_config.json", unfinished)
+            os.replace(folder / "preprocessor_config.json", output / "preprocessor_config.json")

@@ -70,11 +70,6 @@ def export_immich(
         language: the learned language of queries in languages that the model has not learned, such as English; by
             default they are read by the map that all its languages share.
         precision: `fp32`, `fp16` or `int8`.
-        loading: what `Embedder.from_pretrained` takes, such as `trust_remote_code`.
-
-    Examples:
-        >>> export_immich("clip-uk", "immich/nllb-clip-base-siglip__v1").replaces
-        'nllb-clip-base-siglip__v1'
     """
     if precision not in PRECISIONS:
         raise InputError(f"precision={precision!r}: choose one of {', '.join(PRECISIONS)}")
@@ -191,7 +186,7 @@ class ImmichReader:
         self._textual, self._visual = (open_graph(folder / name / "model.onnx", threads) for name in names)
 
     def text(self, text: str, code: str = "") -> np.ndarray:
-        """Returns the embedding [width] of a text, with the Flores code that the server puts before it, if any."""
+        """The embedding [width] of a text, after the Flores code of its language, if any."""
         ids = np.array([self._tokenizer.encode(code + " ".join(text.split())).ids], dtype=np.int32)
         return np.asarray(self._textual.run(None, {"text": ids})[0][0])
 
@@ -355,9 +350,8 @@ class CharacterTexts:
         """Writes what the server reads."""
         written = json.loads(self.tokenizer.to_str())
         written["model"]["vocab"] = self._token_ids  # `tokenizers` writes one character for each id
-        files = {"tokenizer.json": written, "tokenizer_config.json": {"pad_token": _PAD}}
-        for name, content in files.items():
-            (folder / name).write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(folder / "tokenizer.json", written)
+        write_json(folder / "tokenizer_config.json", {"pad_token": _PAD})
 
 
 def _in_every_language() -> normalizers.Normalizer:
