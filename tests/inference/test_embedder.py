@@ -86,18 +86,6 @@ def test_threads_compute_the_same_and_errors_come_in_order(clip_parts, monkeypat
     np.testing.assert_array_equal(*found)
 
 
-def test_images_in_every_form(clip_parts, tmp_path):
-    image(0).save(tmp_path / "a.png")
-    forms = [image(0), np.asarray(image(0)), tmp_path / "a.png", str(tmp_path / "a.png")]
-    embedder = Embedder(*clip_parts)
-    together = embedder.encode_image(forms)
-    for form, embedding in zip(forms, together, strict=True):
-        alone = embedder.encode_image(form)
-        assert alone.shape == (1, 12)
-        np.testing.assert_allclose(alone[0], embedding, atol=1e-6)
-        np.testing.assert_allclose(embedding, together[0], atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("image", "complaint"), [(None, "NoneType"), ([5], r"images\[0\]"), ("a.png", "no such file")]
 )

@@ -83,7 +83,7 @@ def test_ranks_equal_brute_force(seed, top_k, at_once, monkeypatch):
 
 
 @pytest.mark.parametrize("protocol", ["standard", "mla"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_one_is_the_dual_encoder_and_all_the_cross_encoder(seed, protocol):
     images, texts, right, scores = random_case(seed)
     score, _ = from_matrix(scores)
@@ -91,20 +91,6 @@ def test_one_is_the_dual_encoder_and_all_the_cross_encoder(seed, protocol):
     assert_equal(reranked_ranks(images, texts, right, score, 1, protocol=protocol), dual)
     full = score_ranks(scores, right, protocol=protocol)
     assert_equal(reranked_ranks(images, texts, right, score, max(scores.shape), protocol=protocol), full)
-
-
-def test_a_hand_made_case():
-    """Three images in a fan; the text's own is second by cosine and first by score, the third is never scored."""
-    angles = np.radians([0, 30, 60])
-    images = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
-    texts = images[:1]
-    score, asked = from_matrix(np.array([[1.0, 2.0, 99.0]]))
-    ranks = reranked_ranks(images, texts, [[1]], score, 2)
-    assert ranks.text_to_image.tolist() == [1]
-    assert ranks.image_to_text.tolist() == [0, 1, 0]
-    # The text is every image's best, for itself; as a query it has the first two.
-    assert [pair for pairs in asked for pair in pairs.tolist()] == [[0, 0], [0, 1], [0, 2]]
-    assert reranked_ranks(images, texts, [[2]], score, 2).text_to_image.tolist() == [3]
 
 
 # ---- On a corpus, with real models ----

@@ -1,7 +1,6 @@
 """Translation models of each family are told the languages in its way, and translations are kept on disk."""
 
 import json
-import multiprocessing
 
 import pytest
 import torch
@@ -169,35 +168,6 @@ def test_what_was_translated_before_an_error_is_kept(counting, tmp_path, monkeyp
     cached = CachedTranslator(counting, key="words", folder=tmp_path)
     assert cached.translate(texts, "en", "de") == [f"ding {number}" for number in range(5)]
     assert [count for *_, count in counting.asked] == [2, 2, 1]
-
-
-class Namer:
-    """Translates a text to its own name and the text."""
-
-    def __init__(self, name):
-        self.name = name
-
-    def translate(self, texts, source, target):
-        return [f"{self.name} {text}" for text in texts]
-
-
-def _translate(name, folder, results):
-    texts = [f"text {number}" for number in range(600)]
-    results.put(CachedTranslator(Namer(name), key="both", folder=folder).translate(texts, "en", "de"))
-
-
-def test_two_processes_agree(tmp_path):
-    context = multiprocessing.get_context("fork")
-    results = context.Queue()
-    processes = [context.Process(target=_translate, args=(name, tmp_path, results)) for name in ("one", "two")]
-    for process in processes:
-        process.start()
-    first, second = results.get(timeout=60), results.get(timeout=60)
-    for process in processes:
-        process.join()
-    assert first == second
-    third = CachedTranslator(Namer("three"), key="both", folder=tmp_path)
-    assert third.translate(["text 5"], "en", "de") == [first[5]]
 
 
 def test_other_weights_or_settings_have_another_file(tmp_path):
