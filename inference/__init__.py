@@ -1,7 +1,4 @@
-"""Trained models at work: embeddings, search, reranking, translation, regions and features of images.
-
-The public names are listed in `__init__.pyi`; each is imported when it is first used.
-"""
+"""Trained models at work: embeddings, search, reranking, translation, regions and features of images."""
 
 import lazy_loader
 

@@ -72,14 +72,8 @@ def _read_black_image(model: PreTrainedModel, image_processor: BaseImageProcesso
 
 
 class TenCropFeatures:
-    """Images -> float32 [N, F]: a vision model's pooled features, the mean over ten crops.
-
-    Args:
-        backbone: any vision model of transformers. It is put into eval mode.
-        image_processor: the backbone's, which scales colours; its sizes are not used.
-        resize: pixels of an image's shorter side before it is cropped.
-        crop: pixels of a crop's sides.
-    """
+    """Images -> float32 [N, F]: a vision model's pooled features, the mean over ten crops with sides of `crop` pixels
+    of an image whose shorter side has `resize`. The image processor scales colours; its sizes are not used."""
 
     def __init__(
         self,
@@ -141,14 +135,9 @@ def write_features(
     batch_size: int = 4,
     rows_per_file: int = 1000,
 ) -> None:
-    """Writes a corpus with `features` in place of its images, as a new folder of parquet files that `load_captions`
-    reads. The folder appears when all files are written.
-
-    Args:
-        corpus: a caption corpus with images; or several by the names of their splits, whose files have these names, so
-            that `datasets` finds them as splits of one folder.
-        batch_size: number of images that are encoded at a time, each in ten crops.
-    """
+    """Writes a caption corpus with `features` in place of its images, as a new folder of parquet files that
+    `load_captions` reads; or several by the names of their splits, which `datasets` finds as splits of the folder. It
+    appears when all files are written. `batch_size` images are encoded at a time, each in ten crops."""
     parts: Any = {f"data/{split}": each for split, each in corpus.items()} if isinstance(corpus, Mapping) else None
     parts = parts or {"features": corpus}  # the beginnings of the names of files
     with new_folder(output) as folder:

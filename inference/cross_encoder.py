@@ -30,14 +30,12 @@ _IMAGES_AT_ONCE = 256
 class CrossEncoder:
     """Computes scores of texts with images: a higher score means a better fit. Scores of one model are comparable.
 
-    As with `Embedder`, the model scores in eval mode, and no random numbers are drawn. Images are Pillow images,
-    arrays [height, width, 3] or paths, in any sequence that loads an image at each access. A model that reads the
+    Images are those of an `Embedder`, in any sequence that loads an image at each access. A model that reads the
     regions of an object detector takes `regions`, features [R, region_size] of each image, instead of images or with
     them.
 
     Args:
         model: a model that takes texts with images, and whose output has `scores` [N].
-        processor: its processor, which takes `language=`.
         find_regions: computes the regions [N, R, region_size] of N images when a call gives none, such as a
             `RegionExtractor`.
         batch_size: number of pairs that are scored at a time.

@@ -52,12 +52,8 @@ _COUNTS = b"babelens.counts"  # in the metadata of an output shard
 _TYPES = {"text": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
 _TEXT_BATCHES = 16  # encoded together, so that texts of similar length can share a batch
 _ROW_GROUP_ROWS = 8192  # small row groups are read slowly
-_READ_ROWS = 256
 _IDS = ("image_id", "id")
 _KINDS = {"images": ("tar", "parquet", "jsonl"), "texts": ("parquet", "jsonl", "txt")}
-
-
-# ---- Input shards ----
 
 
 class Record(NamedTuple):
@@ -109,19 +105,14 @@ class InputShard:
             yield record
 
 
-def input_shards(
-    source: str, what: What, shard_size: int, skipped: dict[str, str] | None = None
-) -> Iterator[InputShard]:
+def input_shards(job: "EmbeddingJob", skipped: dict[str, str]) -> Iterator[InputShard]:
     """The shards of a source, in their order; lines and images of a folder are found while they are taken.
 
-    Args:
-        source: a folder, a file, a pattern such as `train-{00000..00999}.tar` or `*.parquet`, or an address that
-            fsspec opens. A folder with tar files is read as tar shards, whatever else it holds: img2dataset, for
-            example, writes parquet files of metadata next to them.
-        shard_size: number of lines, or of files of a folder of images, in a shard.
-        skipped: receives the files of a folder that cannot be read, as in `walk_images`.
+    The source is a folder, a file, a pattern such as `train-{00000..00999}.tar` or `*.parquet`, or an address that
+    fsspec opens. A folder with tar files is read as tar shards, whatever else it holds: img2dataset, for example,
+    writes parquet files of metadata next to them. `skipped` receives the files of a folder that cannot be read.
     """
-    is_folder = Path(source).is_dir()
+    source, what, is_folder = job.source, job.what, Path(job.source).is_dir()
     try:
         found = {kind: files for kind in _KINDS[what] if (files := files_named(source, f".{kind}"))}
     except FileNotFoundError:
@@ -130,14 +121,14 @@ def input_shards(
     if kind in ("tar", "parquet"):
         return (InputShard(index, file) for index, file in enumerate(found[kind]))
     if what == "images" and is_folder:  # which may have a metadata.jsonl
-        records = _of_folder(Path(source), {} if skipped is None else skipped)
+        records = _of_folder(Path(source), skipped)
     elif found and not is_folder:
         records = chain.from_iterable(_of_lines(Path(file), what) for file in found[kind])
     else:
         known = ", ".join(f".{each}" for each in _KINDS[what]) + (" or a folder" if what == "images" else "")
         missing = "" if "://" in source or Path(source).exists() else ", and there is no such file or folder"
         raise CorpusError(f"{source}: {what} are read from {known}{missing}")
-    pieces = iter(lambda: tuple(islice(records, shard_size)), ())
+    pieces = iter(lambda: tuple(islice(records, job.shard_size)), ())
     return (InputShard(index, source, piece) for index, piece in enumerate(pieces))
 
 
@@ -185,7 +176,7 @@ def _of_parquet(address: str, names: list[str], what: What) -> Iterator[Record]:
     columns = [*_IDS, *(["image"] if what == "images" else ["text", LANGUAGE]), *names]
     row = 0
     with _parquet(address) as file:
-        for batch in file.iter_batches(_READ_ROWS, columns=[*dict.fromkeys(columns)]):
+        for batch in file.iter_batches(256, columns=[*dict.fromkeys(columns)]):
             for values in batch.to_pylist():
                 place = f"{address} row {row}"
                 name = _id_of(values, place, f"{Path(address).stem}:{row}")
@@ -212,9 +203,6 @@ def _cell(image: Any, place: str) -> dict[str, Any] | None:
     return cell if cell != {"bytes": None, "path": None} else None
 
 
-# ---- Jobs ----
-
-
 @dataclass(frozen=True)
 class EmbeddingJob:
     """An embedding job. Images that cannot be read, or have metadata of another type, are skipped and counted."""
@@ -228,14 +216,10 @@ class EmbeddingJob:
     shard_size: int = 10_000  # images of a folder, or lines of a file, in a shard; tar and parquet files are not cut
     language: str | None = None  # of texts that come without one
 
-    def shards(self, skipped: dict[str, str] | None = None) -> Iterator[InputShard]:
-        """The input shards; `skipped` as in `input_shards`."""
-        return input_shards(self.source, self.what, self.shard_size, skipped)
-
     def metadata_schema(self) -> pa.Schema:
         """The columns of metadata: with the given types, or else the types of a parquet source, or else text."""
         skipped: dict[str, str] = {}
-        first = next(self.shards(skipped), None)
+        first = next(input_shards(self, skipped), None)
         if first is None:
             why = f" that can be read. {skipped_line(skipped, 0)}" if skipped else " in this source"
             raise CorpusError(f"{self.source}: no {self.what}{why}")
@@ -287,7 +271,7 @@ class ShardEmbedder:
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
         """Embeds pickled shards, which are a batch of Ray Data; returns why some cannot be read."""
         if not (self.job.output / INFO).is_file():
-            raise SaveError(f"{self.job.output} is missing on this machine: all machines need the same file system")
+            raise SaveError(f"{self.job.output} is missing on this machine: all need the same file system")
         return {"error": [self.embed(pickle.loads(shard)) for shard in batch["shard"]]}
 
     @cached_property
@@ -295,8 +279,7 @@ class ShardEmbedder:
         """The width of all embeddings."""
         if self.job.what == "images":
             return self.embedder.encode_image(Image.new("RGB", (32, 32))).shape[1]
-        [language] = [self.job.language] if self.job.language else sample_languages(self.embedder.processor, 1)
-        return self.embedder.encode_text("a", language=language).shape[1]
+        return self.embedder.encode_text("a", language=sample_languages(self.embedder.processor, 1)).shape[1]
 
     def info(self, model: str) -> EmbeddingsInfo:
         """The content of `embeddings.json`."""
@@ -347,7 +330,7 @@ class ShardEmbedder:
                 writer.add_key_value_metadata({_COUNTS: facts.encode()})
         except CorpusError as error:
             return str(error)
-        listed = skipped_file(file)
+        listed = file.with_name(f"skipped-{file.stem.removeprefix('shard-')}.jsonl")
         listed.unlink(missing_ok=True)  # of an earlier attempt
         if skipped:
             with atomic_file(listed) as path:
@@ -409,14 +392,6 @@ class ShardEmbedder:
         return row
 
 
-def skipped_file(shard: Path) -> Path:
-    """The file that names the skipped records of a shard, with reasons: a JSON object in each line."""
-    return shard.with_name(f"skipped-{shard.stem.removeprefix('shard-')}.jsonl")
-
-
-# ---- Runs ----
-
-
 def embed_source(embedder: Embedder, job: EmbeddingJob, *, model: str, show_progress: bool | None = None) -> Counts:
     """Embeds all shards of a source that the output folder lacks, in this process, and returns the counts of all
     shards in the folder; `model` is the folder or repository of the model, for `embeddings.json`."""
@@ -427,13 +402,9 @@ def embed_source(embedder: Embedder, job: EmbeddingJob, *, model: str, show_prog
 def embed_on_ray(
     model: str, job: EmbeddingJob, *, address: str | None = None, show_progress: bool | None = None, **loading: Any
 ) -> Counts:
-    """As `embed_source`, with an actor for each GPU of a Ray cluster, or for each processor core without GPUs.
-
-    Args:
-        model: a folder or repository, which every machine must be able to load.
-        job: what to embed, and where to. Source and output must be the same on all machines.
-        loading: arguments of `Embedder.from_pretrained`, such as `batch_size`.
-    """
+    """As `embed_source`, with an actor for each GPU of a Ray cluster, or for each processor core without GPUs. The
+    model, the source and the output must be the same on all machines; `loading` is what `Embedder.from_pretrained`
+    takes, such as `batch_size`."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     try:
         import ray
@@ -493,7 +464,7 @@ def _embed_missing(
 
     def missing() -> Iterator[InputShard]:
         nonlocal number
-        for shard in job.shards(skipped):
+        for shard in input_shards(job, skipped):
             number += 1
             file = shard_file(job.output, shard.index)
             if file.exists():
@@ -517,7 +488,7 @@ def _embed_missing(
             f"run again when they can. {enumeration(failed, shown=3)}"
         )
     if sums.skipped and not sums.embedded:
-        lists = filter(Path.exists, map(skipped_file, files))
+        lists = sorted(job.output.glob("skipped-*.jsonl"))
         reasons = (record["reason"] for file in lists for _, record in read_json_lines(file))
         raise CorpusError(f"none of {sums.read:,} images can be read. {enumeration([*islice(reasons, 3)])}")
     if files[number:]:

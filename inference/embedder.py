@@ -55,9 +55,7 @@ class Embedder:
     drawn, so that a training run that is evaluated on the way takes the same course as one that is not.
 
     Args:
-        batch_size: texts or images encoded at a time.
-        device, dtype: where to move the model, and what to convert it to, such as `torch.bfloat16`; by default it
-            stays as it is.
+        device, dtype: where to move the model, and what to convert it to; by default it stays as it is.
         draft_jpegs: decode JPEG files that are much larger than what the model reads at a half, a quarter or an
             eighth of their size, with at least twice as many pixels on each side as the model reads. A camera's
             photographs are prepared in a third of the time; their embeddings change in the third digit.
@@ -150,8 +148,6 @@ class Embedder:
         loaded._source = str(folder_or_repo)
         return loaded
 
-    # ---- Texts ----
-
     def encode_text(
         self,
         texts: str | Sequence[str],
@@ -171,7 +167,6 @@ class Embedder:
                 native language then reads texts in that one, which is logged once.
             task: the head of a model that has one for each task: MURAL's `"text_text"` gives the space in which it
                 compares texts with texts. By default, texts are in the space of the images.
-            show_progress: by default only on a terminal and only for long jobs.
             normalize: return vectors of unit length; otherwise the features that the model computes.
         """
         head = head_of_task(self.model, task) if task else {}
@@ -226,8 +221,6 @@ class Embedder:
         return (
             None if self._source and says_multilingual(self._source) else languages_of(self.processor, self._source)[0]
         )
-
-    # ---- Images ----
 
     def encode_image(
         self,

@@ -75,12 +75,8 @@ class ImageIndex:
         """Encodes the images of a folder and its subfolders, in the order of their paths.
 
         Hidden and system folders are passed over; images that cannot be read are skipped, with a warning that counts
-        and names them.
-
-        Args:
-            cache: a folder that keeps embeddings between calls, in a file for each folder, model and setting. When a
-                file of the cache is damaged or cannot be written, a warning names it, and the images are encoded.
-        """
+        and names them. The folder `cache` keeps embeddings between calls, in a file for each folder, model and
+        setting; a warning names a file that is damaged or cannot be written."""
         embedder.check_takes_images()
         skipped: dict[str, str] = {}
         states = {

@@ -93,9 +93,6 @@ def _only(names: Sequence[str], loading: Mapping[str, Any]) -> dict[str, Any]:
     return {name: loading[name] for name in names if name in loading}
 
 
-# ---- Adapters ----
-
-
 def _load_adapted(configuration: str, source: str, **loading: Any) -> DualEncoder:
     """Loads an adapter with its base model, by the kind that its configuration file states."""
     with explained(source, loading):
@@ -131,9 +128,6 @@ def _load_adapted(configuration: str, source: str, **loading: Any) -> DualEncode
         model.config, processor, tokenizer, normalization=adapter.normalization, **languages
     )
     return to_mla_model(adapted), processor
-
-
-# ---- sentence-transformers, read by its own modules, with the pooling and the prompts of the folder ----
 
 
 class SentenceEncoder(nn.Module):
@@ -178,13 +172,13 @@ class SentenceEncoder(nn.Module):
 
     def get_text_features(self, texts: Sequence[str]) -> BaseModelOutputWithPooling:
         """The embeddings of texts, as `pooler_output`, [N, d]."""
-        return self._embedded(list(texts), self.query_prompt)
+        return self._embedded(texts, self.query_prompt)
 
-    def _embedded(self, inputs: list[Any], prompt: str) -> BaseModelOutputWithPooling:
+    def _embedded(self, inputs: Sequence[Any], prompt: str) -> BaseModelOutputWithPooling:
         from sentence_transformers.util import batch_to_device
 
         model = self.sentence_transformer
-        features = batch_to_device(model.preprocess(inputs, prompt=prompt or None), self.device)
+        features = batch_to_device(model.preprocess(list(inputs), prompt=prompt or None), self.device)
         return BaseModelOutputWithPooling(pooler_output=model(features)["sentence_embedding"][:, : model.truncate_dim])
 
 
@@ -193,7 +187,7 @@ class SentenceImageEncoder(SentenceEncoder):
 
     def get_image_features(self, images: Sequence[Any]) -> BaseModelOutputWithPooling:
         """The embeddings of Pillow images, as `pooler_output`, [N, d]."""
-        return self._embedded(list(images), self.image_prompt)
+        return self._embedded(images, self.image_prompt)
 
 
 class SentenceInputs:
@@ -245,7 +239,7 @@ def load_sentence_transformer(source: str, **loading: Any) -> Any:
 def _load_sentence_encoder(
     source: str, text_prompt: str | None, **loading: Any
 ) -> tuple[SentenceEncoder, SentenceInputs]:
-    """Loads an embedder of sentence-transformers for an `Embedder`. Of its weights, only safetensors are read."""
+    """Loads an embedder of sentence-transformers; of its weights, only safetensors are read."""
     weights = {"use_safetensors": loading.get("use_safetensors", True)} | loading.pop("model_kwargs", {})
     with explained(source, loading):
         model = load_sentence_transformer(source, model_kwargs=weights, **loading)

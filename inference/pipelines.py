@@ -73,9 +73,6 @@ def register_pipelines(*pipelines: type) -> None:
         transformers.pipelines.REMOVED_TASKS.pop(task, None)
 
 
-# ---- Embeddings ----
-
-
 class MultilingualFeatureExtractionPipeline(FeatureExtractionPipeline):
     """Embeds texts in any language, each as one vector of unit length, [1, d].
 
@@ -97,14 +94,9 @@ class MultilingualFeatureExtractionPipeline(FeatureExtractionPipeline):
             raise ModelFolderError("feature-extraction needs the tokenizer or the processor of the model")
 
     def __call__(self, inputs: Any, *, language: str | list[str] | None = None, **kwargs: Any) -> Any:
-        """The embeddings of a text, or of each text of a list, a data set or a generator: [1, d] for each, as nested
-        lists or as a tensor.
-
-        Args:
-            language: the tag of all texts or, for a list of texts, a list with one tag for each.
-            kwargs: `task`, the head of a model that has one for each task, such as MURAL's `"text_text"`; and what
-                transformers' pipeline takes, with `tokenize_kwargs` for the processor.
-        """
+        """The embeddings of a text, or of each text of a list, a data set or a generator, [1, d]; `language` is the
+        tag of all texts or, for a list of texts, a list with one for each. `kwargs` are `task`, the head of a model
+        that has one for each task, such as MURAL's `"text_text"`, and what transformers' pipeline takes."""
         if language is None or isinstance(language, str):
             return super().__call__(inputs, **kwargs, **({} if language is None else {"language": language}))
         if not isinstance(inputs, list):
@@ -168,9 +160,6 @@ def _embeddings_alone(output: Any) -> Any:
     model's output unchanged."""
     found = [output.get(name) for name in ("text_embeds", "image_embeds") if output.get(name) is not None]
     return BaseModelOutputWithPooling(pooler_output=found[0]) if len(found) == 1 else output
-
-
-# ---- Labels ----
 
 
 class MultilingualZeroShotPipeline(ZeroShotImageClassificationPipeline):

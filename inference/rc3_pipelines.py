@@ -28,7 +28,6 @@ from .pipelines import Rows, as_rows, fetched, stated
 Parameters = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]  # of preprocess, _forward and postprocess
 _CANDIDATES_AT_ONCE = 64
 _PARTS = ("text", "visual", "candidates")
-_TRANSLATION = ("language", "target_language", "max_new_tokens", "generate_kwargs", "timeout")
 
 logger = logging.getLogger(__name__)
 
@@ -50,15 +49,9 @@ def _best(scores: Tensor, top_k: int | None, name: str, values: Mapping[int, str
     return [{"score": score, name: values[index] if values else index} for score, index in pairs]
 
 
-# ---- Ranking ----
-
-
 class ImageTextRetrievalPipeline(Pipeline):
-    """Ranks candidates for a query, best first, as `{"score", "index"}`; a higher score means a better fit.
-
-    Every candidate takes a pass of the model; in a large gallery, rerank what a dual encoder finds
-    (`inference.cross_encoder`).
-    """
+    """Ranks candidates for a query, best first, as `{"score", "index"}`. Every candidate takes a pass of the model; in
+    a large gallery, rerank what a dual encoder finds (`inference.cross_encoder`)."""
 
     hub_task: ClassVar[tuple[str, str]] = ("image-text-retrieval", "AutoModelForMultipleChoice")
     _load_processor = True
@@ -117,9 +110,6 @@ class ImageTextRetrievalPipeline(Pipeline):
         return _best(scores, top_k, "index")
 
 
-# ---- Answers ----
-
-
 class QuestionAnsweringPipeline(Pipeline):
     """Answers questions with the answers that a model was trained on, best first, as `{"score", "answer"}`; each score
     is the probability that the answer is right."""
@@ -134,11 +124,10 @@ class QuestionAnsweringPipeline(Pipeline):
         """Answers a question about an image, or several: `[{"score", "answer"}, …]`, or a list of these.
 
         Args:
-            image: an image (a Pillow image, an array, a path or an address); or all in one: `{"image", "question",
-                "language", "regions"}`, where the last two are optional, or a list, a data set or a generator of them.
+            image: an image; or all in one: `{"image", "question", "language", "regions"}`, where the last two are
+                optional, or a list, a data set or a generator of them.
             question: the question, or a list of questions about the same image or, with a list of images, each about
                 its own.
-            language: the BCP-47 tag of the questions that do not name theirs.
             kwargs: `top_k`, by default 1, and what every pipeline takes.
         """
         if isinstance(question, str) and not isinstance(image, list):
@@ -184,14 +173,9 @@ def prepared(pipeline: Pipeline, rows: Rows) -> Any:
     return pipeline.processor(**given, return_tensors="pt").to(pipeline.device, pipeline.dtype)
 
 
-# ---- Translations ----
-
-
 class ImageTranslationPipeline(ImageTextToTextPipeline):
-    """Writes texts in a language, each from a text and its image, as `{"input_text", "generated_text"}`.
-
-    Unlike with language models, `generated_text` is what the model writes, without the text that it read.
-    """
+    """Writes texts in a language, each from a text and its image, as `{"input_text", "generated_text"}`; the latter is
+    without the text that was read."""
 
     hub_task: ClassVar[tuple[str, str]] = ("image-text-to-text", "AutoModelForImageTextToText")
 
@@ -199,14 +183,11 @@ class ImageTranslationPipeline(ImageTextToTextPipeline):
         """Checks nothing: transformers' list has only its own models, and would report all others as errors."""
 
     def __call__(self, images: Any = None, text: Any = None, **kwargs: Any) -> Any:
-        """Translates a text, or several: `[{"input_text", "generated_text"}]` for each, with as many entries as
-        `num_return_sequences`.
+        """Translates a text, or several: `[{"input_text", "generated_text"}]` for each.
 
         Args:
-            images: the image of the text (a Pillow image, an array, a path or an address), or a list of images; None
-                without an image. Or all in one: a list, a data set or a generator of `{"images", "text", "language",
-                "target_language", "regions"}`, where only `text` is required.
-            text: the text, or a list with one for each image.
+            images: the image of the text, if any, or a list of images. Or all in one: a list, data set or generator of
+                `{"images", "text", "language", "target_language", "regions"}`, where only `text` is required.
             kwargs: `language` and `target_language`, the BCP-47 tags of what is read and written; `max_new_tokens`, by
                 default 256, and `generate_kwargs`; and what every pipeline takes.
         """
@@ -228,8 +209,6 @@ class ImageTranslationPipeline(ImageTextToTextPipeline):
         told = given.pop("processor_kwargs", None) or {}
         told = given.pop("text_kwargs", None) or told.get("text_kwargs") or told
         given = {name: told[name] for name in ("language", "target_language") if name in told} | given
-        if unknown := [name for name in given if name not in _TRANSLATION]:
-            raise InputError(f"a translation takes no {', '.join(unknown)}; it takes {', '.join(_TRANSLATION)}")
         options = {name: given.pop(name, None) for name in ("max_new_tokens", "generate_kwargs")}
         _, forward, _ = super()._sanitize_parameters(**options)
         return {name: value for name, value in given.items() if value is not None}, forward, {}

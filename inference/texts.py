@@ -58,8 +58,6 @@ def _card_languages(model: str) -> list[str]:
     return [named] if isinstance(named, str) else [str(tag) for tag in named or []]
 
 
-# ---- Languages and scripts that a model does not state ----
-
 _told_languages: defaultdict[str, set[str]] = defaultdict(set)  # of each model, those that a warning has named
 _LETTER = regex.compile(r"\p{L}")
 # Scripts of languages that are several of Unicode's.

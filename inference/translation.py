@@ -39,7 +39,7 @@ class Translator(Protocol):
     """The interface of a translator."""
 
     def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
-        """Translates texts from the language `source` to the language `target`, in their order."""
+        """Translates texts from `source` to `target`, in their order."""
 
 
 # ---- How translation models are told the languages ----
@@ -130,18 +130,12 @@ def _by_language(tokens: Iterable[str]) -> dict[Written, str]:
     return found
 
 
-# ---- The translators ----
-
-
 class Seq2SeqTranslator:
-    """A translation model of transformers: Marian, M2M100, NLLB, mBART-50, MADLAD-400 and similar models.
+    """A translation model of transformers: Marian, M2M100, NLLB, mBART-50, MADLAD-400 and similar models; `pair` is
+    the source and target language of a model that translates one pair and does not state it.
 
     The model's own `generation_config` sets how it generates: beams, length and so on. Without a length there, a
     translation may have twice as many tokens as the longest text of its batch, and 20 more.
-
-    Args:
-        pair: source and target language of a model that translates one pair and does not state it.
-        batch_size: number of texts that are translated at a time.
     """
 
     def __init__(

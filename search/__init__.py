@@ -1,7 +1,4 @@
-"""Indexes of embeddings in LanceDB: exact or approximate, in folders or object stores, with metadata filters.
-
-The public names are listed in `__init__.pyi`; each is imported when it is first used.
-"""
+"""Indexes of embeddings in LanceDB: exact or approximate, in folders or object stores, with metadata filters."""
 
 import lazy_loader
 

@@ -1,7 +1,4 @@
-"""A page and a JSON API to search the images of a folder, for `babelens serve`.
-
-`__init__.pyi` lists the public names; each is imported on first use. It needs FastAPI and uvicorn.
-"""
+"""A page and a JSON API to search the images of a folder, for `babelens serve`."""
 
 import lazy_loader
 

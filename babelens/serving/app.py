@@ -190,9 +190,6 @@ async def _file_of(request: Request) -> bytes:
     raise HTTPException(400, "file: an image file is required, in a form")
 
 
-# ---- What every request passes ----
-
-
 class Guard:
     """Refuses pages of other sites, requests without the token, and bodies that are too large; and gives every answer
     the headers that keep the page closed to other sites."""

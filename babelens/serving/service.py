@@ -59,7 +59,6 @@ class ImageService:
         self.needs_language = needs_language(embedder.processor)
         self.language = _checked(language, embedder, model)
         self._encoding = Lock()  # the model encodes one query at a time
-        self._thumbnail = lru_cache(maxsize=1024)(_thumbnail)
 
     @classmethod
     def of_folder(
@@ -70,14 +69,13 @@ class ImageService:
         model: str,
         cache: Path | None = None,
         language: str | None = None,
-        show_progress: bool | None = None,
     ) -> Self:
         """Encodes the images of a folder; checks the language before."""
         embedder.check_takes_images()
         _checked(language, embedder, model)  # before all images are read
         for weight in (*embedder.model.parameters(), *embedder.model.buffers()):
             weight.data = weight.data.clone()  # it may be mapped from its file, which could be overwritten
-        index = ImageIndex.of_folder(embedder, folder, cache=cache, show_progress=show_progress)
+        index = ImageIndex.of_folder(embedder, folder, cache=cache)
         return cls(embedder, index, folder, model=model, language=language)
 
     def __len__(self) -> int:
@@ -105,21 +103,21 @@ class ImageService:
 
     def listed(self, top: int) -> list[FoundImage]:
         """Images to look at, in an order that is mixed and stays the same."""
-        there = ((each, path) for each in sorted(self._positions) if self._is_there(path := self._path(each)))
+        paths = ((each, self.index.paths[self._positions[each]]) for each in sorted(self._positions))
+        there = ((image_id, path) for image_id, path in paths if self._is_there(path))
         return [FoundImage(image_id, self.name(path)) for image_id, path in islice(there, top)]
 
     def path(self, image_id: str) -> Path:
         """The path of an image; a `KeyError` for an unknown id, a `FileNotFoundError` for a file that is gone or leads
         out of the folder by now."""
-        if not self._is_there(path := self._path(image_id)):
+        if not self._is_there(path := self.index.paths[self._positions[image_id]]):
             raise FileNotFoundError(path)
         return path
 
     def thumbnail(self, image_id: str, side: int) -> bytes:
         """Returns a WebP image with this longer side in pixels; raises the errors of `path`, and an `ImageError`."""
         path = self.path(image_id)
-        make = self._thumbnail if side <= THUMBNAIL else _thumbnail
-        return make(path, path.stat().st_mtime_ns, side)
+        return _thumbnail(path, path.stat().st_mtime_ns, side)
 
     def name(self, path: Path) -> str:
         """The path of an image in the folder; characters that are not Unicode are replaced."""
@@ -140,9 +138,6 @@ class ImageService:
     def _id(self, path: Path) -> str:
         return hashlib.blake2b(os.fsencode(path.relative_to(self.folder).as_posix()), digest_size=8).hexdigest()
 
-    def _path(self, image_id: str) -> Path:
-        return self.index.paths[self._positions[image_id]]
-
     def _is_inside(self, path: Path) -> bool:
         return Path(os.path.realpath(path)).is_relative_to(self._root)
 
@@ -150,6 +145,7 @@ class ImageService:
         return path.is_file() and self._is_inside(path)
 
 
+@lru_cache(maxsize=512)
 def _thumbnail(path: Path, changed: int, side: int) -> bytes:
     image = open_image(path, draft=side)
     image.thumbnail((side, side), reducing_gap=2.0)

@@ -59,8 +59,7 @@ def export_onnx(
         source: the model or an adapter: a folder, or a repository on the Hub.
         output: a new folder; or the folder of the model itself, to which graphs are added.
         precisions: of `fp32`, `fp16` and `int8`.
-        loading: what `Embedder.from_pretrained` takes, such as `trust_remote_code`. With a `truncate_dim`, the graphs
-            compute only the first dimensions of the embeddings.
+        loading: what `Embedder.from_pretrained` takes, such as `truncate_dim`, which cuts the embeddings.
 
     Examples:
         >>> export_onnx("runs/mural", "mural-onnx", precisions=["fp32", "int8"]).settings.precisions
@@ -98,9 +97,6 @@ def load_exportable(source: str | Path, **loading: Any) -> Embedder:
         embedder.model.config.truncate_dim = embedder.truncate_dim
     embedder.model.eval().requires_grad_(False)
     return embedder
-
-
-# ---- A tower as a graph, by `torch.onnx.export` of what `torch.export` makes of it ----
 
 
 class Tower(nn.Module):
@@ -289,9 +285,6 @@ def drawn_image(random: np.random.Generator, height: int, width: int) -> Image.I
     """An image of noise on a ramp of colours."""
     ramp = np.linspace(random.uniform(0, 200, 3), random.uniform(0, 200, 3), width)[None]
     return Image.fromarray((ramp + random.uniform(0, 50, (height, width, 3))).astype(np.uint8))
-
-
-# ---- Files ----
 
 
 def _write_processor(embedder: Embedder, folder: Path) -> None:

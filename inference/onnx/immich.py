@@ -17,7 +17,6 @@ import json
 import sys
 import unicodedata
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -169,9 +168,6 @@ class _Images:
         }
 
 
-# ---- The folder as the server reads it ----
-
-
 class ImmichReader:
     """Embeds texts and images with a folder in Immich's layout, by the steps of its server."""
 
@@ -261,16 +257,19 @@ class CharacterTexts:
         self._codes = {code: known.index(tag or self.stated) for code, tag in route.items()}
         self._default = known.index(self.stated)
         self._spelling_of_map = torch.tensor([self._spellings.index(spelling_of(tag)) for tag in known])
+        self._token_ids, self._table = self._characters()
+        self.tokenizer = Tokenizer(models.WordLevel(self._token_ids, unk_token=_UNKNOWN))
+        self.tokenizer.add_tokens([AddedToken(code, normalized=False) for code in self._codes])
+        self.tokenizer.normalizer = _in_every_language() if self.processor.normalization else normalizers.NFKC()
+        self.tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
         named = {tag: code for code, tag in route.items() if tag}
         tagged = [(code, tag) for tag, code in {self.stated: "", **named}.items()]
         texts = [" ".join(text.split()) for text in SAMPLE_TEXTS]
         self.samples = [(code, tag, text) for code, tag in tagged for text in texts if self._spells(text, tag)]
 
-    # ---- Characters ----
-
-    @cached_property
-    def _vocabulary(self) -> dict[str, tuple[str, ...]]:
-        """Maps each character to its spelling in each language, without characters that the tokenizer replaces."""
+    def _characters(self) -> tuple[dict[str, int], Tensor]:
+        """The ids of tokens: a character that the tokenizer does not replace, with all of the same spellings, or a
+        language's code; and their code points in each spelling [spellings, tokens, K], 0 where there are fewer."""
         kept = [
             character
             for character in map(chr, range(sys.maxunicode + 1))
@@ -282,31 +281,22 @@ class CharacterTexts:
         lines = "\n".join(kept)  # no spelling rule crosses a line break
         folded = (self.processor.folded([lines], self._languages[spelling])[0] for spelling in self._spellings)
         spelled = [unicodedata.normalize("NFKC", each).lower().split("\n") for each in folded]
-        return {" ": (" ",) * len(self._spellings)} | dict(zip(kept, zip(*spelled, strict=True), strict=True))
-
-    @cached_property
-    def _rows(self) -> dict[tuple[str, ...], int]:
-        """The ids of tokens, from 2 on, by what they become in each spelling."""
-        return {row: number for number, row in enumerate(dict.fromkeys(self._vocabulary.values()), 2)}
-
-    @cached_property
-    def _table(self) -> Tensor:
-        """The code points of each token in each spelling [spellings, tokens, K], 0 where there are fewer."""
-        texts = {text: number for number, text in enumerate({text for row in self._rows for text in row})}
+        vocabulary = {" ": (" ",) * len(spelled)} | dict(zip(kept, zip(*spelled, strict=True), strict=True))
+        rows = {row: number for number, row in enumerate(dict.fromkeys(vocabulary.values()), 2)}
+        ids = {_PAD: 0, _UNKNOWN: 1} | {each: rows[row] for each, row in vocabulary.items()}
+        ids |= {code: 2 + len(rows) + number for number, code in enumerate(self._codes)}
+        texts = {text: number for number, text in enumerate({text for row in rows for text in row})}
         codes = np.zeros((len(texts), max(map(len, texts))), dtype=np.int64)
         for text, number in texts.items():
             codes[number, : len(text)] = [*map(ord, text)]
-        numbers = np.array([[texts[text] for text in column] for column in zip(*self._rows, strict=True)])
+        numbers = np.array([[texts[text] for text in column] for column in zip(*rows, strict=True)])
         # [PAD], [UNK] and the languages have no characters.
-        return torch.from_numpy(np.pad(codes[numbers], ((0, 0), (2, len(self._codes)), (0, 0))))
-
-    # ---- The graph ----
+        return ids, torch.from_numpy(np.pad(codes[numbers], ((0, 0), (2, len(self._codes)), (0, 0))))
 
     def features(self, model: Any, ids: Tensor) -> Tensor:
         """Returns the features [N, d] of token ids [N, length]."""
-        first = 2 + len(self._rows)  # the first code's id
         routes = torch.tensor(list(self._codes.values()))
-        code = ids[:, 0] - first
+        code = ids[:, 0] - self._token_ids[next(iter(self._codes))]
         index = torch.where(code >= 0, routes[code.clamp(min=0)], self._default)
         return model.maps(index, self.read(ids, index), None).to(model.dtype)
 
@@ -321,22 +311,6 @@ class CharacterTexts:
         is_doubled = (codes[:, 1:] == _SPACE) & (codes[:, :-1] == _SPACE)
         codes = torch.cat([codes[:, :1], torch.where(is_doubled, 0, codes[:, 1:])], 1)
         return _without_gaps(codes)[:, :MOST_CHARACTERS]
-
-    # ---- Files ----
-
-    @cached_property
-    def _token_ids(self) -> dict[str, int]:
-        ids = {_PAD: 0, _UNKNOWN: 1} | {each: self._rows[row] for each, row in self._vocabulary.items()}
-        return ids | {code: 2 + len(self._rows) + number for number, code in enumerate(self._codes)}
-
-    @cached_property
-    def tokenizer(self) -> Tokenizer:
-        """Splits a text into the language's code and characters."""
-        tokenizer = Tokenizer(models.WordLevel(self._token_ids, unk_token=_UNKNOWN))
-        tokenizer.add_tokens([AddedToken(code, normalized=False) for code in self._codes])
-        tokenizer.normalizer = _in_every_language() if self.processor.normalization else normalizers.NFKC()
-        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
-        return tokenizer
 
     def _spells(self, text: str, language: str) -> bool:
         """Whether the graph reads the same characters of a text as the model."""

@@ -56,7 +56,7 @@ class GraphSettings:
                 raise ModelFolderError(f"{source} was exported by a later version of babelens: export it again")
             known = {field.name: given[field.name] for field in fields(cls) if field.name in given}
             return cls(**known | {"languages": tuple(given["languages"])})
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelFolderError(f"{path} is damaged ({error}): export the model again") from error
 
     def check_weights(self, folder: Path) -> None:
@@ -90,9 +90,6 @@ def open_graph(path: Path, threads: int | None = None) -> Any:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's errors share no other class
         raise ModelFolderError(f"{path} is damaged: export the model again ({first_line(error)})") from error
-
-
-# ---- The graphs as a model ----
 
 
 class OnnxDualEncoder(nn.Module):
