@@ -1,9 +1,6 @@
-"""Translates texts word by word into the native language, so the native model can read part of a text in another one.
-
-The result is not a sentence and need not be one: encoders of captions read "man with skis on slope mountain behind"
-almost as well as the full sentence. A word that no glossary contains is kept if it is a native word. Otherwise the
-known word with the most similar spelling replaces it, which finds most inflected forms.
-"""
+"""Translates texts word by word into the native language: encoders of captions read "man with skis on slope mountain
+behind" almost as well as the full sentence. A word that no glossary contains is kept if it is a native word; otherwise
+the known word with the most similar spelling replaces it, which finds most inflected forms."""
 
 import unicodedata
 from collections import Counter, defaultdict

@@ -1,9 +1,5 @@
-"""Random image transforms for training, drawn from a seed for each example.
-
-The paper's transforms are a random crop and a mirror image with probability 1/2 (ALIGN, section 5); the others are
-off by default. The random choices for an image depend only on its seed, not on the worker, the process or the order
-in which images are loaded. A resumed run, and a run with more workers, therefore use the same images.
-"""
+"""Random image transforms for training (ALIGN, section 5). The choices for an image depend only on its seed, so a
+resumed run, and a run with more workers, use the same images."""
 
 from dataclasses import dataclass
 
@@ -23,7 +19,7 @@ _LATER = ("do_center_crop", "do_rescale", "do_normalize", "include_top")
 
 @dataclass(frozen=True)
 class ImageAugmentation:
-    """Settings of the random transforms that training applies to images in addition to resizing.
+    """Settings of the random transforms; `ImageAugmentation(scale=(0.8, 1.2), rotation=10, color_jitter=0.2)`.
 
     Args:
         horizontal_flip: probability of a mirror image.
@@ -31,9 +27,6 @@ class ImageAugmentation:
         rotation: largest rotation, in degrees.
         color_jitter: largest relative change of brightness, contrast and saturation.
         grayscale: probability that the image becomes gray.
-
-    Examples:
-        >>> augmentation = ImageAugmentation(scale=(0.8, 1.2), rotation=10, color_jitter=0.2)
     """
 
     horizontal_flip: float = 0.5
@@ -50,12 +43,8 @@ class ImageAugmentation:
 
 class TrainingTransform:
     """Turns images and seeds into `pixel_values`. The image processor resizes images and normalizes their values, and
-    the random transforms come between: its center crop becomes a random one.
-
-    Args:
-        image_processor: any processor that makes one array of pixels from each image, such as MURAL's or those of
-            CLIP, SigLIP, ViT, DINOv2 and EfficientNet. ConvNeXt's crops the center as a part of resizing, which stays.
-        augmentation: the random transforms; `ImageAugmentation()` by default.
+    the random transforms come between: its center crop becomes a random one. (ConvNeXt's crops as a part of resizing,
+    which stays.)
     """
 
     def __init__(self, image_processor: BaseImageProcessor, augmentation: ImageAugmentation | None = None) -> None:
@@ -63,11 +52,7 @@ class TrainingTransform:
         self.augmentation = augmentation or ImageAugmentation()
 
     def __call__(self, images: list[Image.Image], seeds: list[int]) -> Tensor:
-        """Transforms N images of any size, each by its own seed.
-
-        Returns:
-            Pixels in float32, [N, 3, crop height, crop width], channels last in memory.
-        """
+        """Transforms N images of any size, each by its own seed, to float32 [N, 3, crop height, crop width]."""
         rngs = [np.random.Generator(np.random.PCG64(seed)) for seed in seeds]
         for image in images:
             check_size(*image.size)
@@ -78,12 +63,12 @@ class TrainingTransform:
         sizes = sorted({crop.shape[1:] for crop in crops})
         if len(sizes) > 1:
             raise InputError(
-                f"the {type(self.processor).__name__} makes images of different sizes, such as {sizes[0]} and "
-                f"{sizes[1]}, which cannot form a batch: set its do_center_crop, or a size with height and width"
+                f"{type(self.processor).__name__} makes images of different sizes, such as {sizes[0]} and {sizes[1]}: "
+                "set its do_center_crop, or a size with height and width"
             )
         pixels = torch.from_numpy(np.stack(crops))  # uint8 [N, 3, H, W]
         pixels = self._recolor(self._warp(pixels, rngs), rngs)
-        same = {"do_resize": False, "do_center_crop": False, "do_convert_rgb": False}
+        same = dict.fromkeys(("do_resize", "do_center_crop", "do_convert_rgb"), False)
         values = self.processor(images=[*pixels.numpy()], **same, return_tensors="pt")["pixel_values"]
         # Convolutions on CPUs and tensor cores are fastest with channels last in memory.
         return values.float().contiguous(memory_format=torch.channels_last)
@@ -91,9 +76,7 @@ class TrainingTransform:
     def _crop(self, pixels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Crops a resized image [3, H, W] at random, if the processor crops its center, and mirrors it at random."""
         if pixels.ndim != 3 or pixels.dtype != np.uint8:  # such as SigLIP 2's patches
-            raise InputError(
-                f"training cannot change images at random as a {type(self.processor).__name__} makes them"
-            )
+            raise InputError(f"{type(self.processor).__name__} makes no images that training could change at random")
         height, width = pixels.shape[1:]
         if getattr(self.processor, "do_center_crop", False):
             height, width = self.processor.crop_size["height"], self.processor.crop_size["width"]

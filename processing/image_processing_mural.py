@@ -1,8 +1,5 @@
 """Image transforms of MURAL and ALIGN: resize to 346 x 346 without keeping the aspect ratio, crop to 289 x 289, scale
-to [-1, 1].
-
-Evaluation crops the center; training crops at random and mirrors half of the images (`image_augmentation.py`). The
-backend is always Pillow: transformers would use torchvision where it is installed, which computes different pixels.
+to [-1, 1]. The backend is always Pillow: torchvision computes different pixels.
 """
 
 from pathlib import Path

@@ -1,6 +1,5 @@
 """Opens images: turns a file, bytes, an array or a Pillow image of any mode into upright 8-bit RGB, or raises an error
-that names the reason. Published model folders carry this module, so they read images as training did.
-"""
+that names the reason."""
 
 import stat
 from collections.abc import Iterator
@@ -25,8 +24,7 @@ _HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b
 # Pixels of the largest image that is decoded: 201 MB of RGB. Pillow's limit against decompression bombs is a third
 # higher. Both can be changed.
 MAX_PIXELS = 1 << 26
-# Largest ratio of the longer side to the shorter. Image processors that resize the shorter side scale the longer one
-# with it: CLIP's would turn 1 x 10,000 pixels into 224 x 2,240,000. No photograph has such a ratio.
+# Largest ratio of the sides. CLIP's processor would turn 1 x 10,000 pixels into 224 x 2,240,000.
 MAX_ASPECT = 100
 _CHANNELS = (1, 3, 4)  # gray, RGB, RGB with transparency
 
@@ -34,14 +32,9 @@ _CHANNELS = (1, 3, 4)  # gray, RGB, RGB with transparency
 def open_image(
     source: str | Path | bytes | PIL.Image.Image, *, called: str = "image", draft: int | None = None
 ) -> PIL.Image.Image:
-    """Opens an image file, its bytes or a Pillow image as upright RGB, fully decoded; reads only the first frame of an
-    animation.
-
-    Args:
-        called: the name in errors of a Pillow image without a file.
-        draft: decode a JPEG file at a half, a quarter or an eighth of its size, as long as both sides keep at least
-            this many pixels. This takes a fraction of the time.
-    """
+    """Opens an image file, its bytes or a Pillow image (`called` so in errors) as upright RGB, fully decoded; reads
+    only the first frame of an animation. With `draft`, a JPEG file is decoded at a half, a quarter or an eighth of its
+    size, in a fraction of the time, as long as both sides keep at least this many pixels."""
     with _readable(source, called):
         if isinstance(source, PIL.Image.Image):
             return to_rgb(_decode(source, draft))

@@ -45,19 +45,15 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
         language: str | list[str] | None = None,
         **kwargs: Any,
     ) -> BatchFeature:
-        """Prepares images, texts or both for a model.
+        """Prepares images, texts or both for a model: `pixel_values` of images, `input_ids` and `attention_mask` of
+        texts, and `language_ids` where the model reads them.
 
         Args:
             images: an image or a list of them (Pillow, arrays and tensors of uint8, paths); see `as_images`.
-            text: a text or a list of texts.
             language: BCP-47 tag of all texts, or a list with one for each text; also in `text_kwargs`.
             kwargs: keyword arguments of transformers' processors, directly or in `text_kwargs`, `images_kwargs` and
                 `common_kwargs`: `return_tensors="pt"`, `padding`, `truncation`, `max_length`, and others of the
                 tokenizer and the image processor.
-
-        Returns:
-            The model's inputs: `input_ids` and `attention_mask` of texts, and `language_ids` where the model reads
-            them; `pixel_values` of images.
         """
         language, text_settings, image_settings = self.read_settings(language, kwargs)
         if images is None and text is None:
@@ -168,13 +164,12 @@ class DualEncoderProcessor(TextImageProcessor):
 
     @classmethod
     def from_towers(cls, image: Any, text: Any, config: Any, **loading: Any) -> Self:
-        """Makes the processor of a model of two pretrained towers, with their image processor and tokenizer.
+        """Makes the processor of a model of two pretrained towers.
 
         Args:
             image: folder or Hub id of the vision backbone, or its image processor.
             text: folder or Hub id of the text encoder, or its tokenizer.
             config: the model's configuration (from its `from_towers`), which has the prompt of texts.
-            loading: arguments of `from_pretrained` for both, such as `revision`.
         """
         from transformers import AutoImageProcessor
 

@@ -1,8 +1,5 @@
-"""LIWE's processor: the characters of the words of texts in any language (Wehrmann et al. 2019).
-
-Words are found and normalized as for SMALR (`word_tokenizers`), so both methods read the same words. In languages
-without spaces, a segmenter finds the words: a sentence read as one word would be cut after its first characters.
-"""
+"""LIWE's processor: the characters of the words of texts in any language (Wehrmann et al. 2019). Words are those of
+SMALR (`word_tokenizers`)."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -23,19 +20,10 @@ _RULES_OF_A_LANGUAGE = regex.compile(
 
 
 def frequent_characters(texts: Mapping[str, Iterable[str]], *, min_frequency: int = 1) -> str:
-    """Returns the characters of the words in texts, most frequent first; ties are ordered by code point.
-
-    Args:
-        texts: texts by language.
-        min_frequency: the smallest number of occurrences of a character.
-    """
-    counts = Counter(
-        character
-        for language, several in texts.items()
-        for text in several
-        for word in split_words(text, language)
-        for character in word
-    )
+    """Returns the characters that occur `min_frequency` times or more in the words of texts (by language), most
+    frequent first; ties are ordered by code point."""
+    pairs = ((text, language) for language, several in texts.items() for text in several)
+    counts = Counter(character for pair in pairs for word in split_words(*pair) for character in word)
     kept = (character for character, count in counts.items() if count >= min_frequency)
     return "".join(sorted(kept, key=lambda character: (-counts[character], character)))
 
@@ -48,10 +36,8 @@ class LiweProcessor(WordLevelProcessor):
     its language, as `und`: Unicode's word boundaries then separate its words.
 
     Args:
-        image_processor: such as a `MuralImageProcessor`.
         characters: the known characters, as `frequent_characters` returns them; the first has id 2.
-        max_text_length: number of words at which texts are cut.
-        word_length: number of characters at which words are cut, C.
+        max_text_length, word_length: numbers of words and of characters at which texts and words are cut.
 
     Examples:
         >>> processor = LiweProcessor(MuralImageProcessor(), frequent_characters({"de": captions}))
@@ -66,10 +52,8 @@ class LiweProcessor(WordLevelProcessor):
         super().__init__(image_processor, max_text_length)
         self._ids = {character: character_id for character_id, character in enumerate(characters, SPECIAL_IDS)}
         if len(self._ids) != len(characters) or not characters:
-            twice = [character for character, count in Counter(characters).items() if count > 1]
-            raise InputError(f"characters must be given, each once; repeated: {''.join(twice)!r}")
-        self.characters = characters
-        self.word_length = word_length
+            raise InputError(f"characters={truncated_repr(characters)}: give each once")
+        self.characters, self.word_length = characters, word_length
 
     @property
     def vocab_size(self) -> int:
@@ -78,9 +62,8 @@ class LiweProcessor(WordLevelProcessor):
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
         for text, language in zip(texts, languages, strict=True):
             if language == UNDETERMINED and _RULES_OF_A_LANGUAGE.search(text):
-                raise InputError(
-                    f"{truncated_repr(text)} came without its language, whose rules find its words: give language='zh'"
-                )
+                advice = "whose rules find its words: give language='zh'"
+                raise InputError(f"{truncated_repr(text)} came without its language, {advice}")
         whole = [self._words(text, language) for text, language in zip(texts, languages, strict=True)]
         rows = self.cut(texts, whole, layout)
         padding = [[PADDING_ID] * self.word_length] * len(rows)
@@ -100,10 +83,8 @@ class LiweProcessor(WordLevelProcessor):
 
     def unknown_rate(self, texts: Iterable[str], language: str) -> float:
         """Returns the share of unknown characters in texts, in percent."""
-        known = [
-            character in self._ids for text in texts for word in split_words(text, language) for character in word
-        ]
-        return 100 * known.count(False) / max(len(known), 1)
+        characters = "".join(word for text in texts for word in split_words(text, language))
+        return 100 * sum(character not in self._ids for character in characters) / max(len(characters), 1)
 
     @property
     def model_input_names(self) -> list[str]:

@@ -28,7 +28,6 @@ class MlaProcessor(PerLanguageProcessor):
         image_processor, tokenizer: those of the native model.
         multilingual_tokenizer: tokenizer of the acquired languages; it must end every text with one token, such as
             BERT's [SEP] or XLM-R's </s>.
-        native_language, languages: as in `MlaConfig`.
         max_text_length: number of positions of the text tower; CLIP has 77.
         pad_to_max_length: whether to pad every text to that length and return no mask, as SigLIP was trained.
         normalization: version of `text_normalization` for texts in acquired languages; 0 leaves texts unchanged.
@@ -63,13 +62,9 @@ class MlaProcessor(PerLanguageProcessor):
     def for_native(
         cls, config: PreTrainedConfig, native_processor: ProcessorMixin, multilingual_tokenizer: Any, **options: Any
     ) -> Self:
-        """Makes the processor for a native model and its processor.
-
-        Args:
-            multilingual_tokenizer: tokenizer of the acquired languages. If the native model pools the first state of
-                a text, it must put a token there.
-            options: other arguments of the class, such as `languages`. By default, texts are normalized.
-        """
+        """Makes the processor for a native model and its processor. If the native model pools the first state of a
+        text, the multilingual tokenizer must put a token there. `options` are other arguments of the class, such as
+        `languages`; by default, texts are normalized."""
         own = multilingual_tokenizer
         if tower_pooling(config) == "first" and own("a")["input_ids"][0] not in (own.cls_token_id, own.bos_token_id):
             raise InputError(
@@ -124,9 +119,7 @@ class MlaStudentProcessor(DualEncoderProcessor):
     """Prepares images and texts for an `MlaStudentModel`; its `native` prepares them for the native model.
 
     Args:
-        image_processor: the native model's.
         tokenizer: the student's, for texts in every language that it reads.
-        native_tokenizer: the native model's.
         native_language, max_native_length, pad_native: how the native model reads native texts: `native_language`,
             `max_text_length` and `pad_to_max_length` of `MlaProcessor`.
         text_prompt, native_texts: as in `MlaStudentConfig`. With `native_texts="native"`, texts need their language,

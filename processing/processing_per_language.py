@@ -17,16 +17,8 @@ from .text_inputs import UNDETERMINED, as_texts, note_cut_texts
 
 @dataclass(frozen=True)
 class TextLayout:
-    """How texts become rows of one length, for processors that pad texts themselves.
-
-    Args:
-        padding: the padding strategy.
-        max_length: length at which texts are cut, and to which they are padded if `padding` says so.
-        cut: whether to cut longer texts.
-        multiple: the padded length is a multiple of this number.
-        with_mask: whether to make a mask that distinguishes text from padding.
-        side: the side that is padded, `right` or `left`.
-    """
+    """How texts become rows of one length, for processors that pad texts themselves: cut at `max_length`, and padded
+    to it if `padding` says so; the padded length is a multiple of `multiple`."""
 
     padding: PaddingStrategy
     max_length: int
@@ -119,8 +111,9 @@ def texts_and_languages(
     return texts, language_for_each(language, len(texts))
 
 
-def file_beside(source: Any, name: str, loading: Mapping[str, Any], *, is_needed: bool = True) -> Path | None:
-    """Returns a file next to a processor's settings, from a folder or the Hub."""
+def file_beside(source: Any, name: str, loading: Mapping[str, Any], *, is_needed: bool = True) -> Any:
+    """Returns the path of a file next to a processor's settings, from a folder or the Hub; None if it may be missing
+    and is."""
     place = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")
     options = {key: loading[key] for key in place if key in loading}
     found = cached_file(source, name, **options, _raise_exceptions_for_missing_entries=is_needed)

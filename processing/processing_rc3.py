@@ -45,11 +45,9 @@ class Rc3Processor(PerLanguageProcessor):
         labels                                     [N, U]  `words </s>`, -100 at padding
 
     Args:
-        image_processor: such as a `MuralImageProcessor`.
         tokenizer: a fast tokenizer of SentencePiece's kind that has `[CLS]`, `[SEP']` and the language tokens;
             `from_mbart_tokenizer` and `new` add them.
-        languages: BCP-47 tags of the languages that the model reads and writes.
-        language_tokens: the token of each language, in the same order.
+        languages, language_tokens: tags of the languages that the model reads and writes, and the token of each.
         max_text_length: number of tokens at which texts and target texts are cut. The paper does not state it; 80 is
             the longest in its tasks (table 6).
         region_size, max_regions: as in `Rc3Config`.
@@ -88,13 +86,8 @@ class Rc3Processor(PerLanguageProcessor):
         **settings: Any,
     ) -> Self:
         """Makes the processor of an mBART-50, or a trimmed one, whose tokenizer is not changed. Its tokens keep their
-        ids; [CLS] and [SEP'] come after them.
-
-        Args:
-            languages: BCP-47 tags; both `de` and `de-DE` map to `de_DE`.
-            image_processor: by default, resizes images to squares of 224 pixels.
-            settings: other arguments of the class.
-        """
+        ids; [CLS] and [SEP'] come after them. Both `de` and `de-DE` map to `de_DE`. By default, images become squares
+        of 224 pixels; `settings` are other arguments of the class."""
         tags, codes = normalize_languages(list(languages)), mbart_languages(tokenizer)
         for tag in tags:
             if tag not in codes:
@@ -118,8 +111,6 @@ class Rc3Processor(PerLanguageProcessor):
     def _with_tokens(cls, tokenizer: Any, tokens: dict[str, str], image_processor: Any, settings: dict) -> Self:
         own = with_special_tokens(tokenizer, [CLS_TOKEN, IMAGE_SEPARATOR_TOKEN, *tokens.values()])
         return cls(image_processor or square_image_processor(), own, [*tokens], [*tokens.values()], **settings)
-
-    # ---- Tokens ----
 
     def language_token_id(self, language: str) -> int:
         token = self.language_tokens[language_id(language, self.languages)]
@@ -152,15 +143,14 @@ class Rc3Processor(PerLanguageProcessor):
         target_language: str | list[str] | None = None,
         **kwargs: Any,
     ) -> BatchFeature:
-        """Prepares texts, images, regions and target texts, whichever are given.
+        """Prepares texts, images, regions and target texts (to write: decoder labels), whichever are given; `kwargs`
+        are as in `TextImageProcessor`.
 
         Args:
             images: an image or a list of them (see `as_images`), None for a missing image; models that read two
                 images take pairs.
-            text, text_target: a text or a list of texts to read, and to write (decoder labels).
             language, target_language: BCP-47 tag of all texts, or a list with one for each text.
             regions: features [R, region_size], or a list of them (arrays, tensors); None and pairs as in `images`.
-            kwargs: as in `TextImageProcessor`; `max_length` and others apply to texts and target texts.
         """
         language, text_settings, image_settings = self.read_settings(language, kwargs)
         layout = TextLayout.of(text_settings)
@@ -258,16 +248,13 @@ class Rc3Processor(PerLanguageProcessor):
     def mask_words(
         self, encoding: Any, probability: float = 0.15, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Masks whole words of the processor's output with a given probability, but never all words of a text, as
-        `WordMasking` does."""
+        """Masks whole words of the processor's output, as `WordMasking` does."""
         return self._masking(torch.as_tensor(encoding["input_ids"]), probability, generator)
 
     def batch_decode(self, sequences: Any, skip_special_tokens: bool = True, **kwargs: Any) -> list[str]:
-        """Decodes generated tokens [N, U] to texts, by default without special tokens."""
         return super().batch_decode(sequences, skip_special_tokens=skip_special_tokens, **kwargs)
 
     def decode(self, token_ids: Any, skip_special_tokens: bool = True, **kwargs: Any) -> str:
-        """Decodes the generated tokens of one text [U], by default without special tokens."""
         return super().decode(token_ids, skip_special_tokens=skip_special_tokens, **kwargs)
 
     @property
@@ -277,10 +264,8 @@ class Rc3Processor(PerLanguageProcessor):
 
 
 def square_image_processor(size: int = 224) -> MuralImageProcessor:
-    """Returns an image processor that makes squares of `size` pixels, with values in [-1, 1].
-
-    The paper states 224 x 224 pixels and no range of values.
-    """
+    """Returns an image processor that makes squares of `size` pixels, with values in [-1, 1], which the paper does not
+    state."""
     square = {"height": size, "width": size}
     return MuralImageProcessor(size=square, crop_size=square)
 
@@ -305,8 +290,7 @@ def _flat(given: Any, name: str, dimensions: int) -> tuple[list[Any], tuple[int,
 
 
 def check_regions(features: Any, region_size: int, max_regions: int, called: str) -> np.ndarray:
-    """Returns the features of one image, an array or a tensor, as float32 [R, region_size], with R from 1 to
-    `max_regions`. Errors refer to the image as `called`."""
+    """Returns the features of one image, `called` so in errors, as float32 [R, region_size]."""
     if hasattr(features, "numpy"):  # a tensor, on any device, with or without a gradient
         features = features.detach().float().cpu().numpy()
     array = np.asarray(features, dtype=np.float32)

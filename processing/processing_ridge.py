@@ -49,7 +49,6 @@ class RidgeProcessor(PerLanguageProcessor):
     Args:
         image_processor, tokenizer: those of the native model.
         encoder_tokenizer: the text encoder's; None for a model without one.
-        native_language, languages: as in `RidgeConfig`.
         max_text_length: number of tokens at which texts are cut for the text encoder.
         max_native_length, pad_native: how the native model reads native texts: `max_text_length` and
             `pad_to_max_length` of `MlaProcessor`.
@@ -57,7 +56,6 @@ class RidgeProcessor(PerLanguageProcessor):
         any_language: whether to read a text in any other language as one without a language.
         has_text_encoder: whether a text encoder reads texts in addition to their characters; by default, whether there
             is an `encoder_tokenizer`. A saved processor always has one.
-        glossaries: native words by word, by language (`Glossary`).
         normalization: version of `text_normalization` for texts in other languages than the native one; 0, the value
             for folders that state none, leaves texts unchanged.
         language_codes: for an `encoder_tokenizer` that adds the language to a text, as NLLB's does: the tokenizer's
@@ -238,8 +236,6 @@ class RidgeProcessor(PerLanguageProcessor):
         padded = layout.padded(rows, [self.tokenizer.pad_token_id or 0] * len(rows))
         return {"gloss_ids": padded, **layout.mask(rows, "gloss_attention_mask")}
 
-    # ---- Spelling ----
-
     def folded(self, texts: Iterable[str], language: str) -> list[str]:
         """Returns texts of a language as their n-grams and words are read."""
         return [folded(text, language) for text in texts] if self.normalization else list(texts)
@@ -251,8 +247,6 @@ class RidgeProcessor(PerLanguageProcessor):
     def characters(self, texts: list[str], language: str) -> Tensor:
         """Returns the code points of texts in a language [N, C], 0 at padding."""
         return _characters(self.folded(texts, language))
-
-    # ---- Files ----
 
     def to_dict(self) -> dict[str, Any]:
         """Also states whether `glossary.tsv` belongs to the processor: such a file may have another origin."""

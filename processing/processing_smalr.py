@@ -8,45 +8,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformers.utils import cached_file
-
 from ..configuration.configuration_smalr import PADDING_ID, SPECIAL_IDS, UNKNOWN_ID
 from ..utils.errors import InputError
 from ..utils.language_matching import learned_language
 from ..utils.languages import normalize_language
-from .processing_per_language import TextLayout, WordLevelProcessor
+from .processing_per_language import TextLayout, WordLevelProcessor, file_beside
 from .word_tokenizers import split_words
 
 
 def frequent_words(
     texts: Iterable[str], language: str, *, max_size: int | None = None, min_frequency: int = 1
 ) -> list[str]:
-    """Returns the words of texts, most frequent first; ties are ordered by code point.
-
-    Args:
-        texts: training captions; may be a generator.
-        max_size: number of words to keep; by default all.
-        min_frequency: the smallest number of occurrences of a word.
-    """
-    for name, value in (("max_size", max_size), ("min_frequency", min_frequency)):
-        if value is not None and value < 1:
-            raise InputError(f"{name}={value} leaves no words; the least is 1")
+    """Returns the words of texts that occur `min_frequency` times or more, at most `max_size`, most frequent first;
+    ties are ordered by code point."""
     counts = Counter(word for text in texts for word in split_words(text, language))
     kept = [word for word, count in counts.items() if count >= min_frequency]
     if not kept:
         most = max(counts.values(), default=0)
         raise InputError(
-            f"no word of the texts in {language!r} occurs {min_frequency} times; the most frequent occurs {most} times"
+            f"no word in {language!r} occurs {min_frequency} times; the most frequent occurs {most} times"
         )
     return sorted(kept, key=lambda word: (-counts[word], word))[:max_size]
 
 
 class WordVocabulary:
-    """Maps the texts of one language to word ids: 0 is padding, 1 [MASK], 2 [UNK], and known words begin at 3.
-
-    Args:
-        words: known words, as `frequent_words` returns them. A model gets one row of word vectors for each, in the
-            same order.
+    """Maps the texts of one language to word ids: 0 is padding, 1 [MASK], 2 [UNK], and `words` begin at 3.
 
     Examples:
         >>> vocabulary = WordVocabulary("en", ["a", "car", "red"])
@@ -57,13 +43,9 @@ class WordVocabulary:
     def __init__(self, language: str, words: Sequence[str]) -> None:
         self.language = normalize_language(language)
         self.words = tuple(words)
-        self._ids: dict[str, int] = {}
-        for word_id, word in enumerate(self.words, SPECIAL_IDS):
-            if not isinstance(word, str) or not word:
-                raise InputError(f"{self.language!r}: word {word_id} of the vocabulary is {word!r}")
-            if word in self._ids:
-                raise InputError(f"{self.language!r}: {word!r} is word {self._ids[word]} and {word_id}")
-            self._ids[word] = word_id
+        self._ids = {word: word_id for word_id, word in enumerate(self.words, SPECIAL_IDS)}
+        if twice := [word for word, count in Counter(self.words).items() if count > 1 or not word]:
+            raise InputError(f"{self.language!r}: {twice[0]!r} is in the vocabulary twice, or is not a word")
 
     def __len__(self) -> int:
         return SPECIAL_IDS + len(self.words)
@@ -79,20 +61,17 @@ class WordVocabulary:
 
 
 VOCABULARIES_FILE = "vocabularies.json"
-_HUB_ARGUMENTS = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")
 
 
 class SmalrProcessor(WordLevelProcessor):
     """Prepares images and texts for a `SmalrModel`: `pixel_values`, `input_ids`, `attention_mask`, `language_ids`.
 
-    An id in `input_ids` means a different word in each language (`WordVocabulary`). Texts are padded with 0 to the
-    longest of the batch, and cut at `max_text_length` words; a text without a word is read as one [UNK].
+    An id in `input_ids` means a different word in each language (`WordVocabulary`). Texts are cut at `max_text_length`
+    words.
 
     Args:
-        image_processor: such as a `MuralImageProcessor`.
         vocabularies: words of each language, as returned by `frequent_words`, in the order of the language ids; adding
             a language at the end changes no other.
-        max_text_length: number of words at which texts are cut.
 
     Examples:
         >>> words = {"en": frequent_words(english, "en"), "de": frequent_words(german, "de")}
@@ -109,7 +88,7 @@ class SmalrProcessor(WordLevelProcessor):
         readers = [WordVocabulary(language, words) for language, words in vocabularies.items()]
         # An attribute `vocabularies` would be saved in `processor_config.json` and shown by `print`.
         self._vocabularies = {reader.language: reader for reader in readers}
-        if not readers or len(self._vocabularies) < len(readers):
+        if not 0 < len(self._vocabularies) == len(readers):
             raise InputError(f"vocabularies must name languages, each once; given: {list(vocabularies)}")
 
     @property
@@ -123,11 +102,11 @@ class SmalrProcessor(WordLevelProcessor):
 
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
         languages = [learned_language(language, self.languages) for language in languages]
-        language_ids = [self.languages.index(language) for language in languages]
         whole = [self._vocabularies[language].encode(text) for text, language in zip(texts, languages, strict=True)]
         rows = self.cut(texts, whole, layout)
-        padded: dict[str, list[Any]] = {"input_ids": layout.padded(rows, [PADDING_ID] * len(rows))}  # [N, T]
-        return padded | layout.mask(rows) | {"language_ids": language_ids}
+        ids = layout.padded(rows, [PADDING_ID] * len(rows))  # [N, T]
+        known = [self.languages.index(language) for language in languages]
+        return {"input_ids": ids, **layout.mask(rows), "language_ids": known}
 
     def to_json_file(self, json_file_path: str | os.PathLike) -> None:
         """Writes the vocabularies next to the settings, in time for `push_to_hub=True` to upload both."""
@@ -140,11 +119,9 @@ class SmalrProcessor(WordLevelProcessor):
     def get_processor_dict(
         cls, pretrained_model_name_or_path: str | os.PathLike, **kwargs: Any
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns the settings with the vocabularies, from a folder or the Hub."""
-        location = {name: kwargs[name] for name in _HUB_ARGUMENTS if name in kwargs}
         settings, remaining = super().get_processor_dict(pretrained_model_name_or_path, **kwargs)
-        path = cached_file(pretrained_model_name_or_path, VOCABULARIES_FILE, **location)
-        return settings | {"vocabularies": json.loads(Path(path).read_text("utf-8"))}, remaining
+        path = file_beside(pretrained_model_name_or_path, VOCABULARIES_FILE, kwargs)
+        return settings | {"vocabularies": json.loads(path.read_text("utf-8"))}, remaining
 
 
 __all__ = ["SmalrProcessor"]

@@ -1,6 +1,4 @@
-"""Tokenizers for RC3: mBART-50's, or one trained here, with [CLS], [SEP'] and the languages (Zhou et al.
-2023, section 2.2).
-"""
+"""Tokenizers for RC3: mBART-50's, or one trained here, with [CLS], [SEP'] and the languages (section 2.2)."""
 
 import re
 import unicodedata
@@ -25,13 +23,11 @@ _NEEDED_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token", "mask_toke
 
 def check_tokens(tokenizer: Any, tokens: Iterable[str]) -> None:
     """Checks that a tokenizer has these tokens, and the special tokens that every text needs."""
+    vocabulary = tokenizer.get_vocab()
     missing = [name for name in _NEEDED_TOKENS if getattr(tokenizer, name, None) is None]
+    missing += [f"token {token}" for token in tokens if token not in vocabulary]
     if missing:
         raise InputError(f"the tokenizer has no {', '.join(missing)}")
-    vocabulary = tokenizer.get_vocab()
-    for token in tokens:
-        if token not in vocabulary:
-            raise InputError(f"the tokenizer has no token {token}")
 
 
 def mbart_languages(tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
@@ -70,8 +66,6 @@ def with_special_tokens(tokenizer: PreTrainedTokenizerBase, tokens: list[str]) -
     return own
 
 
-# ---- Word masking ----
-
 _SPACE = "▁"
 # Thai, Lao, Burmese, Khmer; Han, kana and bopomofo with extensions and punctuation; not Korean, which uses spaces.
 _UNSPACED = re.compile(
@@ -85,14 +79,10 @@ _NO_WORD = -1
 class WordMasking:
     """Masks whole words, for masked conditional language modeling (section 2.3.1: 15 % of the words of a caption).
 
-    A word is the text between spaces, with its punctuation. In scripts without spaces (Chinese, Japanese, Thai, Lao,
-    Khmer, Burmese), each piece is a word: SentencePiece finds pieces of about the length of a word there. A piece that
-    begins with a vowel sign, and the bytes of an unknown character, belong to the piece before them; a space that is a
-    separate piece belongs to the piece after it.
-
-    Args:
-        tokenizer: a tokenizer that marks spaces by `▁` and has a mask token.
-        special_tokens: tokens that are not words, in addition to the tokenizer's special tokens.
+    A word is the text between spaces, which the tokenizer marks by `▁`, with its punctuation. In scripts without
+    spaces (Chinese, Japanese, Thai, …), each piece is a word: SentencePiece finds pieces of about the length of a word
+    there. A piece that begins with a vowel sign, and the bytes of an unknown character, belong to the piece before
+    them; a space that is a separate piece belongs to the piece after it. Special tokens are not words.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, special_tokens: list[str]) -> None:
@@ -103,7 +93,8 @@ class WordMasking:
         self._is_special = torch.tensor([piece in special for piece in pieces])
         self._is_space = torch.tensor([piece == _SPACE for piece in pieces])
         self._after_space = torch.tensor([piece.startswith(_SPACE) for piece in pieces])
-        self._begins_unspaced = torch.tensor([_begins_unspaced(piece) for piece in pieces])
+        firsts = [piece.removeprefix(_SPACE)[:1] for piece in pieces]
+        self._begins_unspaced = torch.tensor([bool(_UNSPACED.match(own)) and not _continues(own) for own in firsts])
         self._ends_unspaced = torch.tensor([bool(_UNSPACED.match(piece[-1:])) for piece in pieces])
         self._continues = torch.tensor([_continues(piece) for piece in pieces])
         if not self._after_space.any():
@@ -125,12 +116,8 @@ class WordMasking:
     def __call__(
         self, input_ids: Tensor, probability: float, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Masks each word of texts [N, T] with a given probability; if that would mask all words of a text, one is
-        left.
-
-        Returns:
-            The masked ids [N, T], and labels [N, T]: the original ids of masked pieces, -100 elsewhere.
-        """
+        """Masks each word of texts [N, T] with a given probability, but leaves one of each text. Returns the masked
+        ids, and labels [N, T]: the original ids of masked pieces, -100 elsewhere."""
         check_probabilities(probability=probability)
         self.refuse_all_masked(input_ids)
         words = self.words(input_ids)
@@ -149,12 +136,6 @@ class WordMasking:
             raise InputError(f"all words of text {first + int(nothing_left.nonzero()[0])} are masked: leave some")
 
 
-def _begins_unspaced(piece: str) -> bool:
-    character = piece.removeprefix(_SPACE)[:1]
-    return bool(_UNSPACED.match(character)) and not _continues(character)
-
-
 def _continues(piece: str) -> bool:
-    """Returns whether a piece can never begin a word: a byte, or a piece that begins with a sign on the preceding
-    letter."""
+    """Returns whether a piece can never begin a word: a byte, or a sign on the preceding letter."""
     return bool(_BYTE.fullmatch(piece)) or unicodedata.category(piece[:1] or " ").startswith("M")

@@ -123,8 +123,6 @@ def open_regions(
     return RegionFeatures(files, region_size, max_regions)
 
 
-# ---- Formats ----
-
 # The files that this process has opened: a process can open an LMDB only once.
 _OPENED: dict[Path, Any] = {}
 

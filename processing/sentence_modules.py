@@ -22,7 +22,6 @@ _PROMPTS = "config_sentence_transformers.json"
 # sentence-transformers distinguishes paths of images from texts in the same way.
 _IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".tiff", ".webp")
 _OWN_TASKS = (None, "query", "document")  # set by `encode_query` and `encode_document`
-_PER_TEXT = "give texts in several languages as {'text': '…', 'language': 'sw'}"
 
 
 class SentenceModule(nn.Module):
@@ -46,23 +45,16 @@ class SentenceModule(nn.Module):
         processor_kwargs: dict[str, Any] | None = None,
         config_kwargs: dict[str, Any] | None = None,
         backend: str = "torch",
-        **place: Any,
+        **given: Any,
     ) -> Self:
         if backend != "torch":
-            raise InputError(
-                f"backend={backend!r}: this model runs in sentence-transformers with torch only; `babelens export` "
-                "exports it to ONNX, for babelens' Embedder"
-            )
-        place = {name: place.get(name) for name in ("token", "revision")} | {
-            "subfolder": subfolder,
-            "cache_dir": cache_folder,
-            "local_files_only": bool(place.get("local_files_only")),
-            "trust_remote_code": bool(place.get("trust_remote_code")),
-        }
+            raise InputError(f"backend={backend!r}: only torch runs here; `babelens export` exports to ONNX")
+        place = {name: given.get(name) for name in ("token", "revision")}
+        place |= {name: bool(given.get(name)) for name in ("local_files_only", "trust_remote_code")}
+        place |= {"subfolder": subfolder, "cache_dir": cache_folder}
         chosen = (config_kwargs or {}) | (model_kwargs or {})
         model = cls.auto_model.from_pretrained(model_name_or_path, **place | chosen)
-        processor = AutoProcessor.from_pretrained(model_name_or_path, **place | (processor_kwargs or {}))
-        return cls(model, processor)
+        return cls(model, AutoProcessor.from_pretrained(model_name_or_path, **place | (processor_kwargs or {})))
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
         """Saves model and processor, and keeps the prompts that sentence-transformers wrote just before."""
@@ -107,7 +99,7 @@ class SentenceModule(nn.Module):
             raise InputError(f"language={language!r} and the prompt {prompt!r} both name a language; give one")
         given = prompt or language
         if given is not None and not isinstance(given, str):
-            raise InputError(f"language={truncated_repr(given)} must be one tag; {_PER_TEXT}")
+            raise InputError("language= is one tag; give several as {'text': '…', 'language': 'sw'}")
         try:
             return self.make_inputs(inputs, None if given is None else normalize_language(given))
         except TypeError as error:  # sentence-transformers would then put the prompt before the texts
@@ -127,10 +119,8 @@ class SentenceModule(nn.Module):
 
     def on_device(self, features: dict[str, Any]) -> dict[str, Any]:
         """Moves inputs to the model's device, and floating-point inputs to its type."""
-        return {
-            name: value.to(self.model.device, self.model.dtype if value.is_floating_point() else None)
-            for name, value in features.items()
-        }
+        device, dtype = self.model.device, self.model.dtype
+        return {key: each.to(device, dtype if each.is_floating_point() else None) for key, each in features.items()}
 
     def check_finite(self, values: Tensor, what: str) -> None:
         """Raises an error if the model computed NaN or infinity; in training, the loss shows it."""
@@ -153,12 +143,12 @@ class DualEncoderModule(SentenceModule):
     def make_inputs(self, inputs: Sequence[Any], language: str | None) -> dict[str, Tensor]:
         read = [read_input(item, f"inputs[{index}]") for index, item in enumerate(inputs)]
         images = [image for image, _, _ in read if image is not None]
-        if images and len(images) < len(read):
+        if not images:
+            texts = self.read_texts([(text, own) for _, text, own in read], language)
+            return dict(self.processor(**texts, return_tensors="pt"))
+        if len(images) < len(read):
             raise InputError("texts and images came in one batch: encode them in two calls")
-        if images:
-            return dict(self.processor(images=images, return_tensors="pt"))
-        texts = self.read_texts([(text, own) for _, text, own in read], language)
-        return dict(self.processor(**texts, return_tensors="pt"))
+        return dict(self.processor(images=images, return_tensors="pt"))
 
     def forward(
         self, features: dict[str, Any], language: str | None = None, task: str | None = None

@@ -1,8 +1,5 @@
-"""Subword regularization (Kudo 2018): random segmentations of texts in training, drawn from a seed for each example.
-
-Training shows words in several segmentations, so the model sees what a word shares with others. MaxMatch-Dropout is
-the version for WordPiece (Hiraoka 2022).
-"""
+"""Subword regularization (Kudo 2018): random segmentations of texts in training, drawn from a seed for each example,
+by MaxMatch-Dropout, the version for WordPiece (Hiraoka 2022)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,22 +35,14 @@ class TextAugmentation:
 
 class SubwordDropout:
     """Turns texts and seeds into `input_ids` and `attention_mask`; each seed determines a segmentation.
-
-    Args:
-        tokenizer: a fast WordPiece tokenizer, such as BERT's.
-        augmentation: settings of the segmentation.
-        max_length: number of tokens at which texts are cut, including `[CLS]` and `[SEP]`.
-    """
+    Texts are cut at `max_length` tokens, including `[CLS]` and `[SEP]`."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, augmentation: TextAugmentation, max_length: int) -> None:
-        backend = getattr(tokenizer, "backend_tokenizer", None)
-        if backend is None or not isinstance(backend.model, WordPiece):
+        if not isinstance(getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None), WordPiece):
             raise ValueError(f"subword_dropout needs a WordPiece tokenizer, not {type(tokenizer).__name__}")
         self.tokenizer, self.augmentation, self.max_length = tokenizer, augmentation, max_length
         self._vocabulary = tokenizer.get_vocab()
-        self._prefix = backend.model.continuing_subword_prefix
-        self._longest_word = backend.model.max_input_chars_per_word
-        self._fitting: dict[str, tuple[tuple[tuple[int, int], ...], ...]] = {}  # remembered
+        self._fitting: dict[str, list[list[tuple[int, int]]]] = {}  # remembered
 
     def __getstate__(self) -> dict[str, object]:
         return vars(self) | {"_fitting": {}}
@@ -92,18 +81,13 @@ class SubwordDropout:
             pieces.append(piece)
         return pieces
 
-    def _find_fitting(self, word: str) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """Returns, for every position in a word, the (end, id) of the pieces that fit there, longest first.
-
-        The result is empty if the word is too long for the vocabulary.
-        """
-        if len(word) > self._longest_word:
-            return ()
-        return tuple(
-            tuple(
-                (end, self._vocabulary[piece])
-                for end in range(len(word), start, -1)
-                if (piece := (self._prefix if start else "") + word[start:end]) in self._vocabulary
-            )
-            for start in range(len(word))
-        )
+    def _find_fitting(self, word: str) -> list[list[tuple[int, int]]]:
+        """Returns, for every position in a word, the (end, id) of the pieces that fit there, longest first; nothing
+        for a word that is too long for the vocabulary."""
+        model = self.tokenizer.backend_tokenizer.model
+        prefix, found = model.continuing_subword_prefix, []
+        for start in range(len(word) if len(word) <= model.max_input_chars_per_word else 0):
+            marked = prefix if start else ""
+            pieces = ((end, self._vocabulary.get(marked + word[start:end])) for end in range(len(word), start, -1))
+            found.append([(end, piece) for end, piece in pieces if piece is not None])
+        return found

@@ -1,8 +1,5 @@
-"""Texts given to processors and the embedder, and a record of those that were too long.
-
-A text longer than the model can read is cut, but never silently: a processor logs it once in each process. Callers
-that encode many texts count them instead (`counting_cut_texts`).
-"""
+"""Texts given to processors and the embedder. A text longer than the model can read is cut, but never silently: a
+processor logs it once, and callers that encode many texts count them instead (`counting_cut_texts`)."""
 
 import inspect
 import logging
@@ -35,9 +32,6 @@ def call_tokenizer(tokenizer: Any, texts: Any, **settings: Any) -> Any:
         return tokenizer(texts, **settings)
 
 
-# ---- Languages of texts ----
-
-
 def takes_language(processor: Any) -> bool:
     """Returns whether a processor reads the language of texts."""
     return processor is not None and "language" in inspect.signature(type(processor).__call__).parameters
@@ -65,9 +59,6 @@ def default_language(processor: Any) -> str:
     raise InputError(f"this model reads each language in its own way: give language='de'{known}")
 
 
-# ---- Texts ----
-
-
 def as_texts(given: Any, name: str = "text", *, none_is_fine: bool = False) -> list[str]:
     """Returns the texts of an argument, one or several; half a surrogate pair is not valid Unicode."""
     if isinstance(given, bytes | Mapping | Set) or not isinstance(given, Iterable):
@@ -91,9 +82,6 @@ def truncated_repr(value: Any) -> str:
     """Returns a short form of a value for an error message."""
     shown = repr(value)
     return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}… ({type(value).__name__})"
-
-
-# ---- Texts that are too long ----
 
 
 class CutTexts:

@@ -1,10 +1,8 @@
-"""Trains multilingual vocabularies on captions: WordPiece for models that only read (MURAL, section 3.2: 250 000
-pieces from the training captions), and byte-pair encoding for models that also write.
+"""Trains multilingual vocabularies on captions: WordPiece for models that only read (MURAL, section 3.2), and
+byte-pair encoding for models that also write.
 
 WordPiece turns a word that it cannot spell into one [UNK]. To prevent that, every character of the captions and of
-`alphabet` is a piece, at the start of a word and inside one, and words longer than WordPiece accepts, as in scripts
-without spaces, are split. The byte-pair encoding keeps spaces as `▁`, like SentencePiece, and spells unknown
-characters in bytes, so encoding and decoding returns the same text.
+`alphabet` is a piece, at the start of a word and inside one, and words longer than WordPiece accepts are split.
 """
 
 import json
@@ -45,11 +43,9 @@ def train_wordpiece(
     """Trains a WordPiece tokenizer: `[CLS] pieces [SEP]`, Unicode NFKC, Han characters as single words.
 
     Args:
-        texts: training captions; may be a generator.
         vocab_size: number of pieces, including special tokens and alphabet.
         alphabet: texts whose characters become pieces even if `texts` do not contain them.
         lowercase: whether to fold case. Queries rarely have the case of captions.
-        min_frequency: minimum frequency of a piece.
         continuing_subword_prefix: mark of pieces inside words. With "", a piece is the same in any position, such
             as `cake` in `cake` and in `pancake`; decoded texts then have spaces between all pieces.
         max_tokens: the tokenizer's `model_max_length`.
@@ -118,13 +114,9 @@ def train_bpe(
     lowercase: bool = False,
     min_frequency: int = 2,
 ) -> PreTrainedTokenizerFast:
-    """Trains a byte-pair encoding with byte fallback, as SentencePiece does: `<s> pieces </s>`, Unicode NFC, at most
-    1024 tokens.
-
-    It does not train a unigram model, as mBART has: the library would find different pieces in every run.
-
-    Args are as in `train_wordpiece`; `vocab_size` includes bytes and characters, and `min_frequency` is the minimum
-    frequency of a pair of pieces that becomes one.
+    """Trains a byte-pair encoding with spaces as `▁` and unknown characters in bytes, as SentencePiece does: `<s>
+    pieces </s>`, Unicode NFC, at most 1024 tokens. Arguments are as in `train_wordpiece`. A unigram model, as mBART
+    has, would find different pieces in every run.
 
     Examples:
         >>> processor = Rc3Processor.new(train_bpe(captions, vocab_size=8000), ["en", "de"])

@@ -49,7 +49,6 @@ def choose_pieces(
     """Returns the ids to keep, ascending; the new id of a piece is its index in this list.
 
     Args:
-        counts: the counts of the tokenizer's pieces, from `count_pieces`.
         coverage: minimum share of all occurrences that the kept pieces cover.
         always: ids that are always kept, such as those in configurations.
     """

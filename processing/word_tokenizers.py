@@ -13,8 +13,7 @@ and split. Only words with a letter or a digit are kept.
                               together with an article, and the article from its noun (وبالسيارة -> و ب ال سياره). A
                               lone و is not split off, because as many nouns begin with it as are joined by it.
 
-The words that the two segmenters find may change with their version, and so may the words of a saved vocabulary that
-occur.
+The words that the two segmenters find may change with their version.
 """
 
 import unicodedata
@@ -51,15 +50,12 @@ _CUTS = {
 
 
 def split_words(text: str, language: str) -> list[str]:
-    """Returns the normalized words of a text.
-
-    Examples:
-        >>> split_words("The man's red car", "en")
-        ['the', 'man', "'s", 'red', 'car']
-    """
+    """Returns the normalized words of a text: `The man's red car` -> `the`, `man`, `'s`, `red`, `car`."""
     primary = _primary(language)
     cut = _CUTS.get(primary)
-    words = [word for word in _segmenter(primary)(_folded(text, primary)) if _WORD.search(word)]
+    segmenter = _icu_segmenter(primary) if primary in _ICU_LANGUAGES else _BOUNDARY.split
+    segmenter = _korean_segmenter() if primary == "ko" else segmenter
+    words = [word for word in segmenter(_folded(text, primary)) if _WORD.search(word)]
     return [part for word in words for part in cut.split(word)] if cut else words
 
 
@@ -87,12 +83,6 @@ def _folded(text: str, primary: str) -> str:
     return _CONTROL.sub(" ", text)
 
 
-def _segmenter(primary: str) -> Callable[[str], list[str]]:
-    if primary in _ICU_LANGUAGES:
-        return _icu_segmenter(primary)
-    return _korean_segmenter() if primary == "ko" else _BOUNDARY.split
-
-
 @cache
 def _icu_segmenter(primary: str) -> Callable[[str], list[str]]:
     try:
@@ -114,6 +104,4 @@ def _korean_segmenter() -> Callable[[str], list[str]]:
 
 
 def _missing(primary: str, *packages: str) -> MissingExtraError:
-    return MissingExtraError(
-        f"finding words in texts in {primary!r} needs {' and '.join(packages)}: pip install {' '.join(packages)}"
-    )
+    return MissingExtraError(f"splitting {primary!r} needs {' and '.join(packages)}: pip install {' '.join(packages)}")

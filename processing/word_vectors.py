@@ -5,9 +5,8 @@ The first line of a `.vec` file states the number of words and the width of thei
 and its numbers, most frequent first. Words are compared in the spelling of the vocabulary (`word_tokenizers.fold`), so
 `hund` finds `Hund`.
 
-Vectors for a language without a file are trained on captions by factorizing a matrix of associations between the words
-of a caption (Levy and Goldberg 2014). With as little text as captions provide, that works better than predicting words
-as FastText does (Sahlgren and Lenci 2016), and it needs only torch.
+Vectors for a language without a file are trained on captions. With as little text as they provide, factorizing a
+matrix of associations works better than predicting words as FastText does (Sahlgren and Lenci 2016).
 """
 
 import gzip
@@ -45,13 +44,8 @@ def word_vectors(
     captions: Iterable[str] | None = None,
     size: int = VECTOR_SIZE,
 ) -> WordVectors:
-    """Returns the vectors of a language's vocabulary; words without one get zeros, and the log states their number.
-
-    Args:
-        words: the vocabulary, without the special words.
-        files: `.vec` or `.vec.gz` files by language.
-        captions: texts to train vectors on if `files` has none for the language.
-    """
+    """Returns the vectors of a language's vocabulary, from its `.vec` or `.vec.gz` file, or trained on captions if
+    `files` has none; words without a vector get zeros, and the log states their number."""
     if captions is not None and normalize_language(language) not in map(normalize_language, files):
         return train_vectors(captions, words, language, size=size)
     return aligned_word_vectors({language: words}, files, size=size)[language]
@@ -61,11 +55,7 @@ def aligned_word_vectors(
     vocabularies: Mapping[str, Sequence[str]], files: Mapping[str, str | Path], *, size: int = VECTOR_SIZE
 ) -> dict[str, WordVectors]:
     """Returns the vectors of several languages, from files that share one space, reduced to the same principal
-    components.
-
-    Cosines between words of two languages are those of the files, as far as the components preserve them. Components
-    of each language alone would have different axes in every language.
-    """
+    components: those of each language alone would have different axes."""
     paths = {normalize_language(tag): path for tag, path in files.items()}
     read = []
     for language, words in vocabularies.items():
@@ -73,9 +63,6 @@ def aligned_word_vectors(
             raise InputError(f"there are word vectors for {', '.join(paths) or 'no language'}, not for {language!r}")
         read.append(read_vectors(path, words, language))
     return dict(zip(vocabularies, reduce_vectors(read, size), strict=True))
-
-
-# ---- Files ----
 
 
 def read_vectors(path: str | Path, words: Sequence[str], language: str) -> WordVectors:
@@ -120,13 +107,9 @@ def _with_missing(matrix: np.ndarray, missing: Sequence[str], language: str) -> 
 def dictionary_words(
     path: str | Path, words: Iterable[str], language: str, targets: Sequence[str], target_language: str
 ) -> dict[str, str]:
-    """Returns the words of a vocabulary that a bilingual dictionary translates to one of `targets`, with that
-    translation: rare words then use the embedding of a frequent word (SMALR, section 4, "dictionary mapping").
-
-    Each line has a word and its translation, separated by a tab or a space, as in MUSE (Conneau et al. 2018). A word
-    may have several lines; the first translation that is known counts. Entries of several words need a tab, and match
-    no word.
-    """
+    """Returns the words of a vocabulary that a bilingual dictionary translates to one of `targets`, with the first of
+    these: rare words then use the embedding of a frequent word (SMALR, section 4, "dictionary mapping"). Each
+    line has a word and its translation, separated by a tab or a space, as in MUSE (Conneau et al. 2018)."""
     wanted, known = dict.fromkeys(words), set(targets)
     found: dict[str, str] = {}
     number = 0
@@ -160,16 +143,9 @@ def _shown(line: bytes) -> str:
     return repr(line.decode("utf-8", "replace")[:40])
 
 
-# ---- Principal components ----
-
-
 def reduce_vectors(vectors: Sequence[WordVectors], size: int = VECTOR_SIZE) -> list[WordVectors]:
     """Returns the first `size` principal components of all words that have a vector, centered; the others stay zero.
-    Vectors of that width are returned unchanged.
-
-    Args:
-        vectors: those of one language, or of several languages that share one vector space.
-    """
+    Vectors of that width are returned unchanged. Several languages share one vector space."""
     widths = [part.matrix.shape[1] for part in vectors]
     if len(set(widths)) > 1 or widths[0] < size:
         raise InputError(f"vectors of {', '.join(map(str, widths))} numbers cannot be reduced to {size} in one space")
@@ -191,18 +167,11 @@ def _signed(axes: np.ndarray) -> np.ndarray:
     return axes * np.sign(axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])])
 
 
-# ---- Training ----
-
-
 def train_vectors(
     captions: Iterable[str], words: Sequence[str], language: str, *, size: int = VECTOR_SIZE
 ) -> WordVectors:
-    """Trains vectors on the words that occur together in captions: positive pointwise mutual information, factorized.
-
-    The vectors are the rows of U S^(1/2), where U S V^T is the truncated singular value decomposition of the matrix
-    (Levy and Goldberg 2014), found by random projections from a fixed seed. A word that does not occur in the captions
-    stays zero.
-    """
+    """Trains vectors on the words that occur together in captions: the rows of U S^(1/2), where U S V^T is the
+    truncated singular value decomposition of the positive pointwise mutual information (Levy and Goldberg 2014)."""
     indices = {word: index for index, word in enumerate(words)}
     codes = [np.empty(0, np.int64)]  # of pairs of words in a caption; each word is also paired with itself
     for caption in captions:
