@@ -9,7 +9,7 @@ contrasts the texts of all of them. R-XVtCL and ITM take the negatives of an ima
 process. `modeling_rc3_pretraining` describes which objective is trained on which data set.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property, partial
 from itertools import islice
 from statistics import fmean
@@ -73,9 +73,16 @@ class Rc3Trainer(BabelensTrainer):
         self._sums, self._summed = {}, 0
 
     def prepare(self, model: Rc3ForPreTraining, train_dataset: dict[str, Any]) -> tuple[Any, Any]:
-        self._check_known(self.args.data_set_batch_sizes or {})
-        self._check_augmentation()
-        self._check_given(train_dataset)
+        self._check_known([*(self.args.data_set_batch_sizes or {}), *train_dataset])
+        visual = {self._visual(name) for name in self._needed if name != PARALLEL}
+        if visual == {PATCHES} and self.args.augmented_regions:
+            raise InputError("augmented_regions has no effect: all images are given as patches")
+        if visual == {REGIONS} and self.args.image_augmentation is not None and not self.args.augmented_regions:
+            raise InputError("image_augmentation has no effect without augmented_regions: there are no patches")
+        if missing := [name for name in self._needed if name not in train_dataset]:
+            raise InputError(f"no data for {', '.join(missing)}: give them, or set the weights of objectives to 0")
+        if self.args.parallel_captions and (STRICT not in train_dataset or PARALLEL not in self._needed):
+            raise InputError("parallel_captions needs strict and parallel data, and xtcl_weight above 0")
         mixture = TaskMixture({name: self._view(name, train_dataset, training=True) for name in self._needed})
         return mixture, TaskCollator({name: self._collator(name) for name in self._needed})
 
@@ -92,17 +99,9 @@ class Rc3Trainer(BabelensTrainer):
         }
         return [name for name in self.data_sets if weights[name]]
 
-    def _check_known(self, data: Mapping[str, Any]) -> None:
+    def _check_known(self, data: Iterable[str]) -> None:
         if unknown := [name for name in data if name not in self.data_sets]:
             raise InputError(f"unknown data set {unknown[0]!r}; RC3 has {', '.join(self.data_sets)}")
-
-    def _check_given(self, data: Mapping[str, Any]) -> None:
-        """Checks that all data sets of the trained objectives are given."""
-        self._check_known(data)
-        if missing := [name for name in self._needed if name not in data]:
-            raise InputError(f"no data for {', '.join(missing)}: give them, or set the weights of objectives to 0")
-        if self.args.parallel_captions and (STRICT not in data or PARALLEL not in self._needed):
-            raise InputError("parallel_captions needs strict and parallel data, and xtcl_weight above 0")
 
     def _view(self, name: str, data: Mapping[str, Any], *, training: bool) -> GroupedView:
         """The examples of a data set by pair of languages, with regions if its images are given as regions."""
@@ -142,13 +141,6 @@ class Rc3Trainer(BabelensTrainer):
         if layers not in (visual, BOTH):
             raise InputError(f"{name}_visual={visual!r}, but the model only has layers for {layers}")
         return visual
-
-    def _check_augmentation(self) -> None:
-        visual = {self._visual(name) for name in self._needed if name != PARALLEL}
-        if visual == {PATCHES} and self.args.augmented_regions:
-            raise InputError("augmented_regions has no effect: all images are given as patches")
-        if visual == {REGIONS} and self.args.image_augmentation is not None and not self.args.augmented_regions:
-            raise InputError("image_augmentation has no effect without augmented_regions: there are no patches")
 
     def _with_regions(self, name: str, view: CorpusView, visual: str, *, training: bool) -> SizedView:
         if self.regions is None:
