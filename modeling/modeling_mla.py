@@ -165,6 +165,14 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
             for part in self.learned_parts():
                 part.to(getattr(torch, self.config.learned_dtype))
 
+    def take_text_encoder(self, encoder: PreTrainedModel) -> None:
+        """Loads the weights of a plain text encoder, except of parts that are not used, such as a pooling layer."""
+        own = plain_state_dict(self.text_model)
+        weights = {name: value for name, value in encoder.state_dict().items() if name in own}
+        wrapped, stored = load_plain_state_dict(self.text_model, weights), getattr(encoder, "stored_weights", {})
+        kept = {f"text_model.{wrapped[name]}": value for name, value in stored.items() if name in own}
+        self.stored_weights = {**self.stored_weights, **kept}
+
     @torch.no_grad()
     def initialize_weights(self) -> None:
         super().initialize_weights()

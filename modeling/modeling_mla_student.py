@@ -25,14 +25,13 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mla import MlaStudentConfig, feature_width
-from ..configuration.configuration_two_tower import POOLER, TextPooling, text_width
+from ..configuration.configuration_two_tower import TextPooling, text_width
 from .acquirer import (
     AcquiredBlock,
     Acquirer,
     MasksByLanguage,
     RowsByLanguage,
     initialize_linears,
-    load_plain_state_dict,
     name_of_blocks,
 )
 from .modeling_common import initialized_by_itself, is_exporting
@@ -119,11 +118,7 @@ class MlaStudentModel(MlaPreTrainedModel):
             native = load_model(AutoModel, native, **code)
         configs = {"base_config": native.config, "text_config": encoder.config}
         model = cls(MlaStudentConfig(**configs, text_pooling=pooling, **options))
-        # Without unused parts: the decoder of an encoder-decoder, and a pooling layer that was not requested.
-        unread: tuple[str, ...] = ("decoder.",) if encoder.config.is_encoder_decoder else ()
-        unread += () if pooling == POOLER else ("pooler.",)
-        weights = {name: value for name, value in encoder.state_dict().items() if not name.startswith(unread)}
-        load_plain_state_dict(model.text_model, weights)
+        model.take_text_encoder(encoder)
         model.take_native(native)
         return model.train(native.training)
 

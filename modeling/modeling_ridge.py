@@ -14,7 +14,7 @@ embeds images and native texts. All languages share a map for texts whose langua
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Any, Self
 
 import torch
@@ -27,7 +27,6 @@ from ..configuration.configuration_mla import feature_width
 from ..configuration.configuration_ridge import RidgeConfig, VectorSpaceConfig
 from ..configuration.configuration_two_tower import text_width
 from ..utils.errors import InputError
-from .acquirer import load_plain_state_dict
 from .modeling_common import is_exporting
 from .modeling_dual_encoder import count_parameters, normalize, pool_text
 from .modeling_mla import MlaPreTrainedModel, new_native_model
@@ -134,17 +133,15 @@ class RidgeMaps(nn.Module):
         super().__init__()
         count, width = 1 + len(config.languages), feature_width(config.base_config)
         self.shortest, self.longest = config.shortest_ngram, config.longest_ngram
-        exact = partial(torch.empty, dtype=torch.float32)
-        self.register_buffer("mean", exact(width))
-        self.register_buffer("radius", exact(()))
-        self.register_buffer("directions", exact(config.rank, width))
-        self.register_buffer("importance", exact(count, config.ngram_rows))
-        self.register_buffer("ngrams", torch.empty(count, config.ngram_rows, config.rank, dtype=torch.int8))
-        self.register_buffer("factors", exact(count, config.rank))
+        shapes: dict[str, tuple[int, ...]] = {"mean": (width,), "radius": (), "directions": (config.rank, width)}
+        shapes |= {"importance": (count, config.ngram_rows), "ngrams": (count, config.ngram_rows, config.rank)}
+        shapes["factors"] = (count, config.rank)
         if config.text_config is not None:
             pooled = text_width(config.text_config, config.text_pooling)
-            self.register_buffer("encoder_mean", exact(count, pooled))
-            self.register_buffer("encoder_map", exact(count, pooled, config.rank))
+            shapes |= {"encoder_mean": (count, pooled), "encoder_map": (count, pooled, config.rank)}
+        for name, shape in shapes.items():
+            dtype = torch.int8 if name == "ngrams" else torch.float32
+            self.register_buffer(name, torch.empty(shape, dtype=dtype))
         self.reset()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -287,11 +284,7 @@ class RidgeModel(MlaPreTrainedModel):
         model.maps.reset()
         model.take_native(native_model)
         if text_model is not None and model.text_model is not None:
-            own, stored = model.text_model.state_dict(), getattr(text_model, "stored_weights", {})
-            weights = {name: value for name, value in text_model.state_dict().items() if name in own}
-            load_plain_state_dict(model.text_model, weights)
-            kept = {f"text_model.{name}": value for name, value in stored.items() if name in own}
-            model.stored_weights = {**model.stored_weights, **kept}
+            model.take_text_encoder(text_model)
         return model.eval()
 
     def learned_parts(self) -> list[nn.Module]:
