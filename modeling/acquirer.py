@@ -332,7 +332,8 @@ class TowerParts:
 def name_of_blocks(encoder: nn.Module, config: PreTrainedConfig) -> str:
     """Returns the name of a text encoder's list of blocks: the only list with as many modules as its configuration
     states, not counting lists inside such lists."""
-    count, found = config.num_hidden_layers, list[str]()
+    found: list[str] = []
+    count = config.num_hidden_layers
     for name, part in encoder.named_modules():  # an outer list precedes those in it
         is_inner = any(name.startswith(f"{outer}.") for outer in found)
         if isinstance(part, nn.ModuleList) and not is_inner and len(part) == count:

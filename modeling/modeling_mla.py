@@ -502,10 +502,11 @@ class MlaModel(MlaPreTrainedModel):
             language_ids ([N]): 0 for native texts, k for the k-th of the configuration's `languages`; by default, all
                 texts are native. `MlaProcessor` makes them.
         """
-        kwargs = tower_keywords(kwargs, self.native_model.get_text_features, self.text_parts.tower.forward)
+        native = self.native_model
+        kwargs = tower_keywords(kwargs, native.get_text_features, native.text_model.forward)
         kwargs |= {"input_ids": input_ids, "attention_mask": attention_mask, "return_dict": True}
-        with languages_of_rows(self.native_model, self._rows(language_ids)):
-            return self.native_model.get_text_features(**kwargs)
+        with languages_of_rows(native, self._rows(language_ids)):
+            return native.get_text_features(**kwargs)
 
     def _rows(self, language_ids: Tensor | None) -> BatchLanguages | None:
         languages = [None, *self.config.languages]

@@ -162,7 +162,8 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
 
     def _learn_strict(self, batch: Mapping[str, Any], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Computes MCLM, ITM and the contrast of R-XVtCL; also returns the requested states of MCLM."""
-        config, parts = self.config, dict[str, Any]()
+        config = self.config
+        parts: dict[str, Any] = {}
         if not (config.mclm_weight or config.itm_weight or config.rxvtcl_weight):
             return parts
         images = self._embed_images(batch)
