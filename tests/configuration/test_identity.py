@@ -80,7 +80,7 @@ def test_a_models_place_and_card_do_not_count(folder, tmp_path):
     config = json.loads((moved / "config.json").read_text())
     told = {"_name_or_path": "elsewhere", "transformers_version": "5.0.0", "architectures": ["Other"]}
     (moved / "config.json").write_text(json.dumps(config | told, indent=7))
-    for other in ("README.md", "evaluation/emoji.json", "checkpoints/checkpoint-1/model.safetensors", "onnx/x.json"):
+    for other in ("README.md", "evaluation/emoji.json", "checkpoints/checkpoint-1/model.safetensors"):
         (moved / other).parent.mkdir(parents=True, exist_ok=True)
         (moved / other).write_text("{}")
     assert identity_of(moved) == before

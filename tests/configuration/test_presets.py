@@ -37,20 +37,13 @@ def test_align_is_mural_without_the_text_text_task():
     assert align == mural
 
 
-def test_wrong_names_are_refused():
+def test_changes_are_merged_at_every_depth_and_wrong_names_refused():
+    settings = {"a": {"b": {"c": 1, "d": 2}, "e": [1, 2]}, "f": 3}
+    changed = merged(settings, {"a": {"b": {"c": 5}, "e": [7]}, "g": 4})
+    assert changed == {"a": {"b": {"c": 5, "d": 2}, "e": [7]}, "f": 3, "g": 4}
     with pytest.raises(ValueError, match=r"there is no preset 'mural-huge'; there are: .*mural-base"):
         load_preset("mural-huge")
     with pytest.raises(ValueError, match="no key 'vocab_size'"):
         load_preset("mural-base", vocab_size=500)
     with pytest.raises(ValueError, match=r"text_config\.hiden_size.*did you mean 'text_config\.hidden_size'"):
         load_preset("mural-base", text_config={"hiden_size": 16})
-
-
-def test_mappings_are_merged_at_every_depth_and_lists_replaced():
-    settings = {"a": {"b": {"c": 1, "d": 2}, "e": [1, 2]}, "f": 3}
-    assert merged(settings, {"a": {"b": {"c": 5}, "e": [7]}, "g": 4}) == {
-        "a": {"b": {"c": 5, "d": 2}, "e": [7]},
-        "f": 3,
-        "g": 4,
-    }
-    assert settings == {"a": {"b": {"c": 1, "d": 2}, "e": [1, 2]}, "f": 3}
