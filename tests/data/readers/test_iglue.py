@@ -1,6 +1,7 @@
 """IGLUE's tasks from small files of exactly the published formats: what they give, and what they refuse where."""
 
 import json
+import pickle
 
 import PIL.Image
 import pytest
@@ -87,6 +88,12 @@ def test_xgqa_in_the_forms_of_gqa_and_lxmert(whole, images, caplog):
         load_xgqa(file, ["black"], language="de")
     dataset = load_xgqa(file, ["black"], language="de", on_unknown_answer="unlabelled")
     assert dataset["label"][:] == [None, 0] and "entry 7" in caplog.text
+
+
+def test_pickles_are_refused(tmp_path):
+    (tmp_path / "target.pkl").write_bytes(pickle.dumps([{"question_id": 1, "labels": [0]}]))
+    with pytest.raises(CorpusError, match=r"target\.pkl"):
+        load_xgqa(tmp_path / "target.pkl", ["black"], language="de")
 
 
 def test_nlvr2_names_its_images_after_the_pair(lines, images):
