@@ -1,12 +1,13 @@
 """IGLUE's tasks from small files of exactly the published formats: what they give, and what they refuse where."""
 
 import json
+import os
 import pickle
 
 import PIL.Image
 import pytest
 
-from babelens.data import load_marvl, load_nlvr2, load_xflickrco, load_xgqa, load_xvnli, retrieval_set
+from babelens.data import load_answers, load_marvl, load_nlvr2, load_xflickrco, load_xgqa, load_xvnli, retrieval_set
 from babelens.utils.errors import CorpusError, LanguageTagError
 
 ENTAILED = {
@@ -91,9 +92,16 @@ def test_xgqa_in_the_forms_of_gqa_and_lxmert(whole, images, caplog):
 
 
 def test_pickles_are_refused(tmp_path):
-    (tmp_path / "target.pkl").write_bytes(pickle.dumps([{"question_id": 1, "labels": [0]}]))
-    with pytest.raises(CorpusError, match=r"target\.pkl"):
-        load_xgqa(tmp_path / "target.pkl", ["black"], language="de")
+    """A pickle that makes a folder where it is loaded."""
+
+    class Makes:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "made"),)
+
+    (tmp_path / "trainval_ans2label.pkl").write_bytes(pickle.dumps(Makes()))
+    with pytest.raises(CorpusError, match=r"trainval_ans2label\.pkl"):
+        load_answers(tmp_path / "trainval_ans2label.pkl")
+    assert not (tmp_path / "made").exists()
 
 
 def test_nlvr2_names_its_images_after_the_pair(lines, images):
