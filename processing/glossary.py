@@ -1,6 +1,5 @@
 """Translates texts word by word into the native language: encoders of captions read "man with skis on slope mountain
-behind" almost as well as the full sentence. A word that no glossary contains is kept if it is a native word; otherwise
-the known word with the most similar spelling replaces it, which finds most inflected forms."""
+behind" almost as well as the full sentence."""
 
 import unicodedata
 from collections import Counter, defaultdict
@@ -26,14 +25,13 @@ _MOST_READ = 4096  # characters: more than forty words have, and more than the m
 
 @lru_cache(1 << 14)
 def is_joined(character: str) -> bool:
-    """Returns whether a character belongs to a script that puts no space between words."""
     code = ord(character)
     return any(first <= code <= last for first, last in _JOINED)
 
 
 def words_of(text: str) -> list[str]:
-    """Splits a text into words: runs of letters, their combining marks, digits, and apostrophes or hyphens between
-    them, in lower case and in Unicode's compatible form. A run in a script without spaces is one word."""
+    """Splits a text into words: runs of letters, marks, digits and inner apostrophes or hyphens, in lower case and
+    NFKC. A run in a script without spaces is one word."""
     words: list[str] = []
     for run in unicodedata.normalize("NFKC", text).lower().split():
         if run.isalpha() and max(run) < _FIRST_JOINED:  # fast path for most words
@@ -54,13 +52,13 @@ def words_of(text: str) -> list[str]:
 
 
 def first_words(text: str) -> list[str]:
-    """Returns the words of a text (`words_of`), reading only the start of a long one."""
+    """Returns the words of a text, reading only the start of a long one."""
     return words_of(text[:_MOST_READ])
 
 
 def is_word(word: str) -> bool:
-    """Returns whether `words_of` can find a word in a text: as a word or, in a script without spaces, as a piece of
-    one. `motokā` is a word; `fire engine` and `(car)` are not."""
+    """Returns whether `words_of` can find a word, or a piece of one in a script without spaces: `motokā`, not `fire
+    engine`."""
     if word.isascii() and word.isalpha() and word.islower():  # fast path for most words
         return True
     if words_of(word) == [word]:
@@ -89,11 +87,8 @@ def segmented(word: str, pieces: Mapping[str, object] | set[str]) -> list[str]:
 
 
 class Glossary:
-    """The words of one language with their native translations.
-
-    Args:
-        entries: native words by word; "" for a word without a meaning of its own. Words in scripts without spaces are
-            pieces of at most `LONGEST_PIECE` characters.
+    """The words of one language with their native translations; "" for a word without a meaning of its own. Words in
+    scripts without spaces are pieces of at most `LONGEST_PIECE` characters.
 
     Examples:
         >>> Glossary({"motokā": "car", "whero": "red", "he": "a"}).gloss("he motokā whero")
@@ -109,11 +104,11 @@ class Glossary:
         return list(chain(*(segmented(word, self.entries) if is_joined(word[0]) else [word] for word in words)))
 
     def gloss(self, text: str) -> str:
-        """Translates a text word by word, leaving out unknown words, into at most forty words."""
+        """Translates a text word by word into at most forty words. A word that is neither in the glossary nor native
+        is read as the known word with the most similar spelling, which finds most inflected forms, or left out."""
         return " ".join(self.glosses(text)[:MOST_WORDS])
 
     def glosses(self, text: str) -> list[str]:
-        """Returns the native words for the known words of a text (`first_words`)."""
         found: list[str] = []
         for word in self.units_of(first_words(text)):
             native = self.entries.get(word)
@@ -124,20 +119,18 @@ class Glossary:
         return found
 
     def known(self, words: Sequence[str]) -> float:
-        """Returns the share of characters, from 0 to 1, in words (`words_of`) that belong to the language."""
+        """Returns the share of characters, from 0 to 1, in words that belong to the language."""
         return _share(words, (unit for unit in self.units_of(words) if unit in self.entries))
 
     def native(self, words: Sequence[str]) -> float:
-        """Returns the share of characters, from 0 to 1, in words that are native words."""
+        """Returns the share of characters, from 0 to 1, in native words."""
         return _share(words, (word for word in words if word in self.native_words))
 
     @cached_property
     def native_words(self) -> set[str]:
-        """All native words of the entries, in lower case."""
         return {word for native in self.entries.values() for word in native.lower().split()}
 
     def nearest(self, word: str) -> str:
-        """Returns the known word with the most similar spelling; "" if none is similar."""
         if word in self._nearest:
             return self._nearest[word]
         known, sizes, places = self._index
@@ -173,6 +166,5 @@ def _share(words: Iterable[str], known: Iterable[str]) -> float:
 
 
 def _ngrams(word: str) -> set[str]:
-    """Returns the n-grams of 2 to 4 characters of a word with a mark at both ends."""
     word = f"<{word}>"
     return {word[start : start + size] for size in (2, 3, 4) for start in range(len(word) - size + 1)}

@@ -1,5 +1,5 @@
-"""Random image transforms for training (ALIGN, section 5). The choices for an image depend only on its seed, so a
-resumed run, and a run with more workers, use the same images."""
+"""Random image transforms for training (ALIGN, section 5). An image's seed determines its transforms, so a resumed
+run, and a run with more workers, use the same images."""
 
 from dataclasses import dataclass
 
@@ -22,11 +22,10 @@ class ImageAugmentation:
     """Settings of the random transforms; `ImageAugmentation(scale=(0.8, 1.2), rotation=10, color_jitter=0.2)`.
 
     Args:
-        horizontal_flip: probability of a mirror image.
-        scale: range of a random zoom, such as (0.8, 1.2). Edge pixels fill the border of an image that shrinks.
+        horizontal_flip, grayscale: probabilities.
+        scale: range of a random zoom. Edge pixels fill the border of an image that shrinks.
         rotation: largest rotation, in degrees.
         color_jitter: largest relative change of brightness, contrast and saturation.
-        grayscale: probability that the image becomes gray.
     """
 
     horizontal_flip: float = 0.5
@@ -42,10 +41,8 @@ class ImageAugmentation:
 
 
 class TrainingTransform:
-    """Turns images and seeds into `pixel_values`. The image processor resizes images and normalizes their values, and
-    the random transforms come between: its center crop becomes a random one. (ConvNeXt's crops as a part of resizing,
-    which stays.)
-    """
+    """Turns images and seeds into `pixel_values`: the image processor resizes and normalizes, and its center crop
+    becomes a random one. (ConvNeXt crops as a part of resizing, which stays.)"""
 
     def __init__(self, image_processor: BaseImageProcessor, augmentation: ImageAugmentation | None = None) -> None:
         self.processor = image_processor
@@ -74,7 +71,6 @@ class TrainingTransform:
         return values.float().contiguous(memory_format=torch.channels_last)
 
     def _crop(self, pixels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Crops a resized image [3, H, W] at random, if the processor crops its center, and mirrors it at random."""
         if pixels.ndim != 3 or pixels.dtype != np.uint8:  # such as SigLIP 2's patches
             raise InputError(f"{type(self.processor).__name__} makes no images that training could change at random")
         height, width = pixels.shape[1:]
@@ -86,7 +82,6 @@ class TrainingTransform:
         return pixels[..., ::-1] if rng.random() < self.augmentation.horizontal_flip else pixels
 
     def _warp(self, pixels: Tensor, rngs: list[np.random.Generator]) -> Tensor:
-        """Zooms and rotates about the center, with bilinear interpolation."""
         if self.augmentation.scale == (1.0, 1.0) and not self.augmentation.rotation:
             return pixels
         pixels = pixels.float()
@@ -100,7 +95,6 @@ class TrainingTransform:
         return torch.nn.functional.grid_sample(pixels, grid, padding_mode="border", align_corners=False)
 
     def _recolor(self, pixels: Tensor, rngs: list[np.random.Generator]) -> Tensor:
-        """Changes brightness, contrast and saturation of pixels from 0 to 255."""
         jitter = self.augmentation.color_jitter
         if not jitter and not self.augmentation.grayscale:
             return pixels

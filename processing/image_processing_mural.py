@@ -1,6 +1,4 @@
-"""Image transforms of MURAL and ALIGN: resize to 346 x 346 without keeping the aspect ratio, crop to 289 x 289, scale
-to [-1, 1]. The backend is always Pillow: torchvision computes different pixels.
-"""
+"""Image transforms of MURAL and ALIGN. The backend is always Pillow: torchvision computes different pixels."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from .images import open_image, to_rgb
 
 
 class MuralImageProcessor(HubCodeMixin, PilBackend):
-    """Prepares images of any mode for a dual encoder: puts transparency on white and applies EXIF orientation.
+    """Resizes images of any mode to 346 x 346 without keeping the aspect ratio, crops to 289 x 289, scales to [-1, 1].
 
     Examples:
         >>> image_processor = MuralImageProcessor(size={"height": 224, "width": 224}, do_center_crop=False)

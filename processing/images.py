@@ -1,5 +1,4 @@
-"""Opens images: turns a file, bytes, an array or a Pillow image of any mode into upright 8-bit RGB, or raises an error
-that names the reason."""
+"""Opens images of any form as upright 8-bit RGB, or raises an error that names the reason."""
 
 import stat
 from collections.abc import Iterator
@@ -32,9 +31,8 @@ _CHANNELS = (1, 3, 4)  # gray, RGB, RGB with transparency
 def open_image(
     source: str | Path | bytes | PIL.Image.Image, *, called: str = "image", draft: int | None = None
 ) -> PIL.Image.Image:
-    """Opens an image file, its bytes or a Pillow image (`called` so in errors) as upright RGB, fully decoded; reads
-    only the first frame of an animation. With `draft`, a JPEG file is decoded at a half, a quarter or an eighth of its
-    size, in a fraction of the time, as long as both sides keep at least this many pixels."""
+    """Opens an image (`called` so in errors) as upright RGB; reads only the first frame of an animation. With `draft`,
+    a JPEG is decoded faster, at 1/2, 1/4 or 1/8 of its size, while both sides keep at least this many pixels."""
     with _readable(source, called):
         if isinstance(source, PIL.Image.Image):
             return to_rgb(_decode(source, draft))
@@ -50,7 +48,6 @@ def check_image(source: str | Path | bytes) -> None:
 
 @cache
 def readable_formats() -> tuple[str, ...]:
-    """Returns `FORMATS`, and the format of iPhone photographs if pillow-heif is installed."""
     try:
         from pillow_heif import register_heif_opener
     except ImportError:
@@ -69,8 +66,8 @@ def check_size(width: int, height: int) -> None:
 
 
 def to_rgb(image: PIL.Image.Image) -> PIL.Image.Image:
-    """Converts an image to upright 8-bit RGB: applies EXIF orientation, puts transparency on white, and scales gray
-    values of more than 8 bits by their range."""
+    """Applies EXIF orientation, puts transparency on white, and scales gray values of more than 8 bits by their
+    range."""
     try:
         if image.getexif().get(PIL.Image.ExifTags.Base.Orientation, 1) != 1:
             image = exif_transpose(image)
@@ -87,8 +84,8 @@ def to_rgb(image: PIL.Image.Image) -> PIL.Image.Image:
 
 
 def _gray(image: PIL.Image.Image) -> PIL.Image.Image:
-    """Scales integers or floats to 8 bits; Pillow would clip them at 255. Files do not state the range of their
-    values (a camera's 12 bits are stored in 16), so the smallest usual range with the brightest value is used."""
+    """Scales gray values to 8 bits; Pillow would clip them at 255. Files do not state the range of their values (a
+    camera's 12 bits are stored in 16), so the smallest usual range with the brightest value is used."""
     values = np.asarray(image.convert("I") if image.mode.startswith("I;16") else image, dtype=np.float64)
     darkest, brightest = values.min(), values.max()
     if not (darkest >= 0 and brightest <= 65535):  # nor NaN
@@ -109,7 +106,6 @@ def regular_file(path: str | Path) -> Path:
 
 @contextmanager
 def _readable(source: Any, called: str) -> Iterator[None]:
-    """Turns any error in the block into an `ImageError` that names the image."""
     name = str(source) if isinstance(source, str | Path) else getattr(source, "filename", "") or called
     name = f"image of {len(source)} bytes" if isinstance(source, bytes) else name
     try:
@@ -145,14 +141,12 @@ def _decode(image: PIL.Image.Image, draft: int | None = None) -> PIL.Image.Image
 
 
 def as_images(images: Any, *, layout: Any = None, scaled: bool = False) -> list[Any]:
-    """Returns one image or several as a list of decoded Pillow images; flattens lists of lists and arrays of several
-    images. A string is a path and never a web address: nothing is downloaded.
+    """Returns one image or several as a flat list of decoded Pillow images. A string is a path: nothing is downloaded.
 
     Args:
-        images: Pillow images, paths, the bytes of files, arrays or tensors: [height, width], [height, width, channels]
-            or [channels, height, width]; gray, RGB or RGB with transparency; integers from 0 to 255, booleans, or
-            16-bit gray values.
-        layout: position of the channels in arrays, `"channels_first"` or `"channels_last"`; inferred by default.
+        images: Pillow images, paths, the bytes of files, or arrays and tensors [height, width], [height, width,
+            channels] or [channels, height, width] with integers from 0 to 255, booleans, or 16-bit gray values.
+        layout: `"channels_first"` or `"channels_last"`; by default, inferred.
         scaled: return arrays of floats, as RGB and scaled as the model needs them, unchanged.
     """
 

@@ -1,5 +1,4 @@
-"""The base class of all processors, which defines how they are called, and the processor of dual encoders with one
-vocabulary for all languages."""
+"""The base class of all processors, and the processor of dual encoders with one vocabulary for all languages."""
 
 import logging
 from collections.abc import Mapping
@@ -28,11 +27,8 @@ logger = logging.getLogger(__name__)
 
 
 class TextImageProcessor(HubCodeMixin, ProcessorMixin):
-    """Base class of the processors: images and texts with their languages, in one call.
-
-    Subclasses define which keywords of `transformers.processing_utils.TextKwargs` they accept (`text_names`), their
-    default values (`text_kwargs`), and `_encoded`.
-    """
+    """Base class of the processors. Subclasses define which keywords of `transformers.processing_utils.TextKwargs`
+    they accept (`text_names`), their default values (`text_kwargs`), and `_encoded`."""
 
     text_names: ClassVar[frozenset[str]]
     # Whether the inputs of a text are those of `tokenizer` in any language, so texts can be padded afterwards.
@@ -45,15 +41,13 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
         language: str | list[str] | None = None,
         **kwargs: Any,
     ) -> BatchFeature:
-        """Prepares images, texts or both for a model: `pixel_values` of images, `input_ids` and `attention_mask` of
-        texts, and `language_ids` where the model reads them.
+        """Prepares images, texts or both: `pixel_values`; `input_ids` and `attention_mask`; and `language_ids` where
+        the model reads them. `kwargs` are those of transformers' processors, directly or in `text_kwargs`,
+        `images_kwargs` and `common_kwargs`: `return_tensors="pt"`, `padding`, `truncation`, `max_length`, …
 
         Args:
             images: an image or a list of them (Pillow, arrays and tensors of uint8, paths); see `as_images`.
             language: BCP-47 tag of all texts, or a list with one for each text; also in `text_kwargs`.
-            kwargs: keyword arguments of transformers' processors, directly or in `text_kwargs`, `images_kwargs` and
-                `common_kwargs`: `return_tensors="pt"`, `padding`, `truncation`, `max_length`, and others of the
-                tokenizer and the image processor.
         """
         language, text_settings, image_settings = self.read_settings(language, kwargs)
         if images is None and text is None:
@@ -68,7 +62,6 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
         return as_batch(inputs, text_settings.get("return_tensors"))
 
     def _encoded(self, text: Any, language: Any, settings: dict[str, Any]) -> Any:
-        """Returns the inputs of texts in one language, or with a language for each."""
         raise NotImplementedError
 
     @classmethod
@@ -117,14 +110,12 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
         return language, merged[0], merged[1]
 
     def read_images(self, images: Any, settings: dict[str, Any]) -> BatchFeature:
-        """Runs the image processor on images in any form (`as_images`)."""
         do_rescale = settings.get("do_rescale", getattr(self.image_processor, "do_rescale", True))
         decoded = as_images(images, layout=settings.get("input_data_format"), scaled=do_rescale is False)
         return self.image_processor(decoded, **settings)
 
 
 def as_batch(inputs: Mapping[str, Any], return_tensors: Any) -> BatchFeature:
-    """Returns a model's inputs as tensors of the requested type, or unchanged."""
     try:
         return BatchFeature(dict(inputs), tensor_type=return_tensors)
     except ValueError as error:
@@ -135,11 +126,8 @@ class DualEncoderProcessor(TextImageProcessor):
     """Turns images and texts into `pixel_values`, `input_ids` and `attention_mask`; the language has no effect.
 
     Args:
-        tokenizer: a fast tokenizer, such as `train_wordpiece` returns.
         text_prompt: prefix of every text, such as "query: " for E5.
-        max_text_length: number of tokens at which texts are cut.
-        pad_to_max_length: whether to pad every text to `max_text_length`, as SigLIP's text tower needs, instead of to
-            the longest of the batch.
+        pad_to_max_length: pad every text to `max_text_length`, as SigLIP's text tower needs, not to the longest one.
     """
 
     one_tokenizer: ClassVar[bool] = True
@@ -164,13 +152,8 @@ class DualEncoderProcessor(TextImageProcessor):
 
     @classmethod
     def from_towers(cls, image: Any, text: Any, config: Any, **loading: Any) -> Self:
-        """Makes the processor of a model of two pretrained towers.
-
-        Args:
-            image: folder or Hub id of the vision backbone, or its image processor.
-            text: folder or Hub id of the text encoder, or its tokenizer.
-            config: the model's configuration (from its `from_towers`), which has the prompt of texts.
-        """
+        """Makes the processor of a model of two pretrained towers, from their folders or Hub ids, or from an image
+        processor and a tokenizer. `config` (from the model's `from_towers`) has the prompt of texts."""
         from transformers import AutoImageProcessor
 
         from ..configuration.text_towers import text_positions

@@ -1,5 +1,4 @@
-"""LIWE's processor: the characters of the words of texts in any language (Wehrmann et al. 2019). Words are those of
-SMALR (`word_tokenizers`)."""
+"""LIWE's processor: the characters of words (`word_tokenizers`) in any language (Wehrmann et al. 2019)."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -20,8 +19,8 @@ _RULES_OF_A_LANGUAGE = regex.compile(
 
 
 def frequent_characters(texts: Mapping[str, Iterable[str]], *, min_frequency: int = 1) -> str:
-    """Returns the characters that occur `min_frequency` times or more in the words of texts (by language), most
-    frequent first; ties are ordered by code point."""
+    """Returns the characters of texts (by language) that occur `min_frequency` times or more, ordered as
+    `frequent_words`."""
     pairs = ((text, language) for language, several in texts.items() for text in several)
     counts = Counter(character for pair in pairs for word in split_words(*pair) for character in word)
     kept = (character for character, count in counts.items() if count >= min_frequency)
@@ -31,13 +30,9 @@ def frequent_characters(texts: Mapping[str, Iterable[str]], *, min_frequency: in
 class LiweProcessor(WordLevelProcessor):
     """Prepares images and texts for a `LiweModel`: `pixel_values`, `input_ids` [N, W, C], `attention_mask` [N, W].
 
-    The ids are those of characters and are the same in all languages: 0 is padding, 1 an unknown character. Any
-    language is accepted. A text without a word is read as one word with one unknown character. A text may come without
-    its language, as `und`: Unicode's word boundaries then separate its words.
-
-    Args:
-        characters: the known characters, as `frequent_characters` returns them; the first has id 2.
-        max_text_length, word_length: numbers of words and of characters at which texts and words are cut.
+    The ids of `characters`, as `frequent_characters` returns them, are the same in all languages: 0 is padding, 1 an
+    unknown character. A text without a word is read as one unknown character. A text may come without its language, as
+    `und`: Unicode's word boundaries then separate its words. Texts are cut at `max_text_length` words.
 
     Examples:
         >>> processor = LiweProcessor(MuralImageProcessor(), frequent_characters({"de": captions}))
@@ -74,7 +69,6 @@ class LiweProcessor(WordLevelProcessor):
         return False
 
     def _words(self, text: str, language: str) -> list[list[int]]:
-        """Returns the ids of the characters of each word, C for each."""
         words = [
             [self._ids.get(character, UNKNOWN_ID) for character in word[: self.word_length]]
             for word in split_words(text, language)

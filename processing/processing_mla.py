@@ -1,5 +1,5 @@
-"""Processors of MLA and its baselines: the frozen model's tokenizer reads native texts, and a multilingual one all
-others, in one call for a batch that mixes them (Zhang et al. 2022, section 3.2, tables 4 and 7)."""
+"""Processors of MLA and its baselines: in one batch, the frozen model's tokenizer reads native texts and a
+multilingual one all others (Zhang et al. 2022, section 3.2, tables 4 and 7)."""
 
 import copy
 from dataclasses import replace
@@ -19,17 +19,13 @@ from .text_normalization import NORMALIZATION, checked_normalization, same_lette
 
 
 class MlaProcessor(PerLanguageProcessor):
-    """Prepares images and texts for an `MlaModel`: `pixel_values`, `input_ids`, `attention_mask`, `language_ids`.
-
-    Texts are padded on the side that the native tokenizer pads. Without acquired languages there are no
-    `language_ids`.
+    """Prepares images and texts for an `MlaModel`: `pixel_values`, `input_ids`, `attention_mask`, and `language_ids`
+    if languages were acquired. Texts are padded on the side that the native tokenizer pads.
 
     Args:
-        image_processor, tokenizer: those of the native model.
-        multilingual_tokenizer: tokenizer of the acquired languages; it must end every text with one token, such as
-            BERT's [SEP] or XLM-R's </s>.
+        multilingual_tokenizer: reads the acquired languages; must end every text with one token, such as BERT's [SEP].
         max_text_length: number of positions of the text tower; CLIP has 77.
-        pad_to_max_length: whether to pad every text to that length and return no mask, as SigLIP was trained.
+        pad_to_max_length: pad every text to that length and return no mask, as SigLIP was trained.
         normalization: version of `text_normalization` for texts in acquired languages; 0 leaves texts unchanged.
 
     Examples:
@@ -62,9 +58,8 @@ class MlaProcessor(PerLanguageProcessor):
     def for_native(
         cls, config: PreTrainedConfig, native_processor: ProcessorMixin, multilingual_tokenizer: Any, **options: Any
     ) -> Self:
-        """Makes the processor for a native model and its processor. If the native model pools the first state of a
-        text, the multilingual tokenizer must put a token there. `options` are other arguments of the class, such as
-        `languages`; by default, texts are normalized."""
+        """Makes the processor from a native model's; `options` are other arguments of the class. By default, texts are
+        normalized. If the native model pools the first state, the multilingual tokenizer must put a token there."""
         own = multilingual_tokenizer
         if tower_pooling(config) == "first" and own("a")["input_ids"][0] not in (own.cls_token_id, own.bos_token_id):
             raise InputError(
@@ -111,7 +106,6 @@ class MlaProcessor(PerLanguageProcessor):
 
     @property
     def native(self) -> DualEncoderProcessor:
-        """Reads native texts and images for the native model."""
         return native_reader(self.image_processor, self.tokenizer, self.max_text_length, self.pad_to_max_length)
 
 
@@ -119,9 +113,7 @@ class MlaStudentProcessor(DualEncoderProcessor):
     """Prepares images and texts for an `MlaStudentModel`; its `native` prepares them for the native model.
 
     Args:
-        tokenizer: the student's, for texts in every language that it reads.
-        native_language, max_native_length, pad_native: how the native model reads native texts: `native_language`,
-            `max_text_length` and `pad_to_max_length` of `MlaProcessor`.
+        native_language, max_native_length, pad_native: how the native model reads texts, as in `MlaProcessor`.
         text_prompt, native_texts: as in `MlaStudentConfig`. With `native_texts="native"`, texts need their language,
             and `language_ids` is 0 in rows that the native model reads and 1 elsewhere.
 
@@ -159,14 +151,13 @@ class MlaStudentProcessor(DualEncoderProcessor):
         native_language: str = "en",
         **options: Any,
     ) -> Self:
-        """Makes the processor of a student with this tokenizer from a native model and its processor; `options` are
-        `text_prompt`, `native_texts` and `normalization`."""
+        """Makes the processor of a student with this tokenizer from a native model's; `options` are arguments of the
+        class."""
         own = native_processor.image_processor, tokenizer, with_mask(native_processor.tokenizer)
         return cls(*own, native_language, *native_length(config, native_processor), **options)
 
     @property
     def one_tokenizer(self) -> bool:  # type: ignore[override]
-        """Whether the student's tokenizer reads texts in every language."""
         return self.native_texts == "student"
 
     @property
@@ -176,7 +167,6 @@ class MlaStudentProcessor(DualEncoderProcessor):
 
     @property
     def native(self) -> DualEncoderProcessor:
-        """Reads native texts and images for the native model."""
         return native_reader(self.image_processor, self.native_tokenizer, self.max_native_length, self.pad_native)
 
     @property
@@ -222,13 +212,11 @@ class MlaStudentProcessor(DualEncoderProcessor):
 
 
 def native_reader(image_processor: Any, tokenizer: Any, length: int, is_padded: bool) -> DualEncoderProcessor:
-    """Makes the processor of a native model, which reads texts of one language."""
     return DualEncoderProcessor(image_processor, tokenizer, max_text_length=length, pad_to_max_length=is_padded)
 
 
 def native_length(config: PreTrainedConfig, processor: ProcessorMixin) -> tuple[int, bool]:
-    """Returns the number of tokens at which a native model's processor cuts texts, but no more than the model reads,
-    and whether every text is padded to it."""
+    """Returns the number of tokens at which a native processor cuts texts, and whether every text is padded to it."""
     stated = getattr(processor, "text_kwargs", {}).get("max_length")
     length = processor.tokenizer.model_max_length if stated is None else stated
     length = min(length, text_positions(getattr(config, "text_config", config)) or length)
@@ -236,7 +224,6 @@ def native_length(config: PreTrainedConfig, processor: ProcessorMixin) -> tuple[
 
 
 def with_mask(tokenizer: Any) -> Any:
-    """Returns a copy of a tokenizer that returns ids and a mask."""
     names = ["input_ids", "attention_mask"]
     if tokenizer.model_input_names == tokenizer.init_kwargs.get("model_input_names") == names:
         return tokenizer

@@ -1,5 +1,4 @@
-"""Base classes of the processors that read each language in its own way, by tokens or by words, and the padding of
-their texts."""
+"""Base classes of the processors that read each language in its own way, by tokens or by words."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +16,8 @@ from .text_inputs import UNDETERMINED, as_texts, note_cut_texts
 
 @dataclass(frozen=True)
 class TextLayout:
-    """How texts become rows of one length, for processors that pad texts themselves: cut at `max_length`, and padded
-    to it if `padding` says so; the padded length is a multiple of `multiple`."""
+    """How texts become rows of one length: cut at `max_length`, padded as `padding` says to a multiple of
+    `multiple`."""
 
     padding: PaddingStrategy
     max_length: int
@@ -44,7 +43,6 @@ class TextLayout:
 
     @property
     def end(self) -> int | None:
-        """Position at which texts are cut."""
         return self.max_length if self.cut else None
 
     def padded(self, rows: Sequence[list[Any]], padding: Sequence[Any]) -> list[list[Any]]:
@@ -57,12 +55,11 @@ class TextLayout:
         return [filler + row if self.side == "left" else row + filler for row, filler in pairs]
 
     def mask(self, rows: Sequence[list[Any]], name: str = "attention_mask") -> dict[str, list[list[int]]]:
-        """Returns a mask under this name, 1 for text and 0 for padding, [N, T]; an empty dict if no mask is wanted."""
+        """Returns a mask [N, T], 1 for text and 0 for padding, under this name, or an empty dict if none is wanted."""
         return {name: self.padded([[1] * len(row) for row in rows], [0] * len(rows))} if self.with_mask else {}
 
 
 def read_in_two(is_native: Sequence[bool], read: Callable[[list[int], bool], list[list[int]]]) -> list[list[int]]:
-    """Returns the tokens of texts that two tokenizers read; `read` returns those of rows of one kind."""
     tokens: list[list[int]] = [[]] * len(is_native)
     for kind in (True, False):
         if rows := [row for row, each in enumerate(is_native) if each is kind]:
@@ -73,9 +70,7 @@ def read_in_two(is_native: Sequence[bool], read: Callable[[list[int], bool], lis
 
 class PerLanguageProcessor(TextImageProcessor):
     """Base class of processors that read each language in its own way, and refuse a text without a language.
-
-    Subclasses define `encode_texts` and `max_text_length`.
-    """
+    Subclasses define `encode_texts` and `max_text_length`."""
 
     max_text_length: int
     reads_unstated: ClassVar[bool] = False  # whether a text may come without its language, although it matters
@@ -97,14 +92,12 @@ class PerLanguageProcessor(TextImageProcessor):
         return self.encode_texts(*texts_and_languages(text, language), TextLayout.of(settings))
 
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
-        """Returns the model's inputs, as lists, for texts with their canonical tags."""
         raise NotImplementedError
 
 
 def texts_and_languages(
     text: Any, language: Any, names: tuple[str, str] = ("text", "language")
 ) -> tuple[list[str], list[str]]:
-    """Returns texts and the canonical tag of each, from two arguments with the given names."""
     texts = as_texts(text, names[0])
     if language is None:
         raise InputError(f"{names[0]}= was given without {names[1]}=: the model needs the language of every text")
@@ -112,8 +105,8 @@ def texts_and_languages(
 
 
 def file_beside(source: Any, name: str, loading: Mapping[str, Any], *, is_needed: bool = True) -> Any:
-    """Returns the path of a file next to a processor's settings, from a folder or the Hub; None if it may be missing
-    and is."""
+    """Returns the path of a file next to a processor's settings, in a folder or on the Hub; None if it is optional and
+    missing."""
     place = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")
     options = {key: loading[key] for key in place if key in loading}
     found = cached_file(source, name, **options, _raise_exceptions_for_missing_entries=is_needed)
@@ -141,7 +134,6 @@ class WordLevelProcessor(PerLanguageProcessor):
 
     @staticmethod
     def cut(texts: list[str], rows: list[list[Any]], layout: TextLayout) -> list[list[Any]]:
-        """Cuts texts at the maximum number of words, and records which texts were cut."""
         kept = [row[: layout.end] for row in rows]
         shortened = [text for text, row, rest in zip(texts, rows, kept, strict=True) if len(rest) < len(row)]
         note_cut_texts(shortened, f"{layout.max_length} words")

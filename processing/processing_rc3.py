@@ -1,9 +1,5 @@
-"""RC3's processor: texts that end with their language token, with the regions and pixels of their images (Zhou et al.
-2023, section 2.2; for two images, the appendix on MaRVL).
-
-The encoder reads `[BOS] words [LANG]`. The decoder reads `[LANG] words` and learns to write `words </s>`. The model
-adds the visual tokens between [CLS] and [BOS]. A text has regions, patches, both or neither.
-"""
+"""RC3's processor (Zhou et al. 2023, section 2.2; for two images, the appendix on MaRVL). The model adds the visual
+tokens between [CLS] and [BOS]."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -45,12 +41,10 @@ class Rc3Processor(PerLanguageProcessor):
         labels                                     [N, U]  `words </s>`, -100 at padding
 
     Args:
-        tokenizer: a fast tokenizer of SentencePiece's kind that has `[CLS]`, `[SEP']` and the language tokens;
-            `from_mbart_tokenizer` and `new` add them.
-        languages, language_tokens: tags of the languages that the model reads and writes, and the token of each.
-        max_text_length: number of tokens at which texts and target texts are cut. The paper does not state it; 80 is
-            the longest in its tasks (table 6).
-        region_size, max_regions: as in `Rc3Config`.
+        tokenizer: a SentencePiece-like fast tokenizer with `[CLS]`, `[SEP']` and a token for each of `languages`,
+            which `from_mbart_tokenizer` and `new` add.
+        max_text_length: tokens at which texts and target texts are cut; 80, the longest in the paper's tasks (table
+            6).
 
     Examples:
         >>> processor = Rc3Processor.from_mbart_tokenizer(mbart_tokenizer, ["en", "de", "fr"])
@@ -85,9 +79,8 @@ class Rc3Processor(PerLanguageProcessor):
         image_processor: Any | None = None,
         **settings: Any,
     ) -> Self:
-        """Makes the processor of an mBART-50, or a trimmed one, whose tokenizer is not changed. Its tokens keep their
-        ids; [CLS] and [SEP'] come after them. Both `de` and `de-DE` map to `de_DE`. By default, images become squares
-        of 224 pixels; `settings` are other arguments of the class."""
+        """Makes the processor of an mBART-50 or a trimmed one, whose tokens keep their ids; [CLS] and [SEP'] come
+        after them. Both `de` and `de-DE` map to `de_DE`. By default, images become squares of 224 pixels."""
         tags, codes = normalize_languages(list(languages)), mbart_languages(tokenizer)
         for tag in tags:
             if tag not in codes:
@@ -102,8 +95,8 @@ class Rc3Processor(PerLanguageProcessor):
         image_processor: Any | None = None,
         **settings: Any,
     ) -> Self:
-        """Makes the processor of a vocabulary such as the one from `train_bpe`: [CLS] and [SEP'] are appended to it,
-        then a token such as `[de]` for each language. Arguments are as in `from_mbart_tokenizer`."""
+        """Makes the processor of a vocabulary such as the one from `train_bpe`: [CLS], [SEP'] and a token such as
+        `[de]` for each language are appended to it. Arguments are as in `from_mbart_tokenizer`."""
         tokens = {tag: f"[{tag}]" for tag in normalize_languages(list(languages))}
         return cls._with_tokens(tokenizer, tokens, image_processor, settings)
 
@@ -117,7 +110,6 @@ class Rc3Processor(PerLanguageProcessor):
         return int(self.tokenizer.convert_tokens_to_ids(token))
 
     def config_fields(self) -> dict[str, Any]:
-        """Returns the arguments of `Rc3Config` that describe the tokens and regions of this processor."""
         names = ("bos_token_id", "eos_token_id", "pad_token_id", "mask_token_id")
         return {name: getattr(self.tokenizer, name) for name in names} | {
             "vocab_size": len(self.tokenizer),
@@ -143,13 +135,11 @@ class Rc3Processor(PerLanguageProcessor):
         target_language: str | list[str] | None = None,
         **kwargs: Any,
     ) -> BatchFeature:
-        """Prepares texts, images, regions and target texts (to write: decoder labels), whichever are given; `kwargs`
-        are as in `TextImageProcessor`.
+        """Prepares texts, images, regions and target texts (decoder labels); languages and `kwargs` are as in
+        `TextImageProcessor`.
 
         Args:
-            images: an image or a list of them (see `as_images`), None for a missing image; models that read two
-                images take pairs.
-            language, target_language: BCP-47 tag of all texts, or a list with one for each text.
+            images: an image or a list of them (see `as_images`), None for a missing image, or pairs for two images.
             regions: features [R, region_size], or a list of them (arrays, tensors); None and pairs as in `images`.
         """
         language, text_settings, image_settings = self.read_settings(language, kwargs)
@@ -182,7 +172,6 @@ class Rc3Processor(PerLanguageProcessor):
         return as_batch(inputs, text_settings.get("return_tensors"))
 
     def _tokens(self, texts: list[str], layout: TextLayout, room: int) -> list[list[int]]:
-        """Returns the token ids of texts without special tokens, cut to leave `room` positions."""
         length = None if layout.end is None else layout.end - room
         options = {"add_special_tokens": False, "truncation": layout.cut, "max_length": length, "verbose": False}
         encoded = call_tokenizer(self.tokenizer, texts, return_attention_mask=False, **options)
@@ -210,7 +199,6 @@ class Rc3Processor(PerLanguageProcessor):
         }
 
     def _pixels(self, images: list[Any], shape: tuple[int, ...], settings: dict[str, Any]) -> dict[str, np.ndarray]:
-        """Returns the pixels of images, arranged as `shape`: [N], or [N, 2] for pairs."""
         mask = np.array([image is not None for image in images])
         if not mask.any():
             return {}
@@ -248,7 +236,6 @@ class Rc3Processor(PerLanguageProcessor):
     def mask_words(
         self, encoding: Any, probability: float = 0.15, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Masks whole words of the processor's output, as `WordMasking` does."""
         return self._masking(torch.as_tensor(encoding["input_ids"]), probability, generator)
 
     def batch_decode(self, sequences: Any, skip_special_tokens: bool = True, **kwargs: Any) -> list[str]:
@@ -264,8 +251,7 @@ class Rc3Processor(PerLanguageProcessor):
 
 
 def square_image_processor(size: int = 224) -> MuralImageProcessor:
-    """Returns an image processor that makes squares of `size` pixels, with values in [-1, 1], which the paper does not
-    state."""
+    """Makes squares of `size` pixels, with values in [-1, 1], which the paper does not state."""
     square = {"height": size, "width": size}
     return MuralImageProcessor(size=square, crop_size=square)
 

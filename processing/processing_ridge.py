@@ -1,5 +1,4 @@
-"""Processor of a `RidgeModel`: texts as characters, as tokens of the model that reads them, and translated word by
-word."""
+"""Processor of a `RidgeModel`: texts as characters, as tokens, and translated word by word."""
 
 import os
 import unicodedata
@@ -33,8 +32,7 @@ _ENOUGH, _ENOUGH_TO_GLOSS = 0.5, 0.3
 
 
 def as_characters(text: str) -> list[int]:
-    """Returns the code points of a text in lower case and in Unicode's compatible form, with a space at both ends and
-    between words."""
+    """Returns the code points of a text in lower case and NFKC, with a space at both ends and between words."""
     words = unicodedata.normalize("NFKC", text).lower().split()
     return list(map(ord, f" {' '.join(words)} "))
 
@@ -43,23 +41,15 @@ class RidgeProcessor(PerLanguageProcessor):
     """Prepares images and texts: `pixel_values`, `input_ids`, `attention_mask`, `language_ids` and `character_ids`;
     with glossaries also `gloss_ids` and `gloss_attention_mask`.
 
-    The glossaries are one file next to the settings, `glossary.tsv`, with a line for each word: its language, the
-    word, and its native translation. Anyone who knows the language can correct it.
+    The glossaries are saved as `glossary.tsv`: language, word, native translation. Anyone can correct this file.
 
     Args:
-        image_processor, tokenizer: those of the native model.
-        encoder_tokenizer: the text encoder's; None for a model without one.
-        max_text_length: number of tokens at which texts are cut for the text encoder.
-        max_native_length, pad_native: how the native model reads native texts: `max_text_length` and
-            `pad_to_max_length` of `MlaProcessor`.
-        text_prompt: prefix of every text that the text encoder reads.
+        max_text_length, text_prompt: length at which texts are cut for the text encoder, in tokens, and their prefix.
+        max_native_length, pad_native: how the native model reads texts, as in `MlaStudentProcessor`.
         any_language: whether to read a text in any other language as one without a language.
-        has_text_encoder: whether a text encoder reads texts in addition to their characters; by default, whether there
-            is an `encoder_tokenizer`. A saved processor always has one.
-        normalization: version of `text_normalization` for texts in other languages than the native one; 0, the value
-            for folders that state none, leaves texts unchanged.
-        language_codes: for an `encoder_tokenizer` that adds the language to a text, as NLLB's does: the tokenizer's
-            codes by language (`{"de": "deu_Latn"}`).
+        has_text_encoder: by default, whether there is an `encoder_tokenizer`. A saved processor always has one.
+        normalization: version of `text_normalization` for texts that are not native; 0 leaves texts unchanged.
+        language_codes: the codes (`{"de": "deu_Latn"}`) of a tokenizer that adds the language to texts, as NLLB's.
 
     Examples:
         >>> processor = RidgeProcessor.for_native(clip.config, clip_processor, languages=["mi"])
@@ -99,7 +89,6 @@ class RidgeProcessor(PerLanguageProcessor):
 
     @property
     def glossaries(self) -> dict[str, Glossary]:
-        """Glossaries by language; not every language has one."""
         return self._glossaries
 
     @classmethod
@@ -111,15 +100,14 @@ class RidgeProcessor(PerLanguageProcessor):
         native_language: str = "en",
         **options: Any,
     ) -> Self:
-        """Makes the processor of a native model in `native_language` from its processor, and from the tokenizer of a
-        text encoder if there is one; `options` are `languages`, `text_prompt` and `max_text_length`."""
+        """Makes the processor from a native model's, and from a text encoder's tokenizer; `options` are other
+        arguments."""
         parts = native_processor.image_processor, with_mask(native_processor.tokenizer), encoder_tokenizer
         length, is_padded = native_length(config, native_processor)
         return cls(*parts, native_language, max_native_length=length, pad_native=is_padded, **options)
 
     @property
     def native(self) -> DualEncoderProcessor:
-        """Reads native texts and images for the native model."""
         return native_reader(self.image_processor, self.tokenizer, self.max_native_length, self.pad_native)
 
     @property
@@ -178,8 +166,8 @@ class RidgeProcessor(PerLanguageProcessor):
         return self.native(text=texts, padding="max_length" if self.pad_native else False, **settings)["input_ids"]
 
     def language_token(self, language: str) -> tuple[int, int] | None:
-        """Returns the ids of the token that the encoder's tokenizer adds for its default language, and of the token
-        for this language; None if the language adds no token."""
+        """Returns the ids of the tokens that the encoder's tokenizer adds for its default language and for this one;
+        None if it adds none."""
         code = self.language_codes.get(language)
         if code is None:
             return None
@@ -187,7 +175,6 @@ class RidgeProcessor(PerLanguageProcessor):
         return own, stated
 
     def _learned(self, tag: str) -> str:
-        """Returns the language as which the model reads texts in a language."""
         if not self.any_language:
             return learned_language(tag, self.known_languages)
         try:
@@ -196,7 +183,6 @@ class RidgeProcessor(PerLanguageProcessor):
             return tag
 
     def _language_and_glossary(self, text: str, tag: str) -> tuple[str, Glossary | None]:
-        """Returns the language as which a text is read, and its glossary; `tag` is the stated language, or `und`."""
         glossaries = self._glossaries
         if tag != UNDETERMINED or not glossaries:
             own = glossaries.get(tag) or glossaries.get(tag.partition("-")[0])
@@ -218,8 +204,8 @@ class RidgeProcessor(PerLanguageProcessor):
     def _glosses(
         self, texts: list[str], spelled: list[str], glossaries: list[Glossary | None], layout: TextLayout
     ) -> dict[str, list[Any]]:
-        """Returns the tokens of word-by-word translations of texts, made from their folded spelling, for the native
-        model. The mask is zero in rows without a word: without a glossary, or if no word is known."""
+        """Returns the tokens of word-by-word translations of folded texts for the native model; the mask is 0 in rows
+        without a known word."""
         if not self._glossaries:
             return {}
         words = [own.glosses(text) if own else [] for text, own in zip(spelled, glossaries, strict=True)]
@@ -237,15 +223,13 @@ class RidgeProcessor(PerLanguageProcessor):
         return {"gloss_ids": padded, **layout.mask(rows, "gloss_attention_mask")}
 
     def folded(self, texts: Iterable[str], language: str) -> list[str]:
-        """Returns texts of a language as their n-grams and words are read."""
         return [folded(text, language) for text in texts] if self.normalization else list(texts)
 
     def with_same_letters(self, texts: Iterable[str], language: str) -> list[str]:
-        """Returns texts of a language as the text encoder reads them."""
         return [same_letters(text, language) for text in texts] if self.normalization else list(texts)
 
     def characters(self, texts: list[str], language: str) -> Tensor:
-        """Returns the code points of texts in a language [N, C], 0 at padding."""
+        """Returns the code points of texts [N, C], 0 at padding."""
         return _characters(self.folded(texts, language))
 
     def to_dict(self) -> dict[str, Any]:
@@ -264,8 +248,6 @@ class RidgeProcessor(PerLanguageProcessor):
     def get_processor_dict(
         cls, pretrained_model_name_or_path: str | os.PathLike, **kwargs: Any
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns the settings with the glossaries, from a folder or the Hub; a line of a glossary that would never be
-        read is an error."""
         settings, remaining = super().get_processor_dict(pretrained_model_name_or_path, **kwargs)
         settings = {"normalization": 0} | settings
         if settings.pop(_READS_GLOSSARY, True):
@@ -276,7 +258,6 @@ class RidgeProcessor(PerLanguageProcessor):
 
 
 def _characters(texts: list[str]) -> Tensor:
-    """Returns the code points of texts [N, C] as in `as_characters`, 0 at padding."""
     return pad_sequence([torch.tensor(as_characters(text)[:MOST_CHARACTERS]) for text in texts], batch_first=True)
 
 
@@ -313,7 +294,6 @@ def _read_glossaries(path: Path, settings: Mapping[str, Any]) -> dict[str, dict[
 
 
 def _checked_language(tag: str, settings: Mapping[str, Any]) -> str:
-    """Returns the language of a glossary if a processor with these settings would read it."""
     native, languages = settings.get("native_language", "en"), settings.get("languages", [])
     if tag == native:
         raise ValueError(f"texts in {tag}, the native language, are read as they are")

@@ -1,5 +1,5 @@
-"""SMALR's processor: every language has a separate vocabulary of words, and a batch may mix languages (Burns et al.
-2020, section 3; texts of at most 40 words for Multi30K, 60 for COCO)."""
+"""SMALR's processor: a separate vocabulary of words for every language (Burns et al. 2020, section 3; texts of at most
+40 words for Multi30K, 60 for COCO)."""
 
 import json
 import os
@@ -19,8 +19,7 @@ from .word_tokenizers import split_words
 def frequent_words(
     texts: Iterable[str], language: str, *, max_size: int | None = None, min_frequency: int = 1
 ) -> list[str]:
-    """Returns the words of texts that occur `min_frequency` times or more, at most `max_size`, most frequent first;
-    ties are ordered by code point."""
+    """Returns the words of texts that occur `min_frequency` times or more, most frequent first, then by code point."""
     counts = Counter(word for text in texts for word in split_words(text, language))
     kept = [word for word, count in counts.items() if count >= min_frequency]
     if not kept:
@@ -64,14 +63,9 @@ VOCABULARIES_FILE = "vocabularies.json"
 
 
 class SmalrProcessor(WordLevelProcessor):
-    """Prepares images and texts for a `SmalrModel`: `pixel_values`, `input_ids`, `attention_mask`, `language_ids`.
-
-    An id in `input_ids` means a different word in each language (`WordVocabulary`). Texts are cut at `max_text_length`
-    words.
-
-    Args:
-        vocabularies: words of each language, as returned by `frequent_words`, in the order of the language ids; adding
-            a language at the end changes no other.
+    """Prepares images and texts for a `SmalrModel`: `pixel_values`, `input_ids`, `attention_mask`, `language_ids`. The
+    `vocabularies`, from `frequent_words`, are in the order of the language ids; adding a language at the end changes
+    no other. An id in `input_ids` means a different word in each language. Texts are cut at `max_text_length` words.
 
     Examples:
         >>> words = {"en": frequent_words(english, "en"), "de": frequent_words(german, "de")}
@@ -97,7 +91,6 @@ class SmalrProcessor(WordLevelProcessor):
 
     @property
     def languages(self) -> list[str]:
-        """Languages, in the order of their ids."""
         return list(self._vocabularies)
 
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:

@@ -22,7 +22,6 @@ _NEEDED_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token", "mask_toke
 
 
 def check_tokens(tokenizer: Any, tokens: Iterable[str]) -> None:
-    """Checks that a tokenizer has these tokens, and the special tokens that every text needs."""
     vocabulary = tokenizer.get_vocab()
     missing = [name for name in _NEEDED_TOKENS if getattr(tokenizer, name, None) is None]
     missing += [f"token {token}" for token in tokens if token not in vocabulary]
@@ -79,10 +78,9 @@ _NO_WORD = -1
 class WordMasking:
     """Masks whole words, for masked conditional language modeling (section 2.3.1: 15 % of the words of a caption).
 
-    A word is the text between spaces, which the tokenizer marks by `▁`, with its punctuation. In scripts without
-    spaces (Chinese, Japanese, Thai, …), each piece is a word: SentencePiece finds pieces of about the length of a word
-    there. A piece that begins with a vowel sign, and the bytes of an unknown character, belong to the piece before
-    them; a space that is a separate piece belongs to the piece after it. Special tokens are not words.
+    A word is the text between spaces (`▁`), with its punctuation. In scripts without spaces, each piece is a word:
+    SentencePiece finds pieces of about that length. A piece that begins with a vowel sign, and the bytes of an unknown
+    character, belong to the piece before them; a lone `▁` belongs to the piece after it.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, special_tokens: list[str]) -> None:
@@ -101,8 +99,8 @@ class WordMasking:
             raise InputError(f"words cannot be found: no piece of the vocabulary begins with {_SPACE!r}")
 
     def words(self, input_ids: Tensor) -> Tensor:
-        """Returns the index of the word that each piece belongs to; -1 for special tokens, including masks and
-        padding. [N, T] -> [N, T]"""
+        """Returns the index of the word of each piece; -1 for special tokens, including masks and padding. [N, T] ->
+        [N, T]"""
         special = self._is_special[input_ids]
         previous = input_ids.roll(1, dims=-1)
         first = self._is_special[previous]

@@ -1,13 +1,9 @@
 """Reads precomputed region features by image: IGLUE's published files (Bugliarello et al. 2022), with 36 regions of
-width 2048 (Zhou et al. 2023, section 3.2).
+width 2048 (Zhou et al. 2023, section 3.2). A pickle can run any program, and is never opened.
 
     *.h5        a group for each image: `features` float32 [36, 2048], `boxes` [36, 4], `obj_id`, `img_w`, ...
-    *.lmdb      tensorpack's file for pre-training, such as `training_feat_all.lmdb` of Conceptual Captions: records
-                under `00000000`, `00000001`, …, as msgpack, each a list [features, …, image id, caption] of thirteen
-    a folder    `<image id>.npy` with features only (`_info.npy` next to it is pickled, and is not opened), or
-                `<image id>.npz` with `features`, or `x`, the name that extractors of bottom-up attention use
-
-A pickle can run any program, and is never opened.
+    *.lmdb      tensorpack's records `00000000`, `00000001`, … as msgpack: [features, …, image id, caption] of thirteen
+    a folder    `<image id>.npy` (the `_info.npy` next to it is pickled), or `<image id>.npz` with `features` or `x`
 """
 
 import os
@@ -30,8 +26,8 @@ _LANGUAGE = "{language}"
 
 
 def forms_of(image_id: str) -> list[str]:
-    """Returns the names under which files may list an image: with and without the ending of an image file and the
-    folders. `id/39-1.jpg` -> `id/39-1.jpg`, `id/39-1`, `39-1.jpg`, `39-1`."""
+    """Returns the names under which files may list an image: `id/39-1.jpg` -> `id/39-1.jpg`, `id/39-1`, `39-1.jpg`,
+    `39-1`."""
     forms: list[str] = []
     alone = image_id if ".." in image_id.split("/") else image_id.rpartition("/")[2]
     for name in dict.fromkeys((image_id, alone)):
@@ -42,19 +38,14 @@ def forms_of(image_id: str) -> list[str]:
 
 
 class UnknownImageError(InputError, KeyError):
-    """No file has region features for the requested image; a `KeyError`, so `get` returns its default."""
+    """A `KeyError`, so `get` returns its default."""
 
     __str__ = Exception.__str__  # KeyError would put the message in quotation marks
 
 
 class RegionFeatures(Mapping[str, np.ndarray]):
-    """Maps image ids to features float32 [R, region_size]; can be passed to other processes.
-
-    Args:
-        files: (prefix, path) of each file, whose images have ids that start with the prefix, such as `id/`. The first
-            file that has an image counts.
-        region_size, max_regions: as in `Rc3Config`.
-    """
+    """Maps image ids to features float32 [R, region_size]; can be passed to other processes. `files` are (prefix,
+    path), whose image ids start with the prefix, such as `id/`; the first file that has an image counts."""
 
     def __init__(self, files: Sequence[tuple[str, Path]], region_size: int, max_regions: int) -> None:
         self.files, self.region_size, self.max_regions = files, region_size, max_regions
@@ -62,7 +53,6 @@ class RegionFeatures(Mapping[str, np.ndarray]):
             _opened(path)  # raises errors about the file now, not on the first access
 
     def _found(self, image_id: Any) -> list[tuple[Path, str]]:
-        """Returns the files that have an image, with the name under which they list it."""
         return [
             (path, name)
             for prefix, path in self.files
@@ -101,13 +91,10 @@ class RegionFeatures(Mapping[str, np.ndarray]):
 def open_regions(
     paths: str | Path | Sequence[str | Path], *, region_size: int = 2048, max_regions: int = 36
 ) -> RegionFeatures:
-    """Returns the regions of one path or several: `.h5` or `.hdf5`, an LMDB folder or `.lmdb` file, or a folder of
-    arrays. Image ids may have the ending of an image file or not, whatever the file has.
-
-    Args:
-        paths: `{language}` in a name, as in `marvl-{language}_boxes36.h5`, means one file per language, whose images
-            are named `<language>/<name>`, as in `load_marvl`: MaRVL repeats image names across languages.
-        region_size, max_regions: as in `Rc3Config`.
+    """Returns the regions of paths: `.h5`, `.hdf5`, an LMDB folder or `.lmdb` file, or a folder of arrays. Image ids
+    may have the ending of an image file or not, whatever the file has. `{language}` in a name, as in
+    `marvl-{language}_boxes36.h5`, means one file per language, with ids `<language>/<name>`: MaRVL repeats names
+    across languages.
 
     Examples:
         >>> regions = open_regions("flickr30k_boxes36.h5")
@@ -128,7 +115,6 @@ _OPENED: dict[Path, Any] = {}
 
 
 def _opened(path: Path) -> Any:
-    """Returns an open file, which maps image ids to features."""
     path = path.absolute()
     if path not in _OPENED:
         if not path.exists():
@@ -157,8 +143,6 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Folder:
-    """A file for each image, `.npy` or `.npz`, in the folder or in folders inside it."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
         if not path.is_dir():
@@ -212,7 +196,6 @@ class _Tensorpack:
 
     @cached_property
     def _keys(self) -> dict[str, bytes]:
-        """Image id -> the key of its first record."""
         found: dict[str, bytes] = {}
         with self.database.begin(buffers=True) as transaction:
             for key, value in transaction.cursor():
@@ -221,7 +204,6 @@ class _Tensorpack:
         return found
 
     def _part(self, value: Any, key: bytes, position: int) -> Any:
-        """Returns a part of a record by its position."""
         try:
             options = {"object_hook": _array, "raw": False, "strict_map_key": False}
             return _library("msgpack", self.path).unpackb(value, **options)[position]
@@ -243,8 +225,8 @@ class _Tensorpack:
 
 
 def _array(stored: dict[Any, Any]) -> Any:
-    """Returns the array or number that msgpack-numpy has written as `nd`, `type`, `shape` and `data`. (msgpack-numpy
-    itself would run the pickles in arrays of objects.)"""
+    """Returns the array or number that msgpack-numpy has written, which itself would run the pickles in arrays of
+    objects."""
     named = {key.decode() if isinstance(key, bytes) else key: value for key, value in stored.items()}
     flat = np.frombuffer(named["data"], np.dtype(named["type"]))
     return flat.reshape(named["shape"]) if named["nd"] else flat[0]

@@ -1,8 +1,5 @@
-"""The module with which sentence-transformers runs a saved dual encoder, with babelens installed or without it.
-
-`modules.json` names its class, which sentence-transformers loads with `trust_remote_code=True`. The class has the
-methods of an input module without being a subclass of it: saving a model must not require the library.
-"""
+"""The module with which sentence-transformers runs a saved dual encoder (`modules.json`), with or without babelens. It
+has an input module's methods without being a subclass: saving a model must not require the library."""
 
 import os
 from collections.abc import Sequence
@@ -67,7 +64,6 @@ class SentenceModule(nn.Module):
 
     @property
     def modalities(self) -> list[str]:
-        """Input modalities, as sentence-transformers names them; models of region features read only texts."""
         return ["text"] if getattr(self.model.config, "vision_config", {}) is None else ["text", "image"]
 
     @property
@@ -76,7 +72,6 @@ class SentenceModule(nn.Module):
 
     @property
     def max_seq_length(self) -> int:
-        """Number of tokens, or words, at which texts are cut."""
         return int(self.processor.max_text_length)
 
     @max_seq_length.setter
@@ -86,13 +81,9 @@ class SentenceModule(nn.Module):
     def preprocess(
         self, inputs: Sequence[Any], prompt: str | None = None, language: str | None = None, **kwargs: Any
     ) -> dict[str, Tensor]:
-        """Makes the model's inputs.
-
-        Args:
-            inputs: texts, images, or pairs of them. A text is a string or `{"text": …, "language": …}`; an image is
-                a Pillow image, an array, a path, or `{"image": …}`.
-            prompt, language: the language tag of all texts, as the text of a prompt or by itself.
-        """
+        """Makes the model's inputs from texts, images, or pairs of them. A text is a string or `{"text": …,
+        "language": …}`; an image is a Pillow image, an array, a path, or `{"image": …}`. `prompt` or `language` is the
+        tag of all texts."""
         if kwargs.get("processing_kwargs"):
             raise InputError("this model does not accept processing_kwargs; texts are cut at model.max_seq_length")
         if prompt and language is not None:
@@ -106,11 +97,9 @@ class SentenceModule(nn.Module):
             raise InputError(str(error)) from error
 
     def make_inputs(self, inputs: Sequence[Any], language: str | None) -> dict[str, Tensor]:
-        """Returns the model's inputs; texts without a language are read in `language`."""
         raise NotImplementedError
 
     def read_texts(self, given: Sequence[tuple[str, str | None]], language: str | None) -> dict[str, Any]:
-        """Returns the processor's arguments for texts, each with or without a language."""
         languages = [own or language for _, own in given]
         if None in languages:
             default = default_language(self.processor)
@@ -118,7 +107,6 @@ class SentenceModule(nn.Module):
         return {"text": [text for text, _ in given], "language": languages}
 
     def on_device(self, features: dict[str, Any]) -> dict[str, Any]:
-        """Moves inputs to the model's device, and floating-point inputs to its type."""
         device, dtype = self.model.device, self.model.dtype
         return {key: each.to(device, dtype if each.is_floating_point() else None) for key, each in features.items()}
 
@@ -129,10 +117,8 @@ class SentenceModule(nn.Module):
 
 
 class DualEncoderModule(SentenceModule):
-    """A dual encoder in a `SentenceTransformer`, which returns the same embeddings as babelens' `Embedder`.
-
-    `encode(texts, task="text_text")` uses that head of a model that has one for each task, such as MURAL.
-    """
+    """A dual encoder in a `SentenceTransformer`, with the embeddings of babelens' `Embedder`. `encode(texts,
+    task="text_text")` uses that head of a model that has one for each task, such as MURAL."""
 
     auto_model = AutoModel
     forward_kwargs: ClassVar[set[str]] = {"language", "task"}
@@ -166,7 +152,6 @@ class DualEncoderModule(SentenceModule):
 
 
 def read_input(item: Any, called: str) -> tuple[Any, str, str | None]:
-    """Returns an image, or None with a text and its language."""
     language = None
     if isinstance(item, dict):
         if len({"text", "image"} & set(item)) != 1 or set(item) - {"text", "image", "language"}:

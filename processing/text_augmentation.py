@@ -1,5 +1,5 @@
-"""Subword regularization (Kudo 2018): random segmentations of texts in training, drawn from a seed for each example,
-by MaxMatch-Dropout, the version for WordPiece (Hiraoka 2022)."""
+"""Subword regularization (Kudo 2018): random segmentations of texts in training, by MaxMatch-Dropout, the version for
+WordPiece (Hiraoka 2022)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,13 +17,8 @@ _REMEMBERED_WORDS = 1 << 16
 
 @dataclass(frozen=True)
 class TextAugmentation:
-    """Settings of the random segmentation of texts in training.
-
-    Args:
-        subword_dropout: probability that a piece is skipped in favor of the next shorter one that fits.
-        share: probability that a text is changed at all.
-        tasks: tasks whose texts are changed; by default all.
-    """
+    """Settings of the random segmentation: `subword_dropout` is the probability that a piece is skipped in favor of
+    the next shorter one that fits, `share` that a text is changed at all; by default, texts of all `tasks` are."""
 
     subword_dropout: float = 0.0
     share: float = 1.0
@@ -34,8 +29,8 @@ class TextAugmentation:
 
 
 class SubwordDropout:
-    """Turns texts and seeds into `input_ids` and `attention_mask`; each seed determines a segmentation.
-    Texts are cut at `max_length` tokens, including `[CLS]` and `[SEP]`."""
+    """Turns texts and seeds into `input_ids` and `attention_mask`, cut at `max_length` tokens with `[CLS]` and
+    `[SEP]`."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, augmentation: TextAugmentation, max_length: int) -> None:
         if not isinstance(getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None), WordPiece):
@@ -48,8 +43,8 @@ class SubwordDropout:
         return vars(self) | {"_fitting": {}}
 
     def __call__(self, texts: Sequence[str], seeds: Sequence[int], column: int = 0) -> dict[str, Tensor]:
-        """Segments N texts, each by its own seed, into `input_ids` and `attention_mask` [N, T]; `column` distinguishes
-        texts of one example, which share a seed."""
+        """Segments N texts, each by its own seed, into [N, T]; `column` distinguishes texts of one example, which
+        share a seed."""
         backend = self.tokenizer.backend_tokenizer
         rows = []
         for text, seed in zip(texts, seeds, strict=True):
@@ -65,7 +60,6 @@ class SubwordDropout:
         return dict(self.tokenizer.pad({"input_ids": rows}, return_tensors="pt"))
 
     def _pieces(self, word: str, dropout: float, rng: np.random.Generator) -> list[int]:
-        """Returns the pieces of a word from left to right, as WordPiece chooses them, without the skipped ones."""
         fitting = self._fitting.get(word)
         if fitting is None:
             fitting = self._find_fitting(word)
@@ -82,8 +76,8 @@ class SubwordDropout:
         return pieces
 
     def _find_fitting(self, word: str) -> list[list[tuple[int, int]]]:
-        """Returns, for every position in a word, the (end, id) of the pieces that fit there, longest first; nothing
-        for a word that is too long for the vocabulary."""
+        """Returns, for every position, the (end, id) of the fitting pieces, longest first; none for a word that is too
+        long."""
         model = self.tokenizer.backend_tokenizer.model
         prefix, found = model.continuing_subword_prefix, []
         for start in range(len(word) if len(word) <= model.max_input_chars_per_word else 0):

@@ -1,5 +1,5 @@
-"""Texts given to processors and the embedder. A text longer than the model can read is cut, but never silently: a
-processor logs it once, and callers that encode many texts count them instead (`counting_cut_texts`)."""
+"""Texts given to processors and the embedder. A text that is too long for the model is never cut silently: a processor
+logs it once, and callers that encode many texts count them instead (`counting_cut_texts`)."""
 
 import inspect
 import logging
@@ -33,19 +33,16 @@ def call_tokenizer(tokenizer: Any, texts: Any, **settings: Any) -> Any:
 
 
 def takes_language(processor: Any) -> bool:
-    """Returns whether a processor reads the language of texts."""
     return processor is not None and "language" in inspect.signature(type(processor).__call__).parameters
 
 
 def needs_language(processor: Any) -> bool:
-    """Returns whether the inputs that a processor makes of a text depend on its language."""
     return takes_language(processor) and bool(getattr(processor, "needs_language", True))
 
 
 def default_language(processor: Any) -> str:
-    """Returns the tag of texts without a language: `und` for a model that can read texts without one; the only
-    language of a model with one; or the native language of a model that was extended from it, which is logged once. A
-    model that reads several languages, each in its own way, has no default: that is an error."""
+    """Returns the tag of texts without a language: `und` if the model reads such texts, its only language, or the
+    native language of a model extended from it, which is logged once. Other models have no default: an error."""
     if not needs_language(processor) or getattr(processor, "reads_unstated", False):
         return UNDETERMINED
     native = getattr(processor, "native_language", None)
@@ -79,14 +76,11 @@ def as_texts(given: Any, name: str = "text", *, none_is_fine: bool = False) -> l
 
 
 def truncated_repr(value: Any) -> str:
-    """Returns a short form of a value for an error message."""
     shown = repr(value)
     return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}… ({type(value).__name__})"
 
 
 class CutTexts:
-    """The texts that were cut, and the length at which they were cut, such as "64 tokens"."""
-
     def __init__(self) -> None:
         self.texts: set[str] = set()
         self.limit = ""
@@ -121,12 +115,10 @@ def counting_cut_texts() -> Iterator[CutTexts]:
 
 
 def is_counting() -> bool:
-    """Returns whether a caller counts and reports the texts that are cut."""
     return _counting.get() is not None
 
 
 def note_cut_texts(texts: Sequence[str], limit: str) -> None:
-    """Records or logs that these texts were cut at a limit."""
     if texts and (counting := _counting.get()) is not None:
         counting.add(texts, limit)
     elif texts:
@@ -139,5 +131,4 @@ def _warn_once(message: str, about: str) -> None:
 
 
 def overlong(texts: Sequence[str], encoded: Any) -> list[str]:
-    """Returns the texts that a fast tokenizer cut when it encoded them."""
     return [text for text, encoding in zip(texts, encoded.encodings or (), strict=False) if encoding.overflowing]

@@ -1,10 +1,7 @@
-"""Unifies the spelling of texts that mean the same: letters that keyboards encode by several code points, invisible
-characters, case, and marks that writers leave out.
-
-`same_letters` gives each letter its standard code point in the language, for tokenizers trained on ordinary texts.
-`folded` also removes case, and marks and letters that writers leave out or confuse, for n-grams and look-ups. A rule
-that would lose meaning in other languages applies only to some. A text without a language (`und`) is folded by the
-rules that its letters identify.
+"""Unifies the spelling of texts that mean the same. `same_letters` gives each letter its standard code point in the
+language, for tokenizers trained on ordinary texts. `folded` also removes case, and marks and letters that writers
+leave out or confuse, for n-grams and look-ups. A rule that would lose meaning in other languages applies only to some.
+A text without a language (`und`) is folded by the rules that its letters identify.
 
 Sources: Unicode's normalization forms, SpecialCasing, "Do not emit" and CLDR's letters of each language; for Arabic
 script the letters that Lucene's analyzers fold; for Khmer and Myanmar the orders of Unicode's core specification.
@@ -159,15 +156,13 @@ class _Rules(NamedTuple):
 
 
 def checked_normalization(version: int) -> int:
-    """Returns a version of this module that a folder states, or raises an error for an unknown one."""
     if version not in (0, NORMALIZATION):
         raise ModelFolderError(f"texts are normalized by version {version}, which only a later babelens supports")
     return version
 
 
 def spelling_of(language: str) -> str:
-    """Returns a key that languages with the same spelling rules share: the language that has rules of its own, or an
-    empty string."""
+    """Returns a key that languages with the same spelling rules share: a language with its own rules, or ""."""
     primary = language.partition("-")[0]
     named = (_WITH_HAMZA, _DOTLESS, *_LETTERS, *_PLACES, *_LOOSE)
     return primary if any(primary in several.split() for several in named) else ""
@@ -189,8 +184,7 @@ def _rules(language: str) -> _Rules:
 
 
 def same_letters(text: str, language: str) -> str:
-    """Returns a text with the standard code points of its letters in a language (or `und`), in Unicode's compatible
-    form (NFKC).
+    """Returns a text with the standard code points of its letters in a language (or `und`), in NFKC.
 
     Examples:
         >>> same_letters("М\u02bcяч", "uk"), same_letters("كتاب", "fa") == "کتاب"
@@ -210,8 +204,7 @@ def same_letters(text: str, language: str) -> str:
 
 
 def folded(text: str, language: str) -> str:
-    """Returns the common spelling of all texts that mean the same in a language (or `und`); folding twice changes
-    nothing.
+    """Returns the common spelling of all texts that mean the same in a language (or `und`); idempotent.
 
     Examples:
         >>> folded("IŞIK", "tr"), folded("ΑΥΤΟΚΊΝΗΤΟ", "el"), folded("آلأرض", "ar")

@@ -1,9 +1,6 @@
-"""Trains multilingual vocabularies on captions: WordPiece for models that only read (MURAL, section 3.2), and
-byte-pair encoding for models that also write.
-
-WordPiece turns a word that it cannot spell into one [UNK]. To prevent that, every character of the captions and of
-`alphabet` is a piece, at the start of a word and inside one, and words longer than WordPiece accepts are split.
-"""
+"""Trains multilingual vocabularies on captions: WordPiece (MURAL, section 3.2), and byte-pair encoding for models that
+also write. WordPiece turns a word that it cannot spell into one [UNK]; so every character of the captions and of
+`alphabet` is a piece, at the start of a word and inside one, and overlong words are split."""
 
 import json
 from collections import Counter
@@ -46,9 +43,8 @@ def train_wordpiece(
         vocab_size: number of pieces, including special tokens and alphabet.
         alphabet: texts whose characters become pieces even if `texts` do not contain them.
         lowercase: whether to fold case. Queries rarely have the case of captions.
-        continuing_subword_prefix: mark of pieces inside words. With "", a piece is the same in any position, such
-            as `cake` in `cake` and in `pancake`; decoded texts then have spaces between all pieces.
-        max_tokens: the tokenizer's `model_max_length`.
+        continuing_subword_prefix: mark of pieces inside words. With "", a piece is the same in any position, such as
+            `cake` in `cake` and in `pancake`; decoded texts then have spaces between all pieces.
 
     Examples:
         >>> tokenizer = train_wordpiece(captions, vocab_size=8000, alphabet=["äöüß"])
@@ -114,7 +110,7 @@ def train_bpe(
     lowercase: bool = False,
     min_frequency: int = 2,
 ) -> PreTrainedTokenizerFast:
-    """Trains a byte-pair encoding with spaces as `▁` and unknown characters in bytes, as SentencePiece does: `<s>
+    """Trains a byte-pair encoding as SentencePiece does, with spaces as `▁` and unknown characters in bytes: `<s>
     pieces </s>`, Unicode NFC, at most 1024 tokens. Arguments are as in `train_wordpiece`. A unigram model, as mBART
     has, would find different pieces in every run.
 

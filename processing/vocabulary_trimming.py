@@ -1,15 +1,12 @@
-"""Trims the vocabulary of a tokenizer to the pieces that texts in some languages need.
-
-mBART-50 and XLM-R spend most of their parameters on 250 000 pieces; RC3 keeps those that cover 99.99 % of its seven
-languages (Zhou et al. 2023, section 3.2). Trimming keeps
+"""Trims the vocabulary of a tokenizer to the pieces that texts in some languages need: RC3 keeps those that cover
+99.99 % of its seven languages (Zhou et al. 2023, section 3.2). `modeling.embedding_trimming` trims the model. Kept are
 
     special tokens, language codes, added tokens, and tokens that configurations name by their id;
     the characters of the texts, each as a piece, and all byte pieces, so every text can still be spelled;
     the pieces of the texts, most frequent first, until they cover the requested share of all occurrences.
 
-Pieces keep their order and scores. A text whose pieces are all kept is therefore segmented as before: Unigram's best
-path still exists and no new path competes, and WordPiece's longest match is still the longest.
-`modeling.embedding_trimming` trims the model.
+Pieces keep their order and scores, so a text whose pieces are all kept is segmented as before: Unigram's best path
+still exists and no new path competes, and WordPiece's longest match is still the longest.
 """
 
 import json
@@ -46,12 +43,8 @@ def count_pieces(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> np
 def choose_pieces(
     tokenizer: PreTrainedTokenizerBase, counts: np.ndarray, *, coverage: float = 0.9999, always: Iterable[int] = ()
 ) -> list[int]:
-    """Returns the ids to keep, ascending; the new id of a piece is its index in this list.
-
-    Args:
-        coverage: minimum share of all occurrences that the kept pieces cover.
-        always: ids that are always kept, such as those in configurations.
-    """
+    """Returns the ids to keep, ascending, which cover at least `coverage` of all occurrences; the new id of a piece is
+    its index. `always` are ids to keep in any case, such as those in configurations."""
     if not 0 < coverage <= 1:
         raise InputError(f"coverage={coverage} must be above 0 and at most 1")
     specification, vocabulary = _specification(tokenizer), tokenizer.get_vocab()
@@ -105,7 +98,6 @@ def trim_tokenizer(tokenizer: PreTrainedTokenizerBase, kept: Sequence[int]) -> P
 
 
 def _specification(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """Returns the content of the tokenizer's `tokenizer.json`."""
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise InputError(f"{type(tokenizer).__name__} is not a fast tokenizer; only fast ones can be trimmed")
     specification = json.loads(tokenizer.backend_tokenizer.to_str())
@@ -116,8 +108,8 @@ def _specification(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
 
 
 def _template_ids(processor: dict[str, Any] | None) -> Iterator[tuple[list[Any], Sequence[int]]]:
-    """Yields the lists with ids of tokens that a post-processor adds around texts, and the positions of the ids:
-    templates (`special_tokens`), BERT's and RoBERTa's (`cls`, `sep`)."""
+    """Yields the lists with ids of tokens that a post-processor adds (`special_tokens`, `cls`, `sep`), and their
+    positions."""
     for token in (processor or {}).get("special_tokens", {}).values():
         yield token["ids"], range(len(token["ids"]))
     for name in {"cls", "sep"} & (processor or {}).keys():

@@ -1,19 +1,15 @@
-"""Splits texts into words, language by language, for word-level methods (SMALR: Burns et al. 2020, section 3).
-
-Texts are normalized as Unicode normalizes identifiers (NFKC_Casefold: compatibility forms, case, invisible characters)
-and split. Only words with a letter or a digit are kept.
+"""Splits texts into words for word-level methods (SMALR: Burns et al. 2020, section 3). Texts are normalized as
+Unicode normalizes identifiers (NFKC_Casefold) and split. Only words with a letter or a digit are kept. Words may
+change with the version of a segmenter.
 
     most languages            the word boundaries of Unicode (UAX #29), as implemented by `regex`. Words with an
                               apostrophe are split as in Moses' tokenizer: man 's, l' homme.
     zh yue ja th lo km my     word boundaries of ICU's dictionaries, from `icu4py`
     ko                        MeCab with mecab-ko-dic, from `fugashi`. Particles and endings become separate words
                               (자동차가 -> 자동차 가), with unchanged spelling.
-    ar                        UAX #29 after light10's normalization (Larkey, Ballesteros and Connell 2007: no vowel
-                              signs or tatweel, one alef, yeh and heh). Conjunctions and prepositions are split off
-                              together with an article, and the article from its noun (وبالسيارة -> و ب ال سياره). A
-                              lone و is not split off, because as many nouns begin with it as are joined by it.
-
-The words that the two segmenters find may change with their version.
+    ar                        UAX #29 after light10's normalization (Larkey, Ballesteros and Connell 2007). Prefixed
+                              conjunctions and prepositions are split off together with an article, and the article
+                              from its noun (وبالسيارة -> و ب ال سياره). A lone و is not: many nouns begin with it.
 """
 
 import unicodedata
@@ -60,14 +56,12 @@ def split_words(text: str, language: str) -> list[str]:
 
 
 def fold(text: str, language: str) -> str:
-    """Normalizes a text as `split_words` does, without splitting it, to compare words from other sources with a
-    vocabulary."""
+    """Normalizes a text as `split_words` does, without splitting it, to look up words from other sources."""
     return _folded(text, _primary(language))
 
 
 @cache
 def _primary(language: str) -> str:
-    """Returns the language of a tag without script and region, which do not change segmentation."""
     return normalize_language(language).partition("-")[0]
 
 

@@ -1,12 +1,8 @@
 """Word vectors for the words of a vocabulary (SMALR: Burns et al. 2020, section 3.1: FastText's vectors of width 300,
-reduced to 50 by principal components).
+reduced to 50 by principal components). Words are compared as `word_tokenizers.fold` spells them: `hund` finds `Hund`.
 
-The first line of a `.vec` file states the number of words and the width of their vectors; every other line has a word
-and its numbers, most frequent first. Words are compared in the spelling of the vocabulary (`word_tokenizers.fold`), so
-`hund` finds `Hund`.
-
-Vectors for a language without a file are trained on captions. With as little text as they provide, factorizing a
-matrix of associations works better than predicting words as FastText does (Sahlgren and Lenci 2016).
+Vectors for a language without a file are trained on captions. With so little text, factorizing a matrix of
+associations works better than predicting words as FastText does (Sahlgren and Lenci 2016).
 """
 
 import gzip
@@ -44,8 +40,8 @@ def word_vectors(
     captions: Iterable[str] | None = None,
     size: int = VECTOR_SIZE,
 ) -> WordVectors:
-    """Returns the vectors of a language's vocabulary, from its `.vec` or `.vec.gz` file, or trained on captions if
-    `files` has none; words without a vector get zeros, and the log states their number."""
+    """Returns the vectors of a vocabulary, from its language's `.vec` or `.vec.gz` file, or trained on captions
+    without one."""
     if captions is not None and normalize_language(language) not in map(normalize_language, files):
         return train_vectors(captions, words, language, size=size)
     return aligned_word_vectors({language: words}, files, size=size)[language]
@@ -66,8 +62,8 @@ def aligned_word_vectors(
 
 
 def read_vectors(path: str | Path, words: Sequence[str], language: str) -> WordVectors:
-    """Reads the vectors of `words` from a `.vec` file, in their original width; the first of several spellings of a
-    word counts."""
+    """Reads the vectors of `words` from a `.vec` file, in their original width; the first spelling of a word
+    counts."""
     rows = {word: row for row, word in enumerate(words)}
     vectors: dict[int, np.ndarray] = {}
     lines = _lines(path)
@@ -108,8 +104,8 @@ def dictionary_words(
     path: str | Path, words: Iterable[str], language: str, targets: Sequence[str], target_language: str
 ) -> dict[str, str]:
     """Returns the words of a vocabulary that a bilingual dictionary translates to one of `targets`, with the first of
-    these: rare words then use the embedding of a frequent word (SMALR, section 4, "dictionary mapping"). Each
-    line has a word and its translation, separated by a tab or a space, as in MUSE (Conneau et al. 2018)."""
+    these: rare words then use the embedding of a frequent word (SMALR, section 4, "dictionary mapping"). Lines are
+    words and translations, separated by a tab or a space, as in MUSE (Conneau et al. 2018)."""
     wanted, known = dict.fromkeys(words), set(targets)
     found: dict[str, str] = {}
     number = 0
@@ -129,8 +125,8 @@ def dictionary_words(
 
 
 def _lines(path: str | Path) -> Iterator[bytes]:
-    """Yields the lines of a file, as text or gzip, without trailing spaces. Only a line feed ends a line: some words
-    contain characters that Unicode also counts as line ends."""
+    """Yields the lines of a file or gzip. Only a line feed ends a line: some words contain Unicode's other line
+    ends."""
     try:
         with gzip.open(path) if Path(path).suffix == ".gz" else open(path, "rb") as file:
             for line in file:
