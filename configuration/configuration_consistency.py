@@ -1,7 +1,5 @@
-"""Configuration of SMALR's cross-lingual consistency, CLC (Burns et al. 2020, section 3.4).
-
-The defaults are the paper's CLC-C: ten languages and 32 hidden units, 352 parameters.
-"""
+"""Configuration of SMALR's cross-lingual consistency (Burns et al. 2020, section 3.4), by default the paper's CLC-C:
+ten languages and 32 hidden units, 352 parameters."""
 
 from typing import Literal
 
@@ -15,13 +13,9 @@ from .configuration_two_tower import check_positive
 
 @strict
 class CrossLingualConsistencyConfig(HubCodeMixin, PreTrainedConfig):
-    """Configuration of `CrossLingualConsistency`, which combines the scores of a query and its translations.
-
-    Args:
-        languages: BCP-47 tags of the query and its translations, in the order of the score matrices.
-        aggregation: How the scores are combined: by their `mean` (CLC-A, no parameters) or by an `mlp` (CLC-C) with
-            `hidden_size` hidden units, whose initial weights `seed` determines.
-    """
+    """Configuration of `CrossLingualConsistency`, which combines the scores of a query and its translations: by their
+    `mean` (CLC-A, no parameters) or by an `mlp` (CLC-C), whose initial weights `seed` determines. `languages` are
+    BCP-47 tags in the order of the score matrices."""
 
     model_type = "cross_lingual_consistency"
     auto_classes = ("AutoConfig",)

@@ -1,8 +1,5 @@
-"""Configuration of ETCL (Lee et al. 2022).
-
-The defaults are the paper's: EfficientNet-B7 without its head convolution, BERT-base with LaBSE's vocabulary of
-501 153 word pieces, and texts of 64 tokens (section 3.3).
-"""
+"""Configuration of ETCL (Lee et al. 2022), by default the paper's: EfficientNet-B7 without its head convolution,
+BERT-base with LaBSE's vocabulary of 501 153 word pieces, and texts of 64 tokens (section 3.3)."""
 
 from typing import ClassVar
 
@@ -21,11 +18,9 @@ class EtclConfig(TwoTowerConfig):
     """Configuration of an `EtclModel`. It also accepts the arguments of `TwoTowerConfig`.
 
     Args:
-        temperature_init_value: Initial value of the learned image-text temperature, which divides the cosines
-            (section 3.3). Cosines are never divided by less than 0.01.
-        text_text_temperature: Fixed temperature for translation pairs, such as MURAL's 0.01; `None` uses the learned
-            one, as in the equations (section 3.1: their loss is "similarly defined", with a learnable temperature).
-        text_text_margin: Margin subtracted from the cosine of a text and its translation (section 3.3).
+        temperature_init_value: Initial value of the learned divisor of image-text cosines, which is at least 0.01.
+        text_text_temperature: Fixed, such as MURAL's 0.01, or `None` for the learned one, as in section 3.1.
+        text_text_margin: Subtracted from the cosine of a text and its translation (section 3.3).
         label_smoothing: Probability that each softmax spreads evenly over all candidates (section 3.3).
     """
 

@@ -1,8 +1,5 @@
-"""Configuration of LIWE (Wehrmann et al. 2019).
-
-The defaults come from the authors' code. The large LIWE in SMALR's comparison has `character_size=120` (Burns et al.
-2020, figure 1).
-"""
+"""Configuration of LIWE (Wehrmann et al. 2019), by default as in the authors' code. The large LIWE in SMALR's
+comparison has `character_size=120` (Burns et al. 2020, figure 1)."""
 
 from typing import ClassVar
 
@@ -22,19 +19,12 @@ class LiweConfig(DualEncoderConfig):
 
     Args:
         vocab_size: Number of character ids for all languages, including padding and the unknown character.
-        character_size, word_size: Widths of the embeddings of a character and of a word.
-        word_length: Number of characters read from each word.
-        word_hidden_sizes: Widths of the convolutions between the characters of a word and its embedding.
+        word_length, word_hidden_sizes: Characters read from each word, and widths of the convolutions over them.
         hidden_size: Width of each direction of the sentence encoder, and of the shared space.
-        vision_config: Configuration of a transformers vision backbone, to train on pixels. With `None`, the model
-            reads image features.
-        image_feature_size: Width of the image features that the model reads; a backbone determines its own.
+        vision_config: A transformers vision backbone, to train on pixels; `None` for features of `image_feature_size`.
         temperature: Divides the cosines in `logits_per_image`; it has no effect on training.
-        margin: Margin of the hinge loss.
         annealing_rate, translation_annealing_rate: Factor by which each training step shifts the hinge loss, between
             images and texts or between texts in two languages, from the sum over all negatives to the hardest one.
-        translation_weight: Weight of the loss between texts in two languages about the same image.
-        initializer_range: Standard deviation of the normal distribution that initializes the weights.
     """
 
     model_type = "liwe"

@@ -1,9 +1,5 @@
-"""Configurations of MLA (Zhang et al. 2022) and its baselines. Each trains new languages on a frozen dual encoder, the
-native model.
-
-The defaults are the paper's: CLIP ViT-B/32, five languages in addition to English, acquirers of width 256, and
-M-BERT's vocabulary (sections 3.2 and 4.1).
-"""
+"""Configurations of MLA (Zhang et al. 2022) and its baselines, by default the paper's: CLIP ViT-B/32, five languages
+in addition to English, acquirers of width 256, and M-BERT's vocabulary (sections 3.2 and 4.1)."""
 
 import os
 from importlib import import_module
@@ -30,16 +26,9 @@ RESNET_REDUCTION = 32  # pixels of height and width for each position of a ResNe
 @strict
 class ClipResNetConfig(PreTrainedConfig):
     """Configuration of a `ClipResNetModel`, by default RN50 (Radford et al. 2021, section 2.4): the ResNets of
-    OpenAI's CLIP, which transformers lacks and MLA's authors trained too (table 2).
-
-    Args:
-        width: Number of channels of the first stage; each stage has four times as many outputs.
-        depths: Number of blocks of each of the four stages.
-        hidden_size: Width of the pooled features, CLIP's shared space.
-        num_attention_heads: Number of heads of the attention that pools the last stage.
-        image_size: Height and width of images in pixels, a multiple of 32.
-        initializer_range: Standard deviation of the normal distribution that initializes convolutions.
-    """
+    OpenAI's CLIP, which transformers lacks and MLA's authors trained too (table 2). `width` is the number of channels
+    of the first stage, and each of the four stages has four times as many outputs; `hidden_size` is the width of
+    CLIP's shared space, and `image_size`, in pixels, is a multiple of 32."""
 
     model_type = "clip_resnet"
     base_config_key = "vision_config"
@@ -90,23 +79,18 @@ def feature_width(config: PreTrainedConfig) -> int:
 
 @strict
 class MlaBaseConfig(DualEncoderConfig):
-    """Configuration of a frozen dual encoder and the languages that it learns. It also accepts the arguments of
-    `DualEncoderConfig`.
+    """Configuration of a frozen dual encoder that learns languages, with the arguments of `DualEncoderConfig`.
 
     Args:
-        base_config: Configuration of the native model, any dual encoder, by default CLIP ViT-B/32. A dictionary names
-            its `model_type`, such as `clip`, `siglip2` or `mural`.
-        native_language: BCP-47 tag of the language that the native model reads without training.
-        languages: BCP-47 tags of the other languages, which are learned.
-        acquirer: Structure of the acquirers: `mlp`, with a hidden layer of width `acquirer_size`, or `linear`, one
-            matrix (table 1).
+        base_config: The native model, any dual encoder; a dictionary names its `model_type`, such as `clip`.
+        native_language, languages: BCP-47 tags of the language of the native model, and of those that are learned.
+        acquirer: `mlp`, with a hidden layer of width `acquirer_size`, or `linear`, one matrix (table 1).
         text_text_objective: Loss between a text and its native translation: `mse` between unnormalized features
             (native language transfer, section 3.3), or `nce`, a softmax over cosines (table 3).
         image_text_objective: Loss between a text and its image: `nce` (language exposure, section 3.3), `mse` (table
             3), or `sigmoid`, the loss of SigLIP (Zhai et al. 2023), with the native model's temperature and bias.
         logit_scale: Factor of the cosines in `nce` while the native model is frozen (section 3.3).
-        learned_dtype: Precision of the learned parts if it differs from the native model's, such as `float32` on a
-            model in bfloat16. Models write it when they are saved.
+        learned_dtype: Precision of the learned parts, if not the native model's; written when a model is saved.
     """
 
     sub_configs_defaults: ClassVar[dict[str, SubConfigSpec]] = {
@@ -167,10 +151,8 @@ class MlaBaseConfig(DualEncoderConfig):
 
 @strict
 class MlaConfig(MlaBaseConfig):
-    """Configuration of an `MlaModel`. It also accepts the arguments of `MlaBaseConfig`.
-
-    `languages` are in the order in which they were acquired. A `language_id` is an index into `known_languages`: 0 for
-    the native language, k for the k-th acquired one.
+    """Configuration of an `MlaModel`. It also accepts the arguments of `MlaBaseConfig`. A `language_id` is an index
+    into `known_languages`: 0 for the native language, k for the k-th acquired one.
 
     Args:
         vocab_size, embedding_size: Size and width of the embedding table that the acquired languages share.
@@ -201,15 +183,13 @@ class MlaStudentConfig(MlaBaseConfig):
     the arguments of `MlaBaseConfig`; only `acquisition` uses `acquirer` and `acquirer_size`.
 
     Args:
-        text_config: The student's text encoder, any transformers text encoder: BERT, XLM-R, mT5's encoder. A
-            dictionary without a `model_type` is `bert`.
-        strategy: `distillation` trains the whole student (MKD, table 7). `acquisition` freezes its text encoder and
-            trains cross-modal acquirers after each of its blocks (CMA, table 4). `projection` freezes its text encoder
-            and trains only the projection.
+        text_config: Any transformers text encoder: BERT, XLM-R, mT5's encoder. Without a `model_type`, it is `bert`.
+        strategy: `distillation` trains the whole student (MKD, table 7). The others freeze its text encoder:
+            `acquisition` trains acquirers after each of its blocks (CMA, table 4), `projection` only the projection.
         text_pooling, text_prompt, text_layer_norm, text_dropout: As in `TwoTowerConfig`, for the student.
         native_texts: Which text encoder reads texts in the native language: the `student`, which then learns that
             language too, or the `native` model, whose embeddings of them stay bitwise the same.
-        text_hidden_size: Width of a hidden layer in the student's projection, if any; the paper has none.
+        text_hidden_size: Width of a hidden layer in the student's projection; the paper has none.
     """
 
     model_type = "mla_student"

@@ -1,9 +1,6 @@
-"""Configuration of MURAL (Jain et al. 2021) and of ALIGN (Jia et al. 2021), which is MURAL without its text-text task.
-
-The defaults are MURAL-BASE: EfficientNet-B5 without its head convolution, BERT-base with a vocabulary of 250 000 word
-pieces, and texts of 64 tokens (section 3.2, appendix A.1). MURAL-LARGE uses a text tower of type `electra`, which is
-BERT with a factorized embedding (`embedding_size` < `hidden_size`).
-"""
+"""Configuration of MURAL (Jain et al. 2021) and of ALIGN (Jia et al. 2021). The defaults are MURAL-BASE:
+EfficientNet-B5 without its head convolution, BERT-base with 250 000 word pieces, and texts of 64 tokens (section 3.2,
+appendix A.1). MURAL-LARGE's text tower is of type `electra`, BERT with a factorized embedding."""
 
 from typing import ClassVar
 
@@ -23,14 +20,12 @@ class MuralConfig(TwoTowerConfig):
 
     Args:
         tasks: Tasks with a head: `["image_text", "text_text"]` for MURAL, `["image_text"]` for ALIGN.
-        shared_text_head: Whether both tasks share one text head. With a frozen text tower, the heads are the only
-            trained part of the texts, so translations help image retrieval only if the tasks share the head.
-        temperature_init_value: Initial value of the learned image-text temperature, which divides the cosines
-            (section 3.1). Cosines are never divided by less than 0.01.
+        shared_text_head: Whether both tasks share one text head. With a frozen text tower, only then do translations
+            help image retrieval, because nothing else of the texts is trained.
+        temperature_init_value: Initial value of the learned divisor of image-text cosines, which is at least 0.01.
         label_smoothing: Probability that the image-text loss spreads evenly over all candidates. MURAL's paper has
             none; ALIGN trains with 0.1 (Jia et al. 2021, section 5), and so does transformers' `AlignModel`.
-        text_text_temperature: Fixed temperature of the text-text loss (section 3.1).
-        text_text_margin: Margin subtracted from the cosine of a text and its translation (section 3.1).
+        text_text_temperature, text_text_margin: Fixed temperature, and margin subtracted from cosines (section 3.1).
     """
 
     model_type = "mural"

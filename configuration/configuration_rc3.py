@@ -1,9 +1,6 @@
-"""Configuration of RC3 (Zhou et al. 2023): an mBART that reads images along with its texts.
-
-The fields of the encoder-decoder have mBART's names. The defaults are the paper's: mBART-50 (section 3.1), with [CLS]
-and [SEP'] added at the end of its vocabulary, 36 regions of width 2048, 49 patches of 32 x 32 pixels, and the seven
-languages of the parallel texts (section 2.1).
-"""
+"""Configuration of RC3 (Zhou et al. 2023), in which the encoder-decoder has mBART's names. The defaults are the
+paper's: mBART-50 (section 3.1), with [CLS] and [SEP'] added at the end of its vocabulary, 36 regions of width 2048, 49
+patches of 32 x 32 pixels, and the seven languages of the parallel texts (section 2.1)."""
 
 from dataclasses import field
 from typing import ClassVar, Final, Literal
@@ -29,27 +26,19 @@ PARALLEL: Final = "parallel"
 
 @strict
 class Rc3Config(HubCodeMixin, PreTrainedConfig):
-    """Configuration of an `Rc3Model` and of RC3's models for pre-training and for tasks. It also accepts the arguments
-    of transformers' `MBartConfig`. Without `id2label`, a model for a task uses that task's labels.
+    """Configuration of all RC3 models. It also accepts the arguments of transformers' `MBartConfig`. Without
+    `id2label`, a model for a task uses that task's labels.
 
     Args:
-        visual: Visual inputs for which the model has layers: `regions` of an object detector, `patches` of pixels, or
-            `both`.
-        region_size, max_regions: Width of the features of a region, and largest number of regions of one image.
+        visual: Visual inputs that the model reads: `regions` of an object detector, `patches` of pixels, or `both`.
         image_size, patch_size: Side of an image and of a patch, in pixels.
-        patch_width: Width between the two linear layers that project a patch to the width of the model.
         images_per_text: Number of images that come with each text: 1, or 2 as for `Rc3ForVisualReasoning`.
-        mask_token_id: Id of [MASK].
-        cls_token_id: Id of [CLS], the first token of an input with an image. mBART's `<s>`, the `bos_token_id`, still
-            begins the text.
+        cls_token_id: Id of [CLS], the first token of an input with an image; texts begin with mBART's `<s>`.
         image_separator_token_id: Id of [SEP'], which separates two images. [SEP], which separates the regions and the
-            patches of one image, is mBART's `</s>`, the `eos_token_id`.
-        languages: BCP-47 tags of the languages that the model reads and writes.
-        language_token_ids: Id of the token of each language, in the same order.
-        mask_probability: Probability that a word is masked (section 2.3.1).
+            patches of one image, is mBART's `</s>` (`eos_token_id`).
+        languages, language_token_ids: BCP-47 tags of the languages that the model reads and writes, and their tokens.
         slack: zeta in equation 6, which limits how far negatives are moved towards the anchor.
         history: Number of steps over which the probability of the positives is averaged (equation 6).
-        mclm_weight, itm_weight, xtcl_weight, rxvtcl_weight: Weights of the four objectives (section 2.3).
         relevance_weight: Weight of the regularization by textual relevance (equation 12); 0 leaves it out.
     """
 

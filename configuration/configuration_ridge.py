@@ -1,5 +1,4 @@
-"""Configuration of a `RidgeModel`: ridge regression from the characters of a text and the features of a frozen text
-encoder to the text embeddings of a frozen dual encoder."""
+"""Configuration of a `RidgeModel`: regression from characters and encoder features to a dual encoder's embeddings."""
 
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
@@ -25,19 +24,15 @@ if VectorSpaceConfig.model_type not in CONFIG_MAPPING:
 
 @strict
 class RidgeConfig(MlaBaseConfig):
-    """Configuration of a `RidgeModel`. `base_config`, `native_language` and `languages` are as in `MlaBaseConfig`; its
-    other arguments have no effect.
+    """Configuration of a `RidgeModel`; of `MlaBaseConfig`, only the native model and the languages apply.
 
     Args:
-        text_config: The frozen text encoder that also reads the languages, any transformers text encoder; `None` for
-            a model that reads only characters.
-        text_pooling, text_prompt: As in `TwoTowerConfig`, for that encoder.
+        text_config, text_pooling, text_prompt: As in `TwoTowerConfig`, for the frozen text encoder that also reads the
+            languages; with `text_config=None`, the model reads only characters.
         ngram_rows: Number of rows into which the character n-grams of each language are hashed.
-        shortest_ngram, longest_ngram: Shortest and longest n-grams, in characters.
         rank: Number of predicted directions of the embeddings; at most their width.
-        gloss_weights: Weights of the native model's embedding of the word-by-word translation, relative to the
-            direction that the map predicts: one for the shared map, then one for each language. Empty for a model
-            without glossaries.
+        gloss_weights: Weights of the native embedding of the word-by-word translation, relative to the predicted
+            direction: one for the shared map, then one for each language. Empty without glossaries.
     """
 
     model_type = "ridge"

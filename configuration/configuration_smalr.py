@@ -32,33 +32,22 @@ class SmalrConfig(DualEncoderConfig):
     to images and whole sentences, but not to word embeddings, which no search compares.
 
     Args:
-        languages: BCP-47 tags of the languages, in the order of their ids.
         vocabulary_sizes: Number of words of each language, in descending order of frequency; by default 10 000 each.
-        word_size: Width of the vectors of specific words: FastText's, after a principal component analysis (section
-            3.1).
-        vector_size: Width of the word vectors by which the first stage assigns latent tokens: FastText's 300 in the
-            paper. `None` uses the vectors of specific words, `word_size` wide.
+        vector_size: Width of the vectors that assign latent tokens, 300 in the paper; by default `word_size`.
         specific_words: Number of most frequent words of each language with their own embedding, a projection of their
-            word vector (K in section 3.1); `None` for all words.
-        dictionary_words: Number of words at the end of each language's vocabulary that use the embedding of another
-            word, which a dictionary names (section 4). All other words must have their own embedding.
+            word vector (FastText's, after PCA); K in section 3.1, `None` for all words.
+        dictionary_words: Number of words at the end of each vocabulary that use the embedding of another word, which a
+            dictionary names (section 4); all others must have their own.
         latent_tokens: Number of tokens, shared by all languages, that embed the words without their own embedding.
-        exploration_tokens, exploration_probability: M and p in section 3.1. While words are assigned to latent tokens,
-            one of the M best tokens is sometimes drawn instead of the best.
+        exploration_tokens, exploration_probability: M and p in section 3.1, for drawing one of the M best tokens.
         hidden_size: Width of the universal word embeddings, of the sentence encoder, and of the shared space.
-        language_branches: Whether each language has its own sentence encoder and output layer. Neighborhood
-            constraints then apply only to the final embeddings, as in PAR-EmbN.
+        language_branches: Whether each language has its own sentence encoder; neighborhood constraints then apply only
+            to the final embeddings, as in PAR-EmbN.
         vision_config, image_feature_size, temperature: As in `LiweConfig`.
-        image_hidden_size, image_dropout: Width of the first layer of the image branch, and dropout after it.
-        triplet_margin: m in equation 1.
-        triplet_violations: N in section 3.1, the number of most violated triplets of each anchor that count.
-        sentence_weight: lambda_1 in equation 3.
-        mask_weight, adversarial_weight, neighborhood_weight: lambda_2 to lambda_4 in equation 4.
-        mask_probability: Probability that a word of a sentence is masked (section 3.2).
+        triplet_margin, triplet_violations: m in equation 1, and N in section 3.1.
+        sentence_weight, mask_weight, adversarial_weight, neighborhood_weight: lambda_1 to lambda_4 (equations 3, 4).
         vector_weight: Weight of half the squared distance of the word vectors from their initial values, averaged over
             the languages (5e-7 in MULE's code). With 0, as in equation 4, the initial vectors are not kept.
-        compressed: Whether a table holds the universal embedding of every word, as `SmalrModel.compress` makes it.
-        initializer_range: Standard deviation of the normal distribution that initializes embeddings.
     """
 
     model_type = "smalr"

@@ -1,9 +1,5 @@
-"""Configurations of dual encoders: the base of all of them, and the base of MURAL and ETCL, a text encoder and a
-vision backbone.
-
-In the papers, the backbone's pooled features are the shared space, and a linear layer projects texts to their width.
-Pretrained towers need more choices: pooling, a projection of images, and dropout when only projections are trained.
-"""
+"""Configurations of dual encoders. In the papers, the backbone's pooled features are the shared space, to which a
+linear layer projects texts; pretrained towers need more choices: pooling, a projection of images, and dropout."""
 
 import copy
 import os
@@ -34,14 +30,9 @@ _OF_A_FOLDER = ("quantization_config", "transformers.js_config", "transformers_w
 
 @strict
 class DualEncoderConfig(HubCodeMixin, PreTrainedConfig):
-    """Configuration that all dual encoders share: the widths at which their embeddings are compared.
-
-    Args:
-        matryoshka_dims: Numbers of dimensions. Training averages the loss over the whole embeddings and their first
-            dimensions, up to each of these numbers, so embeddings can later be truncated (Kusupati et al. 2022).
-        truncate_dim: Number of dimensions that `Embedder`, sentence-transformers and exported graphs keep of every
-            embedding; by default all.
-    """
+    """Configuration that all dual encoders share. Training averages the loss over the whole embeddings and their first
+    dimensions, up to each of `matryoshka_dims`, so embeddings can later be truncated (Kusupati et al. 2022).
+    `Embedder`, sentence-transformers and exported graphs keep the first `truncate_dim` dimensions; by default all."""
 
     matryoshka_dims: list[int] | tuple[int, ...] = ()
     truncate_dim: int | None = None
@@ -78,19 +69,14 @@ class TwoTowerConfig(DualEncoderConfig):
         image_pooling: The same for images: `pooler`, the tower's pooling, or the mean over all positions if it has
             none; `cls`, the state of the first position; `mean`.
         text_prompt: Prefix that the processor adds to every text, such as "query: " for E5.
-        image_head: Whether a linear layer projects images too. Without it, as in the papers, the width of the pooled
-            image features is the width of the shared space.
-        projection_dim: Width of the shared space; by default 512 with `image_head`.
-        text_hidden_size: Width of a hidden layer before the text's projection, if any. With a frozen text tower, it
-            brings languages closer.
+        image_head: Whether a linear layer projects images too, by default to 512 dimensions (`projection_dim`).
+            Without it, as in the papers, the shared space is as wide as the pooled features.
+        text_hidden_size: Width of a hidden layer for texts; on a frozen tower, it brings languages closer.
         text_layer_norm: Whether to normalize the text features before the text head. Heads on frozen text towers with
             small features, such as E5's, then learn more from translations; with captions in only one language, the
             other languages get worse.
-        text_dropout, image_dropout: Dropout probability of the pooled features before the head, and for texts after
-            its hidden layer.
-        freeze: Towers, from `["image", "text"]`, that are not trained and stay in evaluation mode. `["image"]` locks
-            the image tower (Zhai et al. 2022, LiT).
-        initializer_range: Standard deviation of the normal distribution that initializes the linear layers.
+        text_dropout, image_dropout: Of the pooled features before the head, and for texts after its hidden layer.
+        freeze: Towers that are not trained and stay in evaluation mode; `["image"]` is LiT (Zhai et al. 2022).
     """
 
     sub_configs_defaults: ClassVar[dict] = {}

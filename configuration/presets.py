@@ -1,8 +1,6 @@
-"""Presets: published and tiny model sizes, as JSON files in `presets/`; other packages add their own folders.
-
-A preset file holds `method`, `config` (keyword arguments of the configuration), `paper` (parameter counts in
-millions, as printed) and `source` (where they are printed).
-"""
+"""Presets: published and tiny model sizes, as JSON files in `presets/`. A file holds `method`, `config` (keyword
+arguments of the configuration), `paper` (printed parameter counts, in millions) and `source` (where they are
+printed)."""
 
 import json
 from collections.abc import Mapping
@@ -38,9 +36,7 @@ def preset_facts(name: str) -> dict[str, Any]:
 def load_preset(name: str, **overrides: Any) -> PreTrainedConfig:
     """Returns the configuration of one of `list_presets()`, with some of its keys replaced (`merged`).
 
-    Examples:
-        >>> config = load_preset("mural-base", text_config={"vocab_size": 8000})
-        >>> model = MuralModel(config)
+    >>> model = MuralModel(load_preset("mural-base", text_config={"vocab_size": 8000}))
     """
     facts = preset_facts(name)
     _check_keys(AutoConfig.for_model(facts["method"], **facts["config"]), overrides)
@@ -58,11 +54,10 @@ def _check_keys(config: PreTrainedConfig, changes: Mapping[str, Any], where: str
 
 
 def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Merges nested changes into nested settings: mappings are merged key by key, unless the change names another
-    `model_type`; lists are replaced as a whole.
+    """Merges nested changes into settings, key by key unless a change names another `model_type`; lists are replaced.
 
-        >>> merged({"text_config": {"hidden_size": 64, "num_hidden_layers": 2}}, {"text_config": {"hidden_size": 32}})
-        {'text_config': {'hidden_size': 32, 'num_hidden_layers': 2}}
+    >>> merged({"text_config": {"hidden_size": 64, "num_hidden_layers": 2}}, {"text_config": {"hidden_size": 32}})
+    {'text_config': {'hidden_size': 32, 'num_hidden_layers': 2}}
     """
     found = {**settings, **changes}
     for key, value in changes.items():

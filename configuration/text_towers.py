@@ -1,5 +1,4 @@
-"""Which state the text tower of a dual encoder pools, and how many positions it has, for MLA, which wraps the layers
-of these towers (`modeling.acquirer`)."""
+"""The pooling and the number of positions of the text towers whose layers MLA wraps (`modeling.acquirer`)."""
 
 from typing import Literal
 
