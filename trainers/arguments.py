@@ -30,8 +30,7 @@ def _one_of(args: Any, **known: tuple[str | None, ...]) -> None:
 
 @dataclass
 class ContrastiveTrainingArguments(PrecisionTrainingArguments):
-    """Training arguments of contrastive training: transformers' arguments, with `"lamb"` and `"adamax"` as additional
-    values of `optim`, and the fields below."""
+    """transformers' training arguments and the fields below; `optim` also takes `lamb` and `adamax`."""
 
     best_metric: ClassVar[str] = "mean_recall"
 
@@ -104,10 +103,8 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
 
 @dataclass
 class MlaTrainingArguments(ContrastiveTrainingArguments):
-    """Training arguments of MLA; the defaults are the paper's settings for native language transfer (section 4.1).
-
-    For language exposure, the paper uses a learning rate of 3e-6.
-    """
+    """Training arguments of MLA, by default the paper's for native language transfer (section 4.1). For language
+    exposure, the paper uses a learning rate of 3e-6."""
 
     # Options that do not apply: MLA is trained on a Dataset, and on word pieces of two vocabularies.
     shuffle_buffer_size: int = field(default=1000, init=False)
@@ -194,12 +191,9 @@ class WordDualEncoderTrainingArguments(ContrastiveTrainingArguments):
 
 @dataclass
 class SmalrTrainingArguments(WordDualEncoderTrainingArguments):
-    """Training arguments of SMALR; the defaults are the settings of the papers (SMALR and MULE): Adam with a constant
-    learning rate, without weight decay or clipping, on batches of 450 images with two sentences in each language.
-
-    SMALR's paper states the learning rate of HEM and LA, and refers to MULE for everything else. MULE's code uses
-    1e-4.
-    """
+    """Training arguments of SMALR, by default the papers' (SMALR and MULE): Adam with a constant learning rate,
+    without weight decay or clipping, on batches of 450 images with two sentences in each language. SMALR's paper
+    states only the learning rate of HEM and LA, and refers to MULE, whose code uses 1e-4."""
 
     optim: OptimizerNames | str = OptimizerNames.ADAMW_TORCH_FUSED
     learning_rate: float = 1e-3
@@ -211,9 +205,8 @@ class SmalrTrainingArguments(WordDualEncoderTrainingArguments):
 
 @dataclass
 class LiweTrainingArguments(WordDualEncoderTrainingArguments):
-    """Training arguments of LIWE; the defaults are the settings of the authors' code, except for the constant learning
-    rate: the code reduces the rate in steps that differ between experiments, and the paper does not state a
-    schedule."""
+    """Training arguments of LIWE, by default those of the authors' code, but with a constant learning rate: the code's
+    steps differ between experiments, and the paper states no schedule."""
 
     optim: OptimizerNames | str = ADAMAX
     learning_rate: float = 1e-3
@@ -225,9 +218,8 @@ class LiweTrainingArguments(WordDualEncoderTrainingArguments):
 
 @dataclass
 class Rc3TrainingArguments(PrecisionTrainingArguments):
-    """Training arguments of RC3's pre-training; the learning rate is the paper's (section 3.2), for Adam without
-    weight decay. The paper states neither schedule nor clipping, so they are transformers' defaults: a linear decay to
-    0, and gradients clipped to norm 1."""
+    """Training arguments of RC3's pre-training: the paper's learning rate (section 3.2) for Adam without weight decay,
+    and transformers' linear decay to 0 and clipping to norm 1, because the paper states neither."""
 
     learning_rate: float = 5e-5
     data_set_batch_sizes: dict[str, int] | None = option(
@@ -300,8 +292,7 @@ def data_seed(args: TrainingArguments) -> int:
 
 
 def batch_sizes_of(args: TrainingArguments, size: int, names: Iterable[str], own: Mapping[str, int]) -> dict[str, int]:
-    """Returns the number of examples of each task or data set per batch and process: its number in `own`, or `size`.
-    If `size` is smaller than the batch size in `args`, because larger batches did not fit in memory
-    (`auto_find_batch_size`), the numbers in `own` shrink proportionally."""
+    """The number of examples of each task or data set per batch and process: from `own`, or `size`. If memory forced
+    `size` below the batch size in `args` (`auto_find_batch_size`), the numbers in `own` shrink proportionally."""
     share = size / args.train_batch_size
     return {name: max(int(own[name] * share), 1) if name in own else size for name in names}

@@ -29,15 +29,12 @@ _UNUSED = ("data_collator", "compute_loss_func", "compute_metrics", "model_init"
 
 
 class BabelensTrainer(Trainer):
-    """transformers' `Trainer` for batches of one or several tasks.
-
-    Subclasses define `prepare` and `measure`, and `compute_loss` or `training_step`. The training data is prepared
-    when training begins. Training stops if a loss, a gradient or a weight is not finite. Only checkpoints of the same
-    run are replaced or deleted (`save_total_limit`).
+    """transformers' `Trainer` for batches of one or several tasks. Subclasses define `prepare` and `measure`, and
+    `compute_loss` or `training_step`. Training stops if a loss, a gradient or a weight is not finite. Only checkpoints
+    of the same run are replaced or deleted (`save_total_limit`).
 
     Args:
-        args: the training arguments of the method; the trainer copies them.
-        train_dataset: the training data, in the form that `prepare` takes.
+        train_dataset: in the form that `prepare` takes; prepared when training begins.
         eval_dataset: a data set, or a dict name -> data set.
         evaluator: replaces the trainer's evaluation: a function (model, processor, evaluation data) -> dict metric ->
             value, or a list of these functions.
@@ -130,8 +127,7 @@ class BabelensTrainer(Trainer):
         return self._stream
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
-        """Trains the model, as `Trainer.train` does; `resume_from_checkpoint=True` resumes from the newest complete
-        checkpoint."""
+        """Trains as `Trainer` does; `resume_from_checkpoint=True` resumes from the newest complete checkpoint."""
         if self.is_fsdp_enabled or self.is_deepspeed_enabled:
             raise InputError("FSDP and DeepSpeed are not supported: start the training with torchrun")
         if resume_from_checkpoint is True:
@@ -198,7 +194,7 @@ class BabelensTrainer(Trainer):
         raise NotImplementedError
 
     def is_named(self, data: Any) -> bool:
-        """Whether the evaluation data is a dict name -> data set instead of a single data set."""
+        """Returns whether the evaluation data is a dict name -> data set instead of a single data set."""
         return isinstance(data, dict)
 
     def evaluation_data(self, data: Any) -> Any:
@@ -211,8 +207,7 @@ class BabelensTrainer(Trainer):
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """Evaluates the model, logs the metrics, and returns them as `<prefix>_<metric>`, or
-        `<prefix>_<name>_<metric>` for named data sets."""
+        """Returns and logs the metrics as `<prefix>_<metric>`, or `<prefix>_<name>_<metric>` for named data sets."""
         data = self.eval_dataset if eval_dataset is None else eval_dataset
         if data is None:
             raise InputError("evaluate() needs an eval_dataset")
@@ -243,9 +238,8 @@ def over_languages(name: str, values: Mapping[str, float]) -> dict[str, float]:
 
 
 class FiniteGradients(TrainerCallback):
-    """Stops training before a NaN or infinite gradient reaches the weights.
-
-    With float16, accelerate skips the step and reduces the loss scale instead."""
+    """Stops training before a NaN or infinite gradient reaches the weights. With float16, accelerate skips the step
+    and reduces the loss scale instead."""
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         if args.fp16:

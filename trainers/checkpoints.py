@@ -1,9 +1,6 @@
-"""Checkpoints that count only when they are complete, and model folders that are replaced as a whole.
-
-A checkpoint folder has a file `incomplete.json` while `Trainer` writes to it. When everything is written, this file
-lists the sizes of the other files and becomes `complete.json`. It names the run and its optimizer: a run, and the runs
-that resume it, replace and delete only their own checkpoints, and cannot change the optimizer.
-"""
+"""Checkpoints that count only when they are complete, and model folders that are replaced as a whole. A checkpoint
+folder has a file `incomplete.json` while `Trainer` writes to it, and then `complete.json` with the sizes of the other
+files, the run and its optimizer: a run, and the runs that resume it, replace and delete only their own checkpoints."""
 
 import json
 import logging
@@ -38,8 +35,7 @@ class CheckpointMarks(TrainerCallback):
     optimizer: str = ""
 
     def start(self, args: TrainingArguments, resumed: str | None = None) -> None:
-        """Starts a run, or continues the run that wrote the checkpoint `resumed`. Another optimizer is an error,
-        because it would silently reuse incompatible moments."""
+        """Starts or resumes a run; another optimizer is an error, because it would silently reuse wrong moments."""
         self.limit = args.save_total_limit
         self.optimizer = str(getattr(args.optim, "value", args.optim)).removesuffix("_fused")
         earlier = _mark(resumed) if resumed else {}
@@ -132,7 +128,6 @@ def _mark(folder: str | Path) -> dict[str, Any]:
 
 
 def _checkpoints(output_dir: str | Path) -> list[Path]:
-    """The checkpoint folders in `output_dir`, complete or not, oldest first."""
     found = [path for path in Path(output_dir).glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
     return sorted(filter(Path.is_dir, found), key=lambda path: int(path.name.rpartition("-")[2]))
 
@@ -143,8 +138,7 @@ def has_checkpoint(output_dir: str | Path) -> bool:
 
 
 def newest_checkpoint(output_dir: str | Path) -> Path | None:
-    """Returns the newest complete checkpoint in `output_dir`, or None. Logs a warning for newer checkpoints that are
-    incomplete."""
+    """The newest complete checkpoint in `output_dir`, or None; logs a warning for newer incomplete ones."""
     for path in reversed(_checkpoints(output_dir)):
         if is_complete(path):
             return path
@@ -169,12 +163,9 @@ _SCRATCH = ".babelens-unfinished-"  # a name that nothing else uses
 @contextmanager
 def atomic_directory(folder: str | Path) -> Iterator[Path]:
     """Yields a scratch folder, and moves its files to `folder` if the block ends without an error; errors of the disk
-    become a `SaveError`.
-
-    If the process is killed, `folder` is unchanged, or has no configuration and does not load: the weights of one
-    model never end up next to the configuration of another. Other files in `folder` are kept, except the weights of
-    the model that is replaced.
-    """
+    become a `SaveError`. If the process is killed, `folder` is unchanged, or has no configuration and does not load:
+    the weights of one model never end up next to the configuration of another. Other files in `folder` are kept,
+    except the weights of the model that is replaced."""
     folder = Path(folder).resolve()
     with errors_naming(folder), ensure_parents(folder), TemporaryDirectory(prefix=_SCRATCH, dir=folder) as temporary:
         scratch = Path(temporary)

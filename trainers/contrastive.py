@@ -1,9 +1,6 @@
-"""The contrastive trainer, which trains every dual encoder.
-
-A step takes one batch of each task, computes the loss of each task from its embeddings (gathered from chunks and
-processes), and updates the weights. The trainer of a method names its tasks and turns their data into batches; the
-model computes the loss from the embeddings (`contrastive_objective`).
-"""
+"""The contrastive trainer, which trains every dual encoder: a step takes one batch of each task. The trainer of a
+method names its tasks and turns their data into batches; the model computes the loss (`contrastive_objective`) from
+the embeddings, which are gathered from chunks and processes."""
 
 import logging
 import math
@@ -42,18 +39,15 @@ logger = logging.getLogger(__name__)
 
 
 class ContrastiveTrainer(BabelensTrainer):
-    """transformers' `Trainer` for dual encoders.
+    """transformers' `Trainer` for dual encoders, with `ContrastiveTrainingArguments` or the subclass of the method.
 
     Args:
-        args: `ContrastiveTrainingArguments`, or the subclass of the method.
         train_dataset: a caption corpus (the data of the first task), or a dict task -> corpus, `TaskData` or view (see
-            `babelens.data`). A streamed corpus needs `max_steps` in `args`. A data set of images and texts, for
-            example from the Hub, is converted to a corpus; if its texts have no language, `args.languages` names their
-            language.
+            `babelens.data`). A streamed corpus needs `max_steps` in `args`. Other data sets of images and texts are
+            converted; if their texts have no language, `args.languages` names it.
         eval_dataset: a caption corpus, or a dict name -> corpus, evaluated by retrieval recall in each language.
-        cache_dir: the folder for the features of frozen towers; by default a folder in the Hugging Face datasets
-            cache.
-        kwargs: other arguments of `BabelensTrainer`; `evaluator` replaces `RetrievalEvaluator`.
+        cache_dir: for the features of frozen towers; by default a folder in the Hugging Face datasets cache.
+        kwargs: as for `BabelensTrainer`; `evaluator` replaces `RetrievalEvaluator`.
     """
 
     # Task -> default weight of its loss. An epoch is one pass over the data of the first task.

@@ -1,9 +1,6 @@
-"""Features of frozen encoders, computed once for all epochs and kept on disk: a training step then runs only the other
-layers.
-
-The key of a cached file is a digest of everything that the features depend on: the model, its processor, the version
-of transformers, and every input.
-"""
+"""Features of frozen encoders, computed once and kept on disk: a training step then runs only the other layers. The
+key of a cached file is a digest of everything that the features depend on: the model, its processor, the version of
+transformers, and every input."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable
@@ -54,17 +51,10 @@ def frozen_tensor(
     items: Iterable[bytes],
     cache_dir: str | Path | None = None,
 ) -> Tensor:
-    """Returns `compute()` or its cached result for the same model and items.
-
-    The result is memory-mapped from the file, so the processes of one machine share it. While another process computes
-    the same features, this process waits for them. If a file is damaged, its features are computed again.
-
-    Args:
-        compute: computes the features of all items, [N, ...], in any floating-point type.
-        identity: a digest of the model and its processor, such as `model_identity` returns.
-        items: the inputs as bytes, in order.
-        cache_dir: by default a folder in the Hugging Face datasets cache.
-    """
+    """Returns `compute()` [N, ...] or its cached result for the same model (`identity` is a digest of it and its
+    processor) and items (bytes, in order). The result is memory-mapped, so the processes of one machine share it, and
+    wait while one of them computes it. Damaged files are computed again. `cache_dir` is by default a folder in the
+    Hugging Face datasets cache."""
     folder = Path(cache_dir or DEFAULT_CACHE)
     file = folder / f"{contents_digest({}, f'{identity} {transformers.__version__}', items)}.safetensors"
     if (kept := _kept(file)) is not None:
@@ -90,7 +80,6 @@ def features_of_images(
 
 
 def _kept(file: Path) -> Tensor | None:
-    """The features in a file; None if there is no file or it is damaged."""
     if not file.is_file():
         return None
     try:
@@ -119,8 +108,7 @@ class FrozenEncoder:
     language: str = "und"  # of all texts
 
     def with_features(self, view: Any) -> SizedView:
-        """Returns the examples of a view with features instead of the inputs of frozen towers; streams and other kinds
-        of views are returned unchanged."""
+        """Replaces the inputs of frozen towers in a view by features; streams and other views stay unchanged."""
         if not isinstance(view, CorpusView) or (self.text is None and self.image is None):
             return view
         with self.args.main_process_first(desc="features of frozen towers"):
@@ -133,8 +121,7 @@ class FrozenEncoder:
     def with_texts(
         self, view: SizedView, source: CorpusView, columns: Collection[str] = tuple(FEATURES_OF)
     ) -> SizedView:
-        """Returns the examples of a view with features of the texts in `columns` of `source`, a view of the same
-        examples."""
+        """Adds features of the texts in `columns` of `source`, a view of the same examples, to a view."""
         if self.text is None:
             return view
         texts = {name: column for name, column in source.texts().items() if name in columns}

@@ -1,10 +1,7 @@
-"""Learns a glossary from translations and dictionaries: the native word for each word.
-
-The words of both sides are aligned by IBM's Model 1 (Brown et al. 1993) with a prior for words at similar positions
-(Dyer et al. 2013), and each word gets the native word that it is aligned with most often. A thousand sentences are
-enough for most of their words: a regression has to find the many dimensions of an embedding for each n-gram, but an
-alignment only has to choose among a few words.
-"""
+"""Learns a glossary from translations and dictionaries: the native word for each word. IBM's Model 1 (Brown et al.
+1993) with a prior for words at similar positions (Dyer et al. 2013) aligns the words of both sides. A thousand
+sentences are enough for most of their words: a regression has to find the many dimensions of an embedding for each
+n-gram, but an alignment only has to choose among a few words."""
 
 import logging
 import re
@@ -42,9 +39,8 @@ NO_DICTIONARY: Mapping[str, str] = MappingProxyType({})
 
 
 def learn_glossary(sentences: Sequence[tuple[str, str]], names: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
-    """Learns a glossary from sentences (a sample, if there are more than 30,000) and from names or lists of words, in
-    which positions are ignored, each with its native translation. Returns for each word its native word, or "" if none
-    is clearly the most frequent.
+    """Returns the native word of each word, or "" if none is clearly the most frequent, from translated sentences (a
+    sample, if there are more than 30,000) and from names or lists of words, in which positions are ignored.
 
     Examples:
         >>> learn_glossary([("he kurī", "a dog"), ("he ngeru", "a cat"), ("te kurī", "the dog")])
@@ -63,12 +59,11 @@ def learn_glossary(sentences: Sequence[tuple[str, str]], names: Sequence[tuple[s
 
 def senses(dictionary: Pairs, natives: Iterable[str], tokenizer: Any = None) -> dict[str, str]:
     """Chooses one translation for each word of a dictionary: the most frequent one in the native texts, judged by its
-    rarest word; next, the one that is common for the native tokenizer. If there are more than 100,000 words, the words
-    with the most frequent translations are used. Each translation comes once before any comes again, first for the
-    word with the most entries: a large dictionary has dozens of words for "of".
-
-    A word with several translations is repeated in the dictionary. Text in brackets is ignored. Entries that are not a
-    single word, or whose translation has more than three words, are left out.
+    rarest word; next, the one that is common for the native tokenizer. Each translation comes once before any comes
+    again, first for the word with the most entries: a large dictionary has dozens of words for "of". At most 100,000
+    words are used, those with the most frequent translations. A word with several translations is repeated in the
+    dictionary. Text in brackets, entries that are not a single word, and translations of more than three words are
+    left out.
 
     Examples:
         >>> senses((["Hund", "Hund"], ["mine car", "dog"]), ["a dog sleeps", "a red car"])
@@ -97,8 +92,7 @@ def senses(dictionary: Pairs, natives: Iterable[str], tokenizer: Any = None) -> 
 
 
 def _rarity(tokenizer: Any, texts: Iterable[str]) -> Mapping[str, tuple[int, ...]]:
-    """Returns the number of pieces of each word in the texts, and its highest id: vocabularies list frequent pieces
-    first. Without a tokenizer, all words are equal."""
+    """The number of pieces of each word, and its highest id: vocabularies list frequent pieces first."""
     if tokenizer is None:
         return defaultdict(tuple)
     words = list(dict.fromkeys(word for text in texts for word in _words_of(_plain(text))))
@@ -176,8 +170,7 @@ def glossary_from(
 def held_out_glosses(
     texts: Sequence[str], natives: Sequence[str], further: Sequence[Pairs], known: Mapping[str, str] = NO_DICTIONARY
 ) -> tuple[Tensor, list[str]]:
-    """Returns glosses of some sentences, by a glossary that was learned without them: the positions of the sentences,
-    in ascending order, and the glosses, "" if no word is known."""
+    """Returns positions of sentences, ascending, and glosses, "" if unknown, learned without these sentences."""
     order = in_random_order(len(texts))[: max(min(_HELD_OUT, len(texts) // 5), 1)]
     held_out = np.sort(order)
     glossary = Glossary(glossary_from(texts, natives, further, known, held_out.tolist()))
@@ -215,9 +208,9 @@ def _positions(counts: np.ndarray) -> np.ndarray:
 def align(
     sentences: Sequence[Sequence[str]], natives: Sequence[Sequence[str]], place: Sequence[float]
 ) -> dict[str, str]:
-    """Aligns the words, or the pieces of words, of sentences with those of their native translations. `place` says for
-    each sentence how strongly a native word prefers words at the same relative position. Returns for each word the
-    native word that it is aligned with most often, or "" if none is clearly the most frequent."""
+    """Aligns the words, or pieces, of sentences with those of their native translations: returns for each the native
+    one that it is aligned with most often, or "" if none is clearly the most frequent. `place` says for each sentence
+    how strongly a native word prefers words at the same relative position."""
     kept = [row for row, (sentence, native) in enumerate(zip(sentences, natives, strict=True)) if sentence and native]
     if not kept:
         return {}

@@ -1,13 +1,10 @@
 """Gradient caching: the gradient of the contrastive loss of a large batch, with the memory of a small batch
-(GradCache, Gao et al. 2021).
-
-The embeddings are computed chunk by chunk without a graph. The loss of all embeddings gives the gradient of every
-embedding. Each chunk is then embedded again, with the same random numbers, and the gradients of its embeddings are
-propagated to the weights. For the first chunk, the graph is kept instead, which saves its second pass and takes no
-more memory than the second pass of another chunk. The texts of a chunk have similar lengths, so there is little
-padding. The gradient is exactly that of the whole batch, unless a tower with batch normalization is trained: it
-normalizes each chunk by itself, as it would on several devices, and updates its running statistics once per chunk.
-"""
+(GradCache, Gao et al. 2021). The embeddings are computed chunk by chunk without a graph. The loss of all embeddings
+gives the gradient of every embedding. Each chunk is then embedded again, with the same random numbers, and the
+gradients of its embeddings are propagated to the weights; the graph of the first chunk is kept instead, which saves a
+pass. The texts of a chunk have similar lengths, so there is little padding. The gradient is exactly that of the whole
+batch, unless a tower with batch normalization is trained: it normalizes each chunk by itself, as it would on several
+devices, and updates its running statistics once per chunk."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -42,7 +39,6 @@ class RandomState:
 
 @contextmanager
 def _switched(modules: Iterable[nn.Module], name: str, value: bool) -> Iterator[None]:
-    """A context in which a boolean attribute of these modules has another value."""
     modules = list(modules)
     for module in modules:
         setattr(module, name, value)
@@ -54,15 +50,14 @@ def _switched(modules: Iterable[nn.Module], name: str, value: bool) -> Iterator[
 
 
 def still_running_statistics(model: nn.Module) -> AbstractContextManager[None]:
-    """A context in which normalization layers in training mode use the statistics of the batch, but update neither
-    their running statistics nor their count of batches."""
+    """A context in which normalization layers use the statistics of the batch without updating their running ones."""
     layers = (module for module in model.modules() if isinstance(module, _NormBase) and module.training)
     return _switched((layer for layer in layers if layer.track_running_stats), "track_running_stats", False)
 
 
 def gradients_by_row(model: nn.Module) -> AbstractContextManager[None]:
-    """A context in which word embeddings that already have a gradient get sparse gradients, which are added to it in
-    place: every chunk would otherwise allocate a gradient with the size of the whole vocabulary."""
+    """A context in which word embeddings that already have a gradient get sparse gradients, added in place: every
+    chunk would otherwise allocate a gradient with the size of the whole vocabulary."""
     tables = (module for module in model.modules() if isinstance(module, nn.Embedding) and not module.sparse)
     return _switched((table for table in tables if table.weight.grad is not None), "sparse", True)
 
@@ -76,17 +71,10 @@ def backward_in_chunks(
     autocast: Callable[[], AbstractContextManager] = nullcontext,
     without_sync: Callable[[], AbstractContextManager] = nullcontext,
 ) -> Tensor:
-    """Adds the gradient of `objective(model(**inputs))` to the weights, one chunk of the examples at a time, and
-    returns the loss [], detached.
-
-    Args:
-        model: a dual encoder, possibly wrapped (for example by DistributedDataParallel).
-        inputs: its inputs [N, ...].
-        objective: computes the loss [] from the embeddings of all examples.
-        chunks: the number of chunks of equal size, at least two.
-        backward: propagates the gradient of a scalar, such as `accelerator.backward`.
-        without_sync: the context for the passes of every chunk except the last, such as `accelerator.no_sync`.
-    """
+    """Adds the gradient of `objective(model(**inputs))` to the weights, in `chunks` (at least two) equal parts of the
+    examples [N, ...], and returns the loss [], detached. The model may be wrapped, for example by
+    DistributedDataParallel. `backward` propagates the gradient of a scalar, such as `accelerator.backward`;
+    `without_sync` is the context of every chunk except the last, such as `accelerator.no_sync`."""
     order = _by_length(inputs)
     first, *others = order.tensor_split(chunks)
     with autocast(), without_sync(), gradients_by_row(model):
@@ -131,7 +119,6 @@ def _lengths(attention_mask: Tensor) -> Tensor:
 
 
 def _take(inputs: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
-    """Selects rows of a batch, with the texts padded to the longest one."""
     taken = {name: value[rows] for name, value in inputs.items()}
     for name in [name for name in taken if name.endswith("attention_mask")]:
         longest = int(_lengths(taken[name]).max())
@@ -141,8 +128,7 @@ def _take(inputs: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
 
 
 def _concatenate(outputs: list[DualEncoderOutput], order: Tensor) -> DualEncoderOutput:
-    """Joins the outputs of all chunks to one output whose tensors are leaves of the graph: the embeddings in `order`,
-    and scalars (the temperature) once."""
+    """Joins the outputs of all chunks to leaves of the graph: embeddings in `order`, scalars once."""
     joined = type(outputs[0])()
     for name, value in outputs[0].items():
         whole = torch.cat([output[name] for output in outputs])[order] if value.dim() else value.clone()
@@ -151,8 +137,7 @@ def _concatenate(outputs: list[DualEncoderOutput], order: Tensor) -> DualEncoder
 
 
 def _surrogate(output: DualEncoderOutput, gradients: dict[str, Tensor | None], rows: Tensor, is_last: bool) -> Tensor:
-    """Returns a scalar whose gradient is the cached gradient: the embeddings of `rows` times their gradients. The
-    gradient of scalars, such as the temperature, is added with the last chunk."""
+    """Returns a scalar whose gradient is the cached one of `rows`; the last chunk adds the gradient of scalars."""
     total = torch.zeros((), device=next(iter(output.values())).device)
     for name, value in output.items():
         gradient = gradients[name]

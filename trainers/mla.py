@@ -1,11 +1,8 @@
-"""MLA's trainer: native language transfer and language exposure (Zhang et al. 2022, section 3.3).
-
-The task `text_text`, on translation pairs (language, native language), is native language transfer; the task
-`image_text`, on captions in the acquired languages, is language exposure. The paper trains one after the other, in two
-runs of this trainer. The task `triplet`, on images with captions in a language and in the native language, has both
-losses on each batch of (image, native text, text): native language transfer continues during language exposure, as in
-the authors' code. A run with both of the other tasks samples a batch, and a language, for each of them.
-"""
+"""MLA's trainer (Zhang et al. 2022, section 3.3). The task `text_text`, on translation pairs (language, native
+language), is native language transfer; `image_text`, on captions in the acquired languages, is language exposure. The
+paper trains one after the other, in two runs of this trainer; a run with both samples a batch, and a language, for
+each. The task `triplet`, on images with captions in a language and in the native language, has both losses on each
+batch: native language transfer continues during language exposure, as in the authors' code."""
 
 import copy
 from collections.abc import Sequence
@@ -54,17 +51,13 @@ class MlaTrainer(ContrastiveTrainer):
     """Tasks: `text_text` on translations between each language and the native language, `image_text` on captions,
     `triplet` on captions with their native translations.
 
-    `args.languages` names the languages to train, by default all languages that the model has to learn. A student also
-    learns the native language, whose texts are paired with themselves; if the whole student is trained (MKD), it
-    learns from both texts of every translation pair, so half of the loss is on the native language. All weights that
-    `args.trainable` does not name are frozen; the features of the frozen native model are cached on disk.
-
-    Args:
-        model: an `MlaModel`, an `MlaStudentModel`, or a dual encoder with MLA adapters from `get_peft_model` or
-            transformers' `add_adapter`. The adapters are trained in an `MlaModel` that shares their weights
-            (`trainer.model`, whose checkpoints a training run resumes from), and `save_model` writes them as PEFT
-            does.
-        kwargs: as for `ContrastiveTrainer`.
+    `args.languages` names the languages to train, by default all that the model has to learn. A student also learns
+    the native language, whose texts are paired with themselves; if the whole student is trained (MKD), it learns from
+    both texts of every translation pair, so half of the loss is on the native language. All weights that
+    `args.trainable` does not name are frozen; the features of the frozen native model are cached on disk. The model
+    may also be a dual encoder with MLA adapters from `get_peft_model` or `add_adapter`: they are trained in an
+    `MlaModel` that shares their weights (`trainer.model`, whose checkpoints a run resumes from), and `save_model`
+    writes them as PEFT does.
 
     Examples:
         >>> model = get_peft_model(clip, MlaAdapterConfig(language="de"))
@@ -172,7 +165,6 @@ class MlaTrainer(ContrastiveTrainer):
         return ContrastiveCollator(self.processing_class, self.transform_of(task), reader, equal_texts=equal_texts)
 
     def _with_features(self, task: str, views: dict[str, Any]) -> dict[str, Any]:
-        """Replaces images and native texts by their features."""
         teacher = self._teacher()
         images = None if task == TEXT_TEXT else teacher.image_features(next(iter(views.values())).images)
         featured: dict[str, SizedView] = dict(views)
@@ -184,7 +176,6 @@ class MlaTrainer(ContrastiveTrainer):
         return featured
 
     def _teacher(self) -> FrozenEncoder:
-        """The frozen native model."""
         model, processor = self._native.model, self._native.processor
         weights, settings = plain_state_dict(model), settings_of(model.config)  # without the acquirers, which are off
 

@@ -1,5 +1,4 @@
-"""The trainers of MURAL (section 3.1) and, if there is only data for image-text matching, ALIGN; and of ETCL (Lee et
-al. 2022, section 3): the triplet task and the two preceding tasks of MURAL."""
+"""The trainers of MURAL (section 3.1), ALIGN (only image-text matching), and ETCL (Lee et al. 2022, section 3)."""
 
 from itertools import combinations
 
@@ -10,26 +9,19 @@ from .contrastive import ContrastiveTrainer
 
 
 class MuralTrainer(ContrastiveTrainer):
-    """Tasks: `image_text` on a caption corpus or `image_text_pairs`, `text_text` on a translation corpus or
-    `translation_pairs`.
-
-    The weight of the text-text task is a tenth of the weight of the image-text task (appendix A.1, figure 7). The
-    paper uses LAMB with a learning rate of 1e-3 for image-text and 1e-4 for text-text, a linear warm-up over 10 000 of
-    600 000 steps, and a linear decay.
-    """
+    """Tasks: `image_text` on a caption corpus or `image_text_pairs`, and `text_text`, with a tenth of its weight
+    (appendix A.1, figure 7), on a translation corpus or `translation_pairs`. The paper uses LAMB with a learning rate
+    of 1e-3 for image-text and 1e-4 for text-text, a linear warm-up (10 000 of 600 000 steps) and a linear decay."""
 
     task_weights = {IMAGE_TEXT: 1.0, TEXT_TEXT: 0.1}
 
 
 class EtclTrainer(ContrastiveTrainer):
-    """Tasks: `triplet` on a caption corpus with several languages or on `triplets`; `image_text` and `text_text` as
-    for `MuralTrainer`.
-
+    """Tasks: `triplet` on a caption corpus with several languages or on `triplets`; the others as for `MuralTrainer`.
     The paper first trains MURAL with `image_text` and `text_text`, each with the weight 1/2 (equation 3), and then
     ETCL with only `triplet` (equation 4), on all unordered pairs of languages (section 3.4). It uses LAMB with a
     weight decay of 1e-5: first a learning rate of 1e-3, with a warm-up of 10 000 steps and a linear decay over 800
-    000, in batches of 16 384; then 1e-4 with a linear decay over 3000 steps, in batches of 32 768.
-    """
+    000, in batches of 16 384; then 1e-4 with a linear decay over 3000 steps, in batches of 32 768."""
 
     task_weights = {TRIPLET: 1.0, IMAGE_TEXT: 0.5, TEXT_TEXT: 0.5}
 

@@ -26,15 +26,9 @@ def parameter_groups(
     weight_decay: float = 0.0,
     decayed: Collection[str] = (),
 ) -> list[dict[str, Any]]:
-    """Returns the parameter groups of an optimizer, by learning rate and weight decay.
-
-    Args:
-        learning_rate: of all parameters without another rate. Their two groups, with and without weight decay, come
-            first.
-        learning_rate_mapping: regular expression, which is searched for in parameter names, -> learning rate; the
-            first match decides.
-        decayed: the names of the parameters with weight decay.
-    """
+    """Returns an optimizer's parameter groups by learning rate and weight decay (of the parameters named in
+    `decayed`). `learning_rate_mapping` is regular expression -> rate; the first that is found in a parameter's name
+    decides. The two groups with `learning_rate` come first."""
     patterns = {re.compile(pattern): rate for pattern, rate in (learning_rate_mapping or {}).items()}
     members: dict[tuple[float, float], list[nn.Parameter]] = {
         (rate, decay): [] for rate in (learning_rate, *patterns.values()) for decay in (weight_decay, 0.0)
@@ -53,12 +47,9 @@ def parameter_groups(
 
 
 class Lamb(Optimizer):
-    """LAMB: Adam with the step of each tensor scaled to the norm of the tensor (You et al. 2020, algorithm 2).
-
-    With the bias-corrected moments m and v, `r = m / (sqrt(v) + eps) + weight_decay * w` and
-    `w -= lr * |w| / |r| * r`; if a norm is zero, the ratio `|w| / |r|` is 1. Neither the ratio nor the gradient is
-    clipped.
-    """
+    """LAMB: Adam with the step of each tensor scaled to the norm of the tensor (You et al. 2020, algorithm 2). With
+    the bias-corrected moments m and v, `r = m / (sqrt(v) + eps) + weight_decay * w` and `w -= lr * |w| / |r| * r`; if
+    a norm is zero, the ratio `|w| / |r|` is 1. Neither the ratio nor the gradient is clipped."""
 
     def __init__(
         self,
@@ -109,17 +100,10 @@ class Lamb(Optimizer):
 
 class TaskOptimizer(Optimizer):
     """A separate optimizer for each task over the same weights, each with its own gradients, state and learning rate.
-
     MURAL trains its text-text task with a tenth of the learning rate of the image-text task (section 3.2). LAMB and
     Adam need separate optimizers for that: their steps do not depend on the scale of the gradient, so scaling the loss
-    has no effect.
-
-    Gradients are computed task by task: `with optimizer.gradients_of("image_text"): loss.backward()`.
-
-    Args:
-        optimizers: task -> its optimizer.
-        max_norm: the gradient of each task is clipped to this norm.
-    """
+    has no effect. Gradients, which are clipped to the norm `max_norm`, are computed task by task:
+    `with optimizer.gradients_of("image_text"): loss.backward()`."""
 
     def __init__(self, optimizers: dict[str, Optimizer], max_norm: float = math.inf) -> None:
         first, *_ = optimizers.values()

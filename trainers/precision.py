@@ -1,7 +1,5 @@
-"""The precision of training: bfloat16 if the hardware supports it, otherwise float32.
-
-Weights, optimizer and loss are always in float32; matrix products are autocast.
-"""
+"""The precision of training: bfloat16 if the hardware supports it, otherwise float32. Weights, optimizer and loss are
+always in float32; matrix products are autocast."""
 
 # ruff: noqa: RUF009 -- `option` returns a field of a dataclass
 
@@ -23,8 +21,7 @@ _NAMES = {"no": "float32", "bf16": "bfloat16", "fp16": "float16"}  # accelerate'
 
 
 def fastest_precision(device_type: str) -> str:
-    """Returns `bfloat16` if the hardware has instructions for it, otherwise `float32`; `device_type` is torch's, such
-    as `cuda`."""
+    """Returns `bfloat16` if the hardware has instructions for it, otherwise `float32`; `device_type` is torch's."""
     if device_type == "cpu":
         flags = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
         has = torch.backends.mkldnn.is_available() and any(flags.get(name) for name in _INSTRUCTIONS)

@@ -1,9 +1,7 @@
-"""Training on several processes: gathers the embeddings and labels of all processes into one batch, with gradient.
-
-Processes may have different numbers of rows. Every process computes the loss of the whole batch from the gathered
-embeddings. The gradient of a process's rows is the sum over the processes; DistributedDataParallel then averages the
-gradients of the weights. Sum and average cancel: the result is the gradient of one process with the whole batch.
-"""
+"""Gathers the embeddings and labels of all processes, which may have different numbers of rows, with gradient. Every
+process computes the loss of the whole batch. The gradient of a process's rows is the sum over the processes;
+DistributedDataParallel then averages the gradients of the weights. Sum and average cancel: the result is the gradient
+of one process with the whole batch."""
 
 from typing import Any
 
@@ -22,14 +20,12 @@ def row_counts(count: int, device: torch.device) -> list[int]:
 
 
 def gather_rows(rows: Tensor, counts: list[int]) -> Tensor:
-    """Gathers the rows of all processes, which have `counts` rows each, in the order of the ranks; returns `rows`
-    itself if there is one process. [n, ...] -> [N, ...]"""
+    """Gathers the rows of all processes, `counts` each, in the order of the ranks, [n, ...] -> [N, ...]."""
     return rows if len(counts) == 1 else _GatherWithGradient.apply(rows, counts)
 
 
 def gather_labels(positives: Tensor, counts: list[int]) -> Tensor:
-    """Gathers the labels of additional positives (see `contrastive_loss`) of all processes. [n] or [K, n] integer ->
-    [N] or [K, N]"""
+    """Gathers labels of additional positives (see `contrastive_loss`), integers, [n] or [K, n] -> [N] or [K, N]."""
     if len(counts) > 1 and positives.dtype == torch.bool:
         raise TypeError(
             f"positives of {len(counts)} processes must be integer labels [K, n], which can be compared across "

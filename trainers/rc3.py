@@ -4,9 +4,9 @@
     weak       images, in the paper as patches, with texts in several languages
     parallel   translation pairs
 
-The batches of a step, one per process, are in one pair of languages (`data.batching.language_pairs`), and XTCL
-contrasts the texts of all of them. R-XVtCL and ITM take the negatives of an image from one other image of the same
-process. `modeling_rc3_pretraining` describes which objective is trained on which data set.
+The batches of a step, one per process, are in one pair of languages, and XTCL contrasts the texts of all of them.
+R-XVtCL and ITM take the negatives of an image from one other image of the same process. `modeling_rc3_pretraining`
+describes which objective is trained on which data set.
 """
 
 from collections.abc import Iterable, Mapping
@@ -50,12 +50,10 @@ class Rc3Trainer(BabelensTrainer):
 
     Args:
         train_dataset: a dict `strict`, `weak`, `parallel` -> corpus, `TaskData` or view (`triplets`, `weak_pairs`,
-            `translation_pairs`). A data set may be missing if all of its objectives have the weight 0.
-        eval_dataset: a dict with any of these data sets; a corpus, which is used as `strict`; or a dict name -> one of
-            these.
-        regions: the regions of images: a mapping image_id -> [R, region_size], such as `RegionFeatures`, or a
-            `RegionExtractor`, which computes the regions of all images once.
-        cache_dir: the folder for computed regions; by default a folder in the Hugging Face datasets cache.
+            `translation_pairs`), without those whose objectives all have the weight 0.
+        eval_dataset: a dict with any of these; a corpus, which is used as `strict`; or a dict name -> one of these.
+        regions: a mapping image_id -> [R, region_size], such as `RegionFeatures`, or a `RegionExtractor`, which
+            computes the regions of all images once, in `cache_dir` (by default in the Hugging Face datasets cache).
     """
 
     data_sets: ClassVar[tuple[str, ...]] = (STRICT, WEAK, PARALLEL)
@@ -90,7 +88,6 @@ class Rc3Trainer(BabelensTrainer):
 
     @property
     def _needed(self) -> list[str]:
-        """The data sets that an objective with a positive weight is trained on."""
         config = self.model.config
         weights = {
             STRICT: config.mclm_weight or config.itm_weight or config.rxvtcl_weight,
@@ -198,8 +195,8 @@ class Rc3Trainer(BabelensTrainer):
         return (output.loss, output) if return_outputs else output.loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Adds the parts of the loss, the accuracy of image-text matching, and both p_avg to the training log,
-        averaged over the processes and the batches since the last entry."""
+        """Logs the parts of the loss, the accuracy of image-text matching, and both p_avg, averaged over the processes
+        and the batches since the last entry."""
         if "loss" in logs and self._summed:
             means = {name: value / self._summed for name, value in self._sums.items() if name != "loss"}
             means = {name: self.accelerator.reduce(value, "mean") for name, value in means.items()}

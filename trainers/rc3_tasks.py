@@ -68,8 +68,8 @@ class Rc3Task(ABC):
     def evaluate(
         self, model: Any, processor: Any, data: TaskData, *, ranks: Ranks | None = None, **reading: Any
     ) -> Results:
-        """Evaluates a model, read with `regions` and `batch_size`: language -> metric -> percent. Tasks that rank add
-        the ranks of single queries to `ranks`, by language."""
+        """Returns language -> metric -> percent, read with `regions` and `batch_size`. Tasks that rank add the ranks
+        of single queries to `ranks`, by language."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,6 @@ RC3_TASKS = {
 
 
 def task_of(model: Any) -> Rc3Task:
-    """Returns the task of a model."""
     for task in RC3_TASKS.values():
         if isinstance(model, task.model):
             return task
@@ -151,13 +150,10 @@ def task_of(model: Any) -> Rc3Task:
 
 
 class Rc3TaskTrainer(BabelensTrainer):
-    """transformers' `Trainer` for RC3's tasks; the class of the model determines the task.
-
-    Args:
-        train_dataset: the data of the task, or `TaskData` with their languages; the paper trains only on English.
-        eval_dataset: the same, or a dict name -> data, evaluated in each of its languages.
-        regions: the regions of images: `RegionFeatures`, or a `RegionExtractor`, which computes them for each batch.
-    """
+    """transformers' `Trainer` for RC3's tasks; the class of the model determines the task. It takes the task's data,
+    or `TaskData` with their languages (the paper trains only on English), and evaluates the same, or a dict name ->
+    data, in each language. `regions` are `RegionFeatures`, or a `RegionExtractor`, which computes them batch by
+    batch."""
 
     arguments_class: ClassVar[type[Rc3TaskTrainingArguments]] = Rc3TaskTrainingArguments
 

@@ -19,29 +19,19 @@ from .base import over_languages
 
 
 class RetrievalEvaluator:
-    """Measures retrieval between the images of a caption corpus and their captions in each language.
-
-    The trainers of dual encoders use it by default. To add your own functions, pass `evaluator=[RetrievalEvaluator(),
-    mine]`.
-
-    Args:
-        languages: BCP-47 tags of the captions; default: all languages of the corpus.
-        batch_size: the number of texts or images to encode at a time, and of pairs in a batch for the loss.
-    """
+    """Measures retrieval between the images of a caption corpus and their captions in each of `languages` (BCP-47
+    tags, by default all). Trainers of dual encoders use it by default; to add functions, pass
+    `evaluator=[RetrievalEvaluator(), mine]`. `batch_size` is the number of texts or images to encode at a time, and of
+    pairs in a batch for the loss."""
 
     def __init__(self, *, languages: Sequence[str] | None = None, batch_size: int = 64) -> None:
         self.languages, self.batch_size = languages, batch_size
 
     def __call__(self, model: Any, processor: Any, data: Dataset) -> dict[str, float]:
-        """Evaluates a model on a caption corpus.
-
-        Returns:
-            `mean_recall` in percent: the mean over the languages and the value for each language, such as
-            `mean_recall_de`; `mean_recall_dim_64` for each width of the model's `matryoshka_dims`; and `loss`, the
-            mean over languages and batches of the contrastive loss between captions and their images (MURAL, section
-            3.1: the sum of both directions). For a model without a learned temperature, the loss uses CLIP's
-            temperature, 1/100.
-        """
+        """Returns `mean_recall` in percent, on average and for each language (`mean_recall_de`); `mean_recall_dim_64`
+        for each width of the model's `matryoshka_dims`; and `loss`, the mean over languages and batches of the
+        contrastive loss between captions and images (MURAL, section 3.1: the sum of both directions), with CLIP's
+        temperature, 1/100, for a model without a learned one."""
         # Imported here, so a trainer can be imported without the evaluation.
         from ..evaluation.ranking import embedding_ranks
         from ..evaluation.retrieval import evaluate_retrieval
@@ -82,8 +72,7 @@ class RetrievalEvaluator:
 
 
 def evaluated_languages(processor: Any, data: Any, languages: Sequence[str] | None = None) -> list[str]:
-    """Returns the languages in which a model is evaluated: `languages`, or else the languages of the caption corpus
-    `data`. The processor must read them."""
+    """Returns `languages`, or else the languages of the caption corpus `data`. The processor must read them."""
     wanted = normalize_languages(list(languages or languages_of(data)))
     learned = getattr(processor, "languages", None)
     if learned is None:  # the model reads any language

@@ -1,10 +1,5 @@
 """Solves for the maps of a `RidgeModel`: learns languages in closed form, from translations into the native model's
-language.
-
-The regression is in `ridge_solving.py`, its inputs in `ridge_inputs.py`, and the results for each language in
-`ridge_results.py`. In addition to its map, a language learns a glossary (`glossary_learning.py`), unless it makes
-retrieval of held-out translations worse.
-"""
+language. A language also learns a glossary, unless it makes retrieval of held-out translations worse."""
 
 import logging
 from collections import defaultdict
@@ -80,24 +75,21 @@ def learn(
     precision: str = "float32",
     cache_dir: str | None = None,
 ) -> dict[str, LanguageResult]:
-    """Adds languages to a model and its processor. Existing languages of the model stay bitwise unchanged. Maps are
-    solved for on the CPU. After an error or an interrupt, model and processor are unchanged.
+    """Adds languages to a model and its processor, and returns the retrieval results of each language. Existing
+    languages stay bitwise unchanged; after an error or an interrupt, so do model and processor. Maps are solved for on
+    the CPU.
 
     Args:
         translations: language -> texts and their native translations; they may be empty for a language with captions
             or a dictionary. Otherwise, at least ten must differ.
         names: language -> names of things to learn in addition to the sentences.
         dictionaries: language -> words and a native translation of each, in addition to the words that the model
-            already has for a language. Its glossary gets them; without sentences and captions, its map, too.
+            already has. The glossary gets them; without sentences and captions, the map, too.
         captions: language -> captions and the native model's embeddings of their images.
         teacher: embeds the native texts; by default the native model.
         glossaries: whether to learn glossaries, which only the native model can read.
-        batch_size: the number of texts that the encoders read at a time.
-        precision: the precision of the text encoder, `float32` or `bfloat16`.
-        cache_dir: the cache folder for its features; by default the folder for the features of frozen towers.
-
-    Returns:
-        The retrieval results of each language.
+        precision: `float32` or `bfloat16`, of the text encoder.
+        cache_dir: for the text encoder's features; by default the folder for the features of frozen towers.
     """
     teacher = teacher or NativeTeacher(model, processor, batch_size)
     reading = {"batch_size": batch_size, "precision": precision, "cache_dir": cache_dir}
@@ -117,18 +109,11 @@ def learn_unstated(
     precision: str = "float32",
     cache_dir: str | None = None,
 ) -> dict[str, LanguageResult]:
-    """Solves for the map for texts in any language that the text encoder reads, only from native texts: the encoder
-    puts translations near each other, so the map gives them similar embeddings (arXiv 2601.10096). Languages with
-    names or a dictionary learn glossaries from these. The arguments are those of `learn`.
-
-    Args:
-        model: a model with a text encoder and without languages.
-        processor: its processor, which uses this map for texts in any language afterwards.
-        texts: texts in the native language; if there are more than 100,000, a sample is used.
-
-    Returns:
-        For the tag `und`, how well native texts retrieve their own embeddings.
-    """
+    """Solves for the map for texts in any language that the text encoder reads, only from native texts (a sample, if
+    there are more than 100,000): the encoder puts translations near each other, so the map gives them similar
+    embeddings (arXiv 2601.10096). Languages with names or a dictionary learn glossaries from these. The model has a
+    text encoder and no languages; the other arguments are those of `learn`. Returns, for the tag `und`, how well
+    native texts retrieve their own embeddings."""
     if len(texts) > _UNSTATED:
         logger.info("learning from %d of %d texts", _UNSTATED, len(texts))
         texts = [texts[row] for row in np.sort(in_random_order(len(texts))[:_UNSTATED])]
@@ -327,8 +312,8 @@ class _Learner:
         return min(solutions, key=lambda each: (each[0].predicted - wanted[each[0].tested]).square().mean())
 
     def _learn_words(self, lesson: _Lesson) -> _Learned:
-        """Learns a language from a dictionary alone: a map from its words and from lists of them, and a glossary. Both
-        are tested on lists that contain unseen words, a fifth of all."""
+        """Learns a map from the words of a dictionary and from lists of them, and a glossary. Both are tested on lists
+        that contain unseen words, a fifth of all."""
         model, language, pooled, known = self.model, lesson.language, lesson.pooled, self.known[lesson.language]
         wanted, words = self._centered(lesson.targets[lesson.rows]), list(known)[:_WORDS]
         deviations = self._centered(self._embedded([known[word] for word in words]))
@@ -462,7 +447,6 @@ class _Learner:
         return _solve(self.model, characters, torch.cat(pooled) if pooled else None, torch.cat(wanted))[1]
 
     def _add(self, learned: Mapping[str, _Learned], shared: Values | None) -> None:
-        """Adds the learned languages to the model and the processor."""
         maps, config, start = self.model.maps, self.model.config, len(self.model.config.languages)
         maps.add(len(learned))
         if shared is not None:
@@ -512,8 +496,8 @@ def _solve(
     targets: Tensor,
     further: Sequence[_Further] = (),
 ) -> tuple[Solution, Values]:
-    """Solves for one map of a model, from the code points of texts (None leaves out the n-grams), the features of the
-    text encoder [n, W] and more texts, to the targets [n, rank]."""
+    """Solves for a map from the code points of texts (None leaves out the n-grams), the features of the text encoder
+    [n, W] and more texts, to the targets [n, rank]."""
     count, width = len(targets), model.maps.importance.shape[1]
     importance = torch.zeros(width)
     if characters is not None:

@@ -1,5 +1,4 @@
-"""The inputs of a regression from texts to embeddings: the embeddings of native texts, and the features of a text
-encoder. Both are computed once and kept on disk."""
+"""A regression's inputs, computed once and kept on disk: embeddings of native texts, features of a text encoder."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
@@ -22,11 +21,8 @@ from .frozen_features import frozen_tensor
 
 
 class Teacher(Protocol):
-    """Embeds native texts, instead of a model's native model.
-
-    Attributes:
-        reads_any: whether it embeds texts in any language, including the languages to learn.
-    """
+    """Embeds native texts, instead of a model's native model. With `reads_any`, it embeds texts in any language,
+    including the languages to learn."""
 
     reads_any: bool
 
@@ -35,8 +31,6 @@ class Teacher(Protocol):
 
 
 class NativeTeacher:
-    """The native model as a teacher."""
-
     reads_any = True
 
     def __init__(
@@ -114,8 +108,7 @@ def encoder_features(
 
 
 def language_codes(tokenizer: Any, languages: Iterable[str] | None = None) -> dict[str, str]:
-    """Returns the tokens with which a tokenizer states these languages, if it has them, as the tokenizers of NLLB and
-    SONAR do; by default those of all languages that it states."""
+    """The tokens by which a tokenizer such as NLLB's or SONAR's states these languages (default: all that it has)."""
     from ..inference.translation import source_tokens
 
     tokens = source_tokens(tokenizer)

@@ -24,18 +24,15 @@ class LanguageResult:
     """How well the map of a language retrieves held-out translations.
 
     Args:
-        pairs: the number of sentences.
+        pairs, words: the number of sentences, and of words in the glossary.
         tested: the number of tested sentences: all of them, each left out in turn, or a held-out part.
         r1, r10: the recall of the native translations, R@1 and R@10, in percent.
         r10_low, r10_high: the 95 % confidence interval of `r10`, by bootstrap over the texts.
         chance: `r10` of a random order.
         zero_shot: `r10` of the native model reading the texts directly; None if it was not measured.
-        strength: the strength of the regression.
-        encoder_weight: the weight of the text encoder relative to the n-grams; 0 without a text encoder.
+        encoder_weight: of the text encoder relative to the n-grams; 0 without a text encoder.
         names: the language of the names that were learned in addition to the sentences; None without names.
-        gloss_weight: the weight of the word-by-word translation relative to the map's prediction; 0 without a
-            glossary.
-        words: the number of words in the glossary.
+        gloss_weight: of the word-by-word translation relative to the map's prediction; 0 without a glossary.
         learned_from: `sentences`; `captions`, whose images are found instead of translations; or `words` of a
             dictionary, `pairs` of them, where the tested texts are lists of words, every fifth of them unknown.
     """
@@ -56,7 +53,6 @@ class LanguageResult:
     learned_from: str = SENTENCES
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
         return asdict(self)
 
     def warning(self, language: str) -> str | None:
@@ -99,17 +95,10 @@ def result_of(
     tested: Tensor,
     untaught: tuple[Tensor, Tensor] | None = None,
 ) -> LanguageResult:
-    """Measures the retrieval of native sentences by predictions, and by the native model's own embeddings of texts.
-
-    Args:
-        model: the model.
-        solved: the map.
-        predicted ([t, rank]): the predicted directions of held-out sentences.
-        targets ([n, d]): native embeddings.
-        rows ([m]): the target of each sentence. The candidates are the targets of `solved.tested`.
-        tested ([t]): the positions of the sentences.
-        untaught: the targets of other texts, and the native model's embeddings of these texts.
-    """
+    """Measures the retrieval of native sentences by `predicted` [t, rank], the directions of the held-out sentences at
+    `tested` [t]. The target of each sentence is `rows` [m] of `targets` [n, d]; the candidates are the targets of
+    `solved.tested`. `untaught` are the targets of other texts, and the native model's own embeddings of these texts,
+    which it measures as well."""
     among = rows[solved.tested].unique()
     found_at = _ranks_of(model, predicted, targets, rows[tested], among)
     hits = (found_at < 10).astype(float)
@@ -144,13 +133,9 @@ def gloss_weight_of(
 ) -> tuple[float, Tensor]:
     """Chooses the weight of a glossary among `weights` and twice the first that is good, by the mean reciprocal rank
     of the translations. Returns it, or 0 if retrieval is better without the glossary, and the predictions with it.
-
-    Args:
-        predicted, glosses ([t, rank]): the map's predictions for sentences that were held out of map and glossary, and
-            the directions of their glosses.
-        targets ([n, d]): native embeddings.
-        right ([t]), among: the target of each sentence, and the candidates.
-    """
+    `predicted` and `glosses` [t, rank] are the map's predictions for sentences that were held out of map and glossary,
+    and the directions of their glosses; `right` [t] and `among` are rows of `targets` [n, d]: the target of each
+    sentence, and the candidates."""
     among = among.unique()
 
     def scored(found: Tensor) -> float:

@@ -1,11 +1,8 @@
-"""Ridge regression from the n-grams of texts, and from the features of a text encoder, to embeddings.
-
-Up to `DUAL` texts, the regression is solved by the similarities of the texts. The strength of the regression and the
-weight of the encoder minimize the leave-one-out error, which has a closed form and needs no held-out texts. With more
-texts, a part is held out for this choice. As long as there are fewer texts than features, the regression is still
-solved by similarities; otherwise by normal equations, which are summed over chunks, so the n-grams of all texts are
-never in memory at once.
-"""
+"""Ridge regression from the n-grams of texts, and from the features of a text encoder, to embeddings. Up to `DUAL`
+texts, it is solved by the similarities of the texts; the strength of the regression and the weight of the encoder
+minimize the leave-one-out error, which has a closed form. With more texts, a part is held out for this choice, and
+normal equations are summed over chunks, so the n-grams of all texts are never in memory at once; with fewer texts than
+features, similarities are still used."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -37,15 +34,9 @@ class Further(NamedTuple):
 
 @dataclass(frozen=True)
 class Solution:
-    """A map and its predictions for held-out texts.
-
-    Args:
-        ngrams ([rows, rank]), encoder ([W, rank]): the map of the n-grams, and of the encoder's features if there are
-            any.
-        encoder_weight: relative to the n-grams; 0 without an encoder.
-        tested ([t]): the positions of the texts that were predicted by a map solved without them.
-        predicted ([t, rank]): these predictions.
-    """
+    """A map, `ngrams` [rows, rank] and `encoder` [W, rank], and its predictions for held-out texts: `predicted` [t,
+    rank] at the positions `tested` [t], by a map solved without them. `encoder_weight` is relative to the n-grams; 0
+    without an encoder."""
 
     ngrams: Tensor
     encoder: Tensor | None
@@ -56,8 +47,7 @@ class Solution:
 
 
 def solve(ngrams: Features, encoded: Features | None, targets: Tensor, further: Further | None = None) -> Solution:
-    """Solves for the map from the weighted n-grams of texts, and the features of the text encoder if there is one, to
-    the targets [n, rank]."""
+    """Solves for the map from weighted n-grams of texts and a text encoder's features to the targets [n, rank]."""
     solver = solve_by_similarities if len(targets) <= DUAL else solve_by_held_out
     return solver(ngrams, encoded, targets, further)
 
@@ -111,15 +101,9 @@ def solve_by_similarities(
 def _solve_further(
     words: Tensor, beside: Tensor | None, further: Tensor, wanted: Tensor, strength: float
 ) -> tuple[Tensor, Tensor]:
-    """Solves for the coefficients [m + n, rank] of the additional texts and the other texts, in this order, and
-    predicts each of the other texts without itself. In this order, leaving one out needs only the last block of the
-    Cholesky factor.
-
-    Args:
-        words ([m + n, rows]): the n-grams of all, sparse.
-        beside ([n, n]): the similarities of the other texts without n-grams.
-        further ([m, rank]), wanted ([n, rank]): the targets.
-    """
+    """Returns the coefficients [m + n, rank] of the additional and the other texts, and predicts each other text
+    without itself. In this order, leaving one out needs only the last block of the Cholesky factor. The n-grams
+    `words` [m + n, rows] are sparse; `beside` [n, n] are the similarities of the other texts without n-grams."""
     similar = _similar(words)
     if beside is not None:
         similar[len(further) :, len(further) :] += beside
@@ -226,8 +210,7 @@ class _Similarities:
 
 
 def in_random_order(count: int) -> np.ndarray:
-    """Returns the same order at every call, so the texts on which the base model is evaluated are among the held-out
-    texts."""
+    """The same order at every call, so the texts on which the base model is evaluated are among the held-out texts."""
     return np.random.default_rng(0).permutation(count)
 
 

@@ -1,5 +1,4 @@
-"""The trainers of SMALR (Burns et al. 2020: first the latent vocabulary, then words, sentences and images together)
-and LIWE (Wehrmann et al. 2019), on images with captions in several languages."""
+"""The trainers of SMALR (Burns et al. 2020) and LIWE (Wehrmann et al. 2019), on images with multilingual captions."""
 
 from functools import partial
 from typing import Any
@@ -23,11 +22,8 @@ from .frozen_features import features_of_images
 
 class WordDualEncoderTrainer(ContrastiveTrainer):
     """Trains on a caption corpus whose images have captions in all languages. A batch has `sentences_per_image`
-    captions per image in every language, or in `languages_per_batch` languages.
-
-    The backbone of the model is frozen, and its features of all images are computed once, unless
-    `cache_frozen_features` is false.
-    """
+    captions per image in every language, or in `languages_per_batch` languages. The features of the frozen backbone
+    are computed once for all images, unless `cache_frozen_features` is false."""
 
     def prepare(self, model: Any, train_dataset: Any) -> tuple[Any, Any]:
         # The frozen backbone, whose features are computed once; None if it is trained or the model has none.
@@ -90,8 +86,7 @@ class SmalrTrainer(WordDualEncoderTrainer):
 
 
 class LiweTrainer(WordDualEncoderTrainer):
-    """One task, `image_text`, on a caption corpus. During training, the loss shifts from all negatives to the hardest
-    one."""
+    """One task, `image_text`. During training, the loss shifts from all negatives to the hardest one."""
 
     task_weights = {IMAGE_TEXT: 1.0}
     arguments_class = LiweTrainingArguments

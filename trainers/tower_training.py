@@ -14,13 +14,8 @@ Trained = Literal["all", "none", "upper"]
 
 @dataclass(frozen=True)
 class TowerTraining:
-    """How a tower is trained.
-
-    Args:
-        train: `all`, `none`, or `upper` for the top `layers` and everything above them. All other weights of the tower
-            are frozen. By default, the model's configuration decides whether the tower is frozen.
-        layers: the number of layers that `upper` trains.
-    """
+    """How a tower is trained: `all`, `none`, or `upper` for the top `layers` and everything above them; all other
+    weights are frozen. With None, the model's configuration decides whether the tower is frozen."""
 
     train: Trained | None = None
     layers: int | None = None
@@ -71,11 +66,9 @@ def set_trained_towers(model: Any, settings: Mapping[str, TowerTraining]) -> Non
 
 def tower_layers(tower: nn.Module) -> list[list[nn.Module]]:
     """Returns the layers of a tower from bottom to top, each as a list of modules; empty if it has no list of layers.
-
-    The layers are the outermost list of modules with the most weights: the layers of BERT, T5 and ViT, the blocks of
-    an EfficientNet, the stages of Swin, ConvNeXt and ResNet. Some towers have several parallel lists of the same
-    length, such as one of attention and one of feed-forward layers.
-    """
+    They are the outermost list of modules with the most weights: the layers of BERT, T5 and ViT, the blocks of an
+    EfficientNet, the stages of Swin, ConvNeXt and ResNet. Some towers have several parallel lists of the same length,
+    such as one of attention and one of feed-forward layers."""
     lists: dict[str, list[nn.Module]] = {}
     for name, module in tower.named_modules():
         is_inside = any(name.startswith(f"{outer}.") for outer in lists)
@@ -90,8 +83,8 @@ def tower_layers(tower: nn.Module) -> list[list[nn.Module]]:
 
 
 def layer_depths(tower: nn.Module) -> dict[str, int]:
-    """Returns the depth of each parameter of a tower by name: 0 in the top layer and above it, 1 in the layer below,
-    and so on; embeddings are below all layers."""
+    """Parameter name -> its depth: 0 in the top layer and above it, 1 in the layer below; embeddings have the
+    largest."""
     layers = tower_layers(tower)
     in_layers = {
         parameter: len(layers) - 1 - index
