@@ -1,8 +1,5 @@
-"""The errors of babelens: types that callers catch, and the parts of their messages.
-
-All inherit from `BabelensError` and from a matching built-in type, such as `ValueError`. Their messages name the
-problem, its location, and the correct form; the command line shows them as one sentence.
-"""
+"""The errors of babelens inherit from `BabelensError` and from a matching built-in type. Their messages name the
+problem, its location, and the correct form; the command line shows them as one sentence."""
 
 from collections.abc import Iterable
 from difflib import SequenceMatcher, get_close_matches
@@ -10,8 +7,7 @@ from pathlib import Path
 
 
 class BabelensError(Exception):
-    """Base class of every error that the user can correct. Any other exception is a bug in babelens itself, and keeps
-    its traceback on the command line."""
+    """Base class of every error that the user can correct; any other exception is a bug, with its traceback."""
 
 
 class MissingExtraError(BabelensError, ImportError):
@@ -64,8 +60,8 @@ _NAMED = 5  # maximum number of names in a message
 
 
 def did_you_mean(given: object, known: Iterable[str], prefix: str = "") -> str:
-    """Returns the ending for an error about an unknown name, such as `; did you mean 'mural'?` for `murral`, or an
-    empty string if no known name is similar. `prefix` comes before the suggested name, such as `text_config.`."""
+    """Returns the ending for an error about an unknown name, such as `; did you mean 'mural'?` for `murral`, or "".
+    `prefix` comes before the suggested name, such as `text_config.`."""
     nearest = get_close_matches(str(given), list(known), n=1)
     return suggestion(prefix + nearest[0]) if nearest else ""
 
@@ -75,8 +71,8 @@ def suggestion(name: str) -> str:
 
 
 def nearest_first(given: object, known: Iterable[str]) -> list[str]:
-    """Returns the known names, with those most like the unknown one first: similar names, longer names that contain it
-    (`epochs`), or names that it abbreviates (`lr`)."""
+    """Returns the known names, first those most like the unknown one: similar, longer (`epochs`) or abbreviated
+    (`lr`)."""
     wanted = str(given).lower()
 
     def unlikeness(name: str) -> float:
@@ -88,7 +84,6 @@ def nearest_first(given: object, known: Iterable[str]) -> list[str]:
 
 
 def wrong_encoding(error: UnicodeDecodeError) -> str:
-    """Explains that a text file is not UTF-8, and how to fix it."""
     kind = ", but UTF-16" if error.object[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in error.object else ""
     byte = f"byte 0x{error.object[error.start]:02x}"
     return f"not UTF-8{kind} ({byte} at position {error.start}): save the file as UTF-8"
@@ -107,6 +102,5 @@ def first_line(error: BaseException) -> str:
 
 
 def named(names: list[str]) -> str:
-    """Joins names for a message; for many names, gives the first few and the number of others."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more

@@ -21,8 +21,8 @@ _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)$")
 
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[Path]:
-    """Yields a temporary path to write to. If the block ends without an error, the file replaces `path`, or the target
-    of the link `path`. Missing parent folders are created.
+    """Yields a temporary path to write to, which replaces `path`, or the target of the link `path`, if the block ends
+    without an error. Missing parent folders are created.
 
     Examples:
         >>> with atomic_file("results.json") as unfinished:
@@ -42,8 +42,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: str | Path) -> Iterator[Path]:
-    """Yields an empty folder to write to, which becomes `path` if the block ends without an error, unless another
-    process has created it in the meantime."""
+    """Yields an empty folder, which becomes `path` unless the block fails or another process has created `path`."""
     check_new(path)
     target = Path(os.path.realpath(path))
     with (
@@ -88,8 +87,8 @@ def remove_unfinished(folder: str | Path) -> None:
 
 @contextmanager
 def errors_naming(path: str | Path, left: str = "nothing was left there") -> Iterator[None]:
-    """Converts an error of the disk in the block, from whichever library was writing, to a `SaveError` that names
-    `path` and says what is `left` of it."""
+    """Converts an error of the disk, from any library, to a `SaveError` that names `path` and says what is `left` of
+    it."""
     try:
         yield
     except BabelensError:
@@ -106,8 +105,8 @@ def errors_naming(path: str | Path, left: str = "nothing was left there") -> Ite
 
 
 def apply_umask(*paths: Path) -> None:
-    """Gives files the permissions of any new file; libraries write weights through temporary files, which only their
-    owner can read."""
+    """Gives files the permissions of any new file; libraries write weights through files that only their owner can
+    read."""
     files = [path for path in paths if path.is_file() and not path.is_symlink()]
     if files:
         with TemporaryDirectory(prefix=_SCRATCH, dir=files[0].parent) as scratch:
@@ -129,8 +128,8 @@ def one_at_a_time(path: Path) -> Iterator[None]:
 
 
 def optional_file(source: str | os.PathLike, name: str, loading: Mapping[str, Any]) -> Path | None:
-    """Returns the path of a file in a folder or a repository, or `None` if it has none; `loading` may contain all
-    arguments of `from_pretrained`."""
+    """Returns the path of a file in a folder or a repository, or None; `loading` may have all of
+    `from_pretrained`'s."""
     from transformers.utils import cached_file  # commands answer --help without it
 
     where = {key: loading[key] for key in ("cache_dir", "local_files_only", "revision", "token") if key in loading}

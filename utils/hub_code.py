@@ -1,10 +1,7 @@
-"""Exports the code of models (`HubCodeMixin`): copies the modules that a class needs into its folder.
-
-Relative imports in a folder name the files next to them; `FILES` lists the modules that a file combines. Nothing from
-`utils` is exported: `dual_encoder.py` begins with a replacement (`in_folders`), and functions that import code that
-stays are left out. Imports in a string, such as `SHIPS_WITH`, are followed and rewritten like others, so a module can
-name modules that import it: pipelines, and models for tasks.
-"""
+"""Exports the code of models (`HubCodeMixin`): copies the modules that a class needs into its folder; `FILES` lists
+the modules that a file combines. Nothing from `utils` is exported: `dual_encoder.py` begins with a replacement
+(`in_folders`), and functions that import code that stays are left out. Imports in a string, such as `SHIPS_WITH`, are
+followed too, so a module can name modules that import it: pipelines, and models for tasks."""
 
 import ast
 import importlib
@@ -71,9 +68,8 @@ logger = logging.getLogger(__name__)
 
 
 def export_code(cls: type, folder: str | os.PathLike) -> dict[str, str]:
-    """Writes the module of `cls`, and the modules from its package that it needs, into `folder`; returns the
-    `auto_map` entries, such as `{"AutoModel": "modeling_mural.MuralModel"}`, of `cls` and of the models with its
-    configuration."""
+    """Writes the modules that `cls` needs into `folder`; returns the `auto_map` entries, such as `{"AutoModel":
+    "modeling_mural.MuralModel"}`, of `cls` and of the models with its configuration."""
     if cls.__module__ == "__main__":
         logger.warning("%s is defined in __main__: move it into a module to save its code with it", cls.__name__)
         return {}
@@ -115,8 +111,7 @@ def exported(module: str) -> tuple[dict[str, str], list[str]]:
 
 
 def _rewritten(name: str, file: str, needed: list[str]) -> str:
-    """Returns the source of a module, with imports from the files of a folder and without the functions that need the
-    package; adds what it needs to `needed`."""
+    """Returns a module's source with imports from a folder's files; adds what it needs to `needed`."""
     source = Path(importlib.import_module(name).__file__ or "").read_text(encoding="utf-8")
     package = name.partition(".")[0]
     if found := re.search(rf"^ *(from|import) {package}\b", source, re.MULTILINE):
@@ -165,8 +160,7 @@ def _classes(modules: list[str]) -> list[type]:
 
 
 def pipelines_of(cls: type) -> dict[str, dict[str, Any]]:
-    """Returns the `custom_pipelines` entry for a model: the pipelines among its modules for an Auto class that loads
-    it. A pipeline names its task and Auto class in `hub_task`."""
+    """Returns the `custom_pipelines` entry for a model. A pipeline names its task and Auto class in `hub_task`."""
     if cls.__module__ == "__main__" or not hasattr(cls, "config_class"):
         return {}
     modules = exported(cls.__module__)[1]

@@ -1,9 +1,5 @@
-"""The base of all classes that are saved with their code: configurations, models, processors.
-
-Every saved folder contains the modules that define its classes (`hub_code`). With `trust_remote_code=True`,
-transformers loads such a folder where this package is not installed, and can save it again. Where the package is
-installed, its classes are used, and no flag is needed.
-"""
+"""The base of all classes that are saved with their code (`hub_code`). With `trust_remote_code=True`, transformers
+loads and saves such folders where this package is not installed; where it is, no flag is needed."""
 
 import os
 from collections.abc import Callable
@@ -21,11 +17,8 @@ card_writers: list[Callable[..., str | None]] = []
 
 
 class HubCodeMixin(PushToHubMixin):
-    """Makes `save_pretrained` export the code of the class; put it first in the list of bases.
-
-    `auto_classes` names the Auto classes that load the class. A class without them is saved as its nearest base class
-    that has some.
-    """
+    """Makes `save_pretrained` export the code; put it first in the list of bases. `auto_classes` names the Auto
+    classes that load the class. A class without them is saved as its nearest base class that has some."""
 
     auto_classes: ClassVar[tuple[str, ...]]
 
@@ -47,9 +40,9 @@ class HubCodeMixin(PushToHubMixin):
                 vars(self).pop("auto_map", None)
 
     def export_code(self, folder: str | os.PathLike) -> None:
-        """Writes the code of this object and of its parts, such as a processor's image processor, and the files with
-        which sentence-transformers loads a model; sets `auto_map` and `custom_pipelines` on the object (for a model,
-        its configuration) whose JSON file holds them."""
+        """Writes the code of this object and its parts, and the files with which sentence-transformers loads a model;
+        sets `auto_map` and `custom_pipelines` on the object (for a model, its configuration) whose JSON file holds
+        them."""
         for part in list(vars(self).values()):
             if hasattr(part, "auto_classes"):
                 part.export_code(folder)

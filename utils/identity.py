@@ -1,9 +1,5 @@
-"""Digests that identify models and files in caches, indexes and embeddings.
-
-A model is identified by its weights, configuration and processor, in memory (`model_identity`) or in a folder
-(`folder_identity`); a local file by its size and modification time; a remote file by its store's metadata. torch is
-imported only for weights.
-"""
+"""Digests that identify models and files in caches, indexes and embeddings: a local file by its size and modification
+time, a remote one by its store's metadata. torch is imported only for weights."""
 
 import hashlib
 import json
@@ -44,8 +40,8 @@ _NO_PARTS = ("checkpoint*", "evaluation", "examples", "model", "onnx", "seed-*",
 
 
 def model_identity(model: "nn.Module", processor: Any = None, *settings: str) -> str:
-    """Returns a digest of everything that determines the outputs of a model in memory, as 32 hexadecimal digits: its
-    weights (also those in `weight_files`), configuration, adapters, processor, `identity_settings` and `settings`."""
+    """Returns a digest, 32 hexadecimal digits, of everything that determines the outputs of a model in memory: weights
+    (also those in `weight_files`), configuration, adapters, processor, `identity_settings` and `settings`."""
     config, adapters = getattr(model, "config", None), getattr(model, "peft_config", None) or {}
     described = {
         "config": "" if config is None else settings_of(config),
@@ -64,9 +60,8 @@ def model_identity(model: "nn.Module", processor: Any = None, *settings: str) ->
 
 
 def image_identity(model: "nn.Module", processor: Any) -> str:
-    """Returns a digest of everything that determines the embeddings of images, which an image index records: the
-    weights and configuration of the image tower, and the image processor, which languages do not change; else
-    `model_identity`."""
+    """Returns a digest of everything that determines the embeddings of images, which an image index records: the image
+    tower and the image processor, which languages do not change; else `model_identity`."""
     native: Any = getattr(model, "native_model", model)
     weights = {name: value for name, value in native.state_dict().items() if name.startswith(_OF_IMAGES)}
     kinds = (type(native), type(getattr(native, "vision_model", None)), type(processor))
@@ -78,8 +73,8 @@ def image_identity(model: "nn.Module", processor: Any) -> str:
 
 
 def folder_identity(folder: str | Path, *, with_processor: bool = True) -> str | None:
-    """Returns a digest of the weights, configuration and processor in the folder of a model or an adapter; None for a
-    folder without weights. It reads the files without loading a model."""
+    """Returns a digest of the files of a model's or an adapter's folder, without loading it; None if it has no
+    weights."""
     if not holds_weights(folder):
         return None
     patterns = (*_WEIGHTS, *_CONFIGURATION, *(_PROCESSOR if with_processor else ()))
@@ -87,7 +82,6 @@ def folder_identity(folder: str | Path, *, with_processor: bool = True) -> str |
 
 
 def holds_weights(folder: str | Path) -> bool:
-    """Returns whether a folder contains weights."""
     return any(any(Path(folder).glob(pattern)) for pattern in _WEIGHTS)
 
 
@@ -103,7 +97,6 @@ def settings_of(config: Any) -> str:
 
 
 def _digests(folder: Path, patterns: Iterable[str]) -> dict[str, str]:
-    """Returns the digests of files in a folder and its subfolders, by name."""
     subfolders = sorted(path for path in folder.iterdir() if path.is_dir())
     parts = [folder, *(path for path in subfolders if not any(path.match(pattern) for pattern in _NO_PARTS))]
     found = {}
@@ -179,8 +172,8 @@ def file_states(files: Iterable[Path]) -> list[tuple[str, int, int]]:
 
 
 def remote_state(address: str) -> str:
-    """Returns what identifies a file at an fsspec address: its size, and its ETag, checksum or modification time, as
-    far as the store provides them; empty if it provides none."""
+    """Returns the size and the ETag, checksum or modification time of an fsspec address, as far as its store has them,
+    or ""."""
     from fsspec.core import url_to_fs
 
     try:

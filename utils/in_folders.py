@@ -1,9 +1,6 @@
-"""The replacement for the modules of `utils` in saved folders: plain ValueErrors, language tags compared by form, and
-classes that transformers can save again.
-
-The exporter (`hub_code`) puts this module at the beginning of a folder's `dual_encoder.py`. Modules in a folder import
-nothing else from `utils`, except inside functions that only the package calls.
-"""
+"""The replacement for the modules of `utils` in saved folders, which the exporter (`hub_code`) puts at the beginning
+of `dual_encoder.py`: plain ValueErrors, language tags compared by form. Modules in a folder import nothing else from
+`utils`, except inside functions that only the package calls."""
 
 import re
 from collections.abc import Sequence
@@ -20,7 +17,6 @@ class HubCodeMixin:
 
 
 def did_you_mean_language(language: str, known: Sequence[str]) -> str:
-    """Returns the known languages, as the ending of an error message."""
     return f"; there are: {', '.join(known)}"
 
 
@@ -46,12 +42,10 @@ def normalize_language(tag: str) -> str:
 
 
 def normalize_languages(tags: str | Sequence[str]) -> list[str]:
-    """Returns canonical tags in the given order, each once."""
     return list(dict.fromkeys(map(normalize_language, [tags] if isinstance(tags, str) else tags)))
 
 
 def language_for_each(language: Any, count: int) -> list[str]:
-    """Returns one canonical tag for each of `count` texts."""
     tags = [language] * count if isinstance(language, str) else list(language)
     if len(tags) != count:
         raise ValueError(f"{count} texts came with {len(tags)} language tags: give one for all, or one for each text")
@@ -67,8 +61,7 @@ def language_and_script(tag: str) -> tuple[str, str]:
 
 
 def learned_language(language: str, known: Sequence[str]) -> str:
-    """Returns the learned language that a tag means: the same, or one with the same first subtag, and the same script
-    if the language is written in several."""
+    """Returns the learned language with the same first subtag, and the same script if it is written in several."""
     language = normalize_language(language)
     if language in known:
         return language
@@ -83,7 +76,6 @@ def learned_language(language: str, known: Sequence[str]) -> str:
 
 
 def language_id(language: str, known: Sequence[str]) -> int:
-    """Returns the index of a language among the languages of a model."""
     return list(known).index(learned_language(language, known))
 
 

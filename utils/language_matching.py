@@ -1,7 +1,4 @@
-"""Which of a model's or a data set's languages a BCP-47 tag means, by CLDR's distances (`langcodes`).
-
-A model that learned `mi-Latn`, `ar` or `pt` also accepts `mi`, `arb-Arab` and `pt-BR` (`learned_language`).
-"""
+"""Which of a model's or a data set's languages a BCP-47 tag means, by CLDR's distances (`langcodes`)."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -20,8 +17,7 @@ logger = logging.getLogger(__name__)
 
 @lru_cache(1 << 10)
 def language_and_script(tag: str) -> tuple[str, str]:
-    """Returns the language and the script of a tag: the macrolanguage (`arb` becomes `ar`), and the likely script
-    (`zh-TW` is written in `Hant`)."""
+    """Returns the macrolanguage (`ar` for `arb`) and the likely script of a tag (`zh-TW` is written in `Hant`)."""
     import langcodes
 
     standard = langcodes.Language.get(langcodes.standardize_tag(tag, macro=True))
@@ -34,7 +30,7 @@ def language_and_script(tag: str) -> tuple[str, str]:
 
 def did_you_mean_language(language: str, known: Iterable[str]) -> str:
     """Returns the ending for an error about an unknown language, such as `; did you mean 'zh-Hant'?` for `zh-TW`, or
-    an empty string if readers of the known languages are unlikely to read it."""
+    "" if readers of the known languages are unlikely to read it."""
     import langcodes
 
     for ignore_script in (False, True):
@@ -45,9 +41,8 @@ def did_you_mean_language(language: str, known: Iterable[str]) -> str:
 
 
 def counts_as(tag: str, asked: Sequence[str]) -> str | None:
-    """Returns the requested language that a tag matches, or None: the tag itself, the tag without its region or usual
-    script, such as `en` for `en-US` and `zh` for `zh-Hans-CN`, but not for `zh-TW`, or the same language under another
-    name, such as `ar` for `arb-Arab`."""
+    """Returns the requested language that a tag matches, without its region or usual script or under another name, or
+    None: `en` for `en-US`, `zh` for `zh-Hans-CN` but not for `zh-TW`, `ar` for `arb-Arab`."""
     if tag in asked:
         return tag
     shorter = (each for each in asked if tag.startswith(f"{each}-"))
@@ -56,8 +51,8 @@ def counts_as(tag: str, asked: Sequence[str]) -> str | None:
 
 
 def learned_language(language: str, known: Sequence[str], farthest: int = _NEAR) -> str:
-    """Returns the learned language that a tag means: the language itself, or the nearest one with the same script by
-    CLDR's distances, up to `farthest`. A tag without a script or a region matches any script.
+    """Returns the learned language that a tag means: the nearest one with the same script by CLDR's distances, up to
+    `farthest`. A tag without a script or a region matches any script.
 
     Examples:
         >>> learned_language("arb-Arab", ["en", "ar", "pt"]), learned_language("pt-BR", ["en", "ar", "pt"])
@@ -97,5 +92,4 @@ def _nearest(language: str, known: tuple[str, ...], farthest: int) -> str:
 
 
 def language_id(language: str, known: list[str]) -> int:
-    """Returns the index of a language among the languages of a model (`learned_language`)."""
     return known.index(learned_language(language, known))

@@ -1,9 +1,5 @@
-"""Language tags: BCP 47 (RFC 5646), the only spelling of languages in babelens.
-
-Tags are normalized (`DE` -> `de`, `zh_cn` -> `zh-CN`, `sr-latn` -> `sr-Latn`, the deprecated `iw` -> `he`) or rejected
-with an error; a language is never guessed. `langcodes` provides the registered subtags. `language_matching` compares
-tags; saved folders compare them by form (`in_folders`).
-"""
+"""Language tags: BCP 47 (RFC 5646), the only spelling of languages in babelens. Tags are normalized (`DE` -> `de`,
+`sr-latn` -> `sr-Latn`, the deprecated `iw` -> `he`) or rejected with an error; a language is never guessed."""
 
 import re
 from collections.abc import Iterable, Mapping, Sized

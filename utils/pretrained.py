@@ -1,8 +1,5 @@
-"""Loads what others have saved, from a folder or from the Hub: transformers' `from_pretrained` with guarantees.
-
-Weights are safetensors, complete and finite; code that comes with a model runs only if the caller allowed it; every
-problem is one error that names the source and the damaged file, if there is one.
-"""
+"""transformers' `from_pretrained` with guarantees: weights are safetensors, complete and finite; a model's code runs
+only if the caller allowed it; every problem is one error that names the source and any damaged file."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -64,15 +61,14 @@ def load_model(
     as_stored: bool = False,
     **loading: Any,
 ) -> PreTrainedModel:
-    """Loads a model, and checks that its files contain every weight and that all are finite.
+    """Loads a model, and checks that its files contain every weight and that all are finite. By default, only
+    safetensors are read, and no code of the model runs.
 
     Args:
-        auto_class: an Auto class or a model class.
         part: returns the part of the model whose weights must be in the files, by default all of it. Other missing
             weights are initialized, and their names added to `untrained`.
         as_stored: keeps the weights whose precision in the files differs from the model's as its `stored_weights`,
             which it saves unchanged.
-        loading: arguments of `from_pretrained`. By default, only safetensors are read, and no code of the model runs.
     """
     source, loading = str(source), {"use_safetensors": True} | located(source, **loading)
     if not loading["trust_remote_code"]:
@@ -96,8 +92,7 @@ def load_model(
 
 
 def load_processor(auto_class: Any, source: str | Path, **loading: Any) -> Any:
-    """Loads a processor, tokenizer or image processor. A tokenizer must have a vocabulary, and reads texts as its
-    files state (`as_stated`)."""
+    """Loads a processor, tokenizer or image processor. A tokenizer reads texts as its files state (`as_stated`)."""
     source, loading = str(source), located(source, **loading)
     with explained(source, loading):
         loaded = auto_class.from_pretrained(source, **_where(loading))
@@ -118,8 +113,7 @@ def load_processor(auto_class: Any, source: str | Path, **loading: Any) -> Any:
 
 
 def located(source: str | Path, **loading: Any) -> dict[str, Any]:
-    """Returns the arguments to load a source with, after checking that it is a folder or could be a repository on the
-    Hub. Code is not trusted unless `loading` says so."""
+    """Returns the arguments to load a source with. Code is not trusted unless `loading` says so."""
     loading = {"trust_remote_code": False} | {name: value for name, value in loading.items() if value is not None}
     source = str(source)
     if Path(source).is_dir() or loading.get("local_files_only"):
@@ -162,7 +156,6 @@ def _where(loading: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cached(repository: str, loading: Mapping[str, Any]) -> Path | None:
-    """Returns the folder of files that were already downloaded from a repository, or `None`."""
     where = {name: loading.get(name) for name in ("cache_dir", "revision")}
     found = (try_to_load_from_cache(repository, name, **where) for name in _SETTINGS)
     return next((Path(path).parent for path in found if isinstance(path, str)), None)
@@ -212,8 +205,8 @@ def _not_on_hub(source: str, error: BaseException) -> SourceUnavailableError:
 
 
 def damaged_files(folder: Path) -> list[str]:
-    """Returns the problems of the settings, tokenizer and weights in a folder, one sentence for each file; nothing in
-    the folder is executed."""
+    """Returns one sentence for each damaged file of settings, tokenizer or weights; nothing in the folder is
+    executed."""
     inner = [path for path in folder.glob("*/tokenizer*.json") if path.parent.name != "evaluation"]  # has results
     problems: list[str] = []
     for path in sorted([*folder.glob("*.json"), *inner, *folder.glob("*.safetensors")]):
@@ -246,7 +239,6 @@ def _misplaced_shards(folder: Path) -> Iterator[str]:
 
 
 def _in_other_precision(model: PreTrainedModel, source: str, loading: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Returns the weights whose precision in the files differs from the precision in which the model was loaded."""
     names = {SAFE_WEIGHTS_NAME}
     if index := optional_file(source, SAFE_WEIGHTS_INDEX_NAME, loading):
         names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())

@@ -50,15 +50,9 @@ _GIVEN = re.compile(
 
 
 def redact(value: Any, name: str = "") -> Any:
-    """Replaces tokens, keys and passwords with `***` in a text, or in a list or mapping of texts.
-
-    It recognizes them by name (`hub_token`, `--api-key`, `AWS_SECRET_ACCESS_KEY=…`), by form (`hf_…`, `ghp_…`) and by
-    position in an address (`https://user:password@host`).
-
-    Args:
-        value: the value to record; a list may contain the words of a command. Other types are returned unchanged.
-        name: name of the value.
-    """
+    """Replaces tokens, keys and passwords with `***` in a text, or in a list or mapping of texts, such as the words of
+    a command. Secrets are recognized by name (`hub_token`, `--api-key`, `AWS_SECRET_ACCESS_KEY=…`), by form (`hf_…`,
+    `ghp_…`) and by position in an address (`https://user:password@host`)."""
     if isinstance(value, Mapping):
         return {key: redact(each, str(key)) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -82,7 +76,6 @@ def names_token(text: str) -> bool:
 
 
 def is_secret(name: str) -> bool:
-    """Returns whether a value with this name is secret."""
     words = _words(name)
     text = " ".join(words)
     if not words or not _ANYWHERE.isdisjoint(words):
@@ -95,7 +88,6 @@ def _words(name: str) -> list[str]:
 
 
 def _without_option_values(words: Any) -> list[Any]:
-    """Replaces the words of a command that follow an option for a secret, or are assigned to one, with `***`."""
     found: list[Any] = []
     after_secret = False
     for word in words:

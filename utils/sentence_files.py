@@ -1,10 +1,7 @@
-"""The files with which sentence-transformers loads a model's folder.
-
-`modules.json` names `DualEncoderModule`, in the folder's `pipelines.py`, or `CrossEncoderModule`. Each prompt in
-`config_sentence_transformers.json` has a language as its name and the language's tag as its text:
-`encode(texts, prompt_name="sw")` passes the tag to the module, which takes it as the language of the texts and adds
-no prefix to them.
-"""
+"""The files with which sentence-transformers loads a model's folder. Each prompt in
+`config_sentence_transformers.json` has a language as its name and its tag as its text: `encode(texts,
+prompt_name="sw")` passes the tag to the module, which takes it as the language of the texts and adds no prefix to
+them."""
 
 import json
 import os
@@ -29,7 +26,6 @@ _TWO_LETTERS = (
 
 
 def listed_languages(config: Any) -> list[str]:
-    """Returns the languages that a model's configuration lists; empty for a model with one vocabulary for all."""
     return list(getattr(config, "known_languages", None) or getattr(config, "languages", None) or [])
 
 

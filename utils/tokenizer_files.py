@@ -1,5 +1,4 @@
-"""Compares how a tokenizer's files treat case, accents and special tokens with how the tokenizer that transformers
-builds from them does."""
+"""Compares how a tokenizer's files treat case, accents and special tokens with what transformers builds from them."""
 
 import json
 import logging
@@ -24,13 +23,10 @@ _OF_VOCABULARIES = {"backend", "merges", "name_or_path", "tokenizer_class", "tok
 
 
 def as_stated(tokenizer: Any, source: str, loading: Mapping[str, Any]) -> Any:
-    """Returns a tokenizer that reads texts as its files state.
-
-    It fixes unambiguous cases. SigLIP 2 was trained on lower case, even if its tokenizer is loaded as Gemma's. If a
-    BERT's tokenizer.json keeps case or accents and tokenizer_config.json does not mention them, tokenizer.json wins.
-    And a sentence-transformers embedder may state that its texts are lower-cased. For any other difference, a warning
-    names a text.
-    """
+    """Returns a tokenizer that reads texts as its files state; other differences than these are warned of. SigLIP 2
+    was trained on lower case, even if its tokenizer is loaded as Gemma's. If a BERT's tokenizer.json keeps case or
+    accents and tokenizer_config.json does not mention them, tokenizer.json wins. A sentence-transformers embedder may
+    state that its texts are lower-cased."""
     if not isinstance(tokenizer, PreTrainedTokenizerFast) or loading.get("subfolder"):
         return tokenizer
 
@@ -69,8 +65,8 @@ def _lower_cased(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
 
 
 def _compare(tokenizer: PreTrainedTokenizerFast, stated: Tokenizer, settings: Mapping[str, Any], source: str) -> None:
-    """Warns of the first text of which the tokenizer makes other tokens than its files state, without the padding that
-    tokenizer.json may set, such as all-MiniLM's to 128."""
+    """Warns of the first text with other tokens than the files state, without padding, which all-MiniLM's file sets to
+    128."""
     for text in _PROBES:
         both = [
             backend.encode(text, add_special_tokens=not _ENDS & settings.keys())
