@@ -1,8 +1,5 @@
-"""The models whose weights a model started from, and the license of each, as its own card states it.
-
-A license is read from the card (`README.md`) in the model's folder, or from the Hub. Otherwise it is `unknown`:
-nothing is guessed from the kind or the name of a model.
-"""
+"""The models whose weights a model started from, and their licenses as their own cards (in the folder or on the Hub)
+state them; otherwise `unknown`: nothing is guessed from the kind or the name of a model."""
 
 import logging
 from collections.abc import Mapping
@@ -37,7 +34,7 @@ class BaseModel:
         name: its repository on the Hub (`on_hub`), or the name of its folder.
         license: an identifier of the Hub; `unknown` if its card states none, `other` with a `license_name`.
         role: the part that it became: `model`, `image tower`, `text tower`, or `earlier languages`.
-        languages: BCP-47 tags of the languages on its card, and `multilingual` if the card says so.
+        languages: those on its card, and `multilingual` if the card says so.
     """
 
     name: str
@@ -49,13 +46,11 @@ class BaseModel:
 
     @property
     def named_license(self) -> str:
-        """The license as a card shows it."""
         return f"{self.license} ({self.license_name})" if self.license_name else self.license
 
 
 def base_model_facts(source: str | Path, role: str = WHOLE_MODEL) -> BaseModel:
-    """Returns the facts of a model that training starts from, with the license on its card. A folder of the Hub's
-    cache has the name of its repository. The license is `unknown` if there is no card or the card states none."""
+    """Returns the facts of a model from its card. A folder of the Hub's cache has the name of its repository."""
     folder = Path(source).resolve()
     if folder.exists():
         # A snapshot in the Hub's cache is `models--owner--name/snapshots/REVISION`.
@@ -88,7 +83,6 @@ def _facts(name: str, role: str, metadata: Mapping[str, Any], on_hub: bool) -> B
 
 
 def _metadata_in(card: Path) -> dict[str, Any]:
-    """The metadata of a card; empty if there is no card, or none that can be read."""
     if not card.is_file():
         return {}
     try:
@@ -99,7 +93,6 @@ def _metadata_in(card: Path) -> dict[str, Any]:
 
 
 def _metadata_on_hub(repository: str) -> dict[str, Any]:
-    """The metadata of a repository's card, from the Hub or else from the copy that was downloaded before."""
     try:
         found: ModelInfo = model_info(repository, timeout=_HUB_ANSWERS_WITHIN)
         return found.card_data.to_dict() if found.card_data else {}

@@ -25,7 +25,7 @@ _OF_TOKENS = ("tokenizer.json", "vocab.json", "vocabularies.json", "added_tokens
 
 
 def cell(value: Any) -> str:
-    """Returns a text as plain words of Markdown, in a table or elsewhere: on one line, without markup or HTML."""
+    """Returns a text as plain words of Markdown: on one line, without markup or HTML."""
     text = " ".join(str(value).splitlines()).replace("&", "&amp;").replace("<", "&lt;")
     return re.sub(r"[\[\]|`]", r"\\\g<0>", text)
 
@@ -52,7 +52,6 @@ def save_card(card: ModelCard, folder: str | Path) -> Path:
 
 
 def is_of_another_model(metadata: Mapping[str, Any], folder: str | Path) -> bool:
-    """Returns whether a card, by its metadata, was written for another model than the one in its folder."""
     named, found = metadata.get(IDENTITY), folder_identity(folder)
     return named is not None and found is not None and named != found
 
@@ -63,7 +62,6 @@ def public_name(source: str | Path) -> str:
 
 
 def paths_in(text: str) -> list[str]:
-    """Returns the paths of a machine that a text names, each once."""
     return list(dict.fromkeys(match.group() for match in _PATH.finditer(text)))
 
 
@@ -89,8 +87,8 @@ def _published_texts(folder: Path, names: Iterable[str]) -> Iterator[tuple[str, 
 
 
 def publishable(value: Any) -> Any:
-    """Returns a text, or a list, mapping or dataclass of texts, without secrets (`redact`), and with the last name of
-    each path of the machine."""
+    """Returns a text, or a list, mapping or dataclass of texts, without secrets, and with paths cut to their last
+    name."""
     if isinstance(value, str):
         quoted = _QUOTED.sub(lambda match: shlex.quote(_last(match[1])), redact(value))
         return _PATH.sub(lambda match: _last(match[0]), quoted)

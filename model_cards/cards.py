@@ -1,8 +1,5 @@
-"""Model cards: `README.md` with metadata for the Hub and text for people, from a run's facts and the method's text.
-
-`template.md.jinja` holds the text of all cards, `<method>.md` fills in its blocks.
-https://huggingface.co/docs/hub/model-cards
-"""
+"""Model cards (https://huggingface.co/docs/hub/model-cards): `template.md.jinja` holds the text of all cards,
+`<method>.md` fills in its blocks."""
 
 import ast
 import importlib.metadata
@@ -70,7 +67,6 @@ def requirements(folder: str | Path, also: Sequence[str] = ()) -> list[str]:
 
 @cache  # with the templates that it has compiled; it compiles a changed file again
 def card_environment(texts: Path | None = None) -> jinja2.Environment:
-    """The templates of this folder and, of methods that another package registers, of `texts`."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([Path(__file__).parent, *([texts] if texts else [])]),
         undefined=jinja2.StrictUndefined,
@@ -105,10 +101,9 @@ def placeholder_repository(model_name: str) -> str:
 
 
 def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None = None) -> Path:
-    """Writes the card into a model's folder, with the images of its examples, the figure of its recall, the prompts of
-    its languages for sentence-transformers, and what an Inference Endpoint needs: `handler.py` and the
-    `requirements.txt` of all Python files of the folder. `texts` is a folder with the text `<method>.md` of a method
-    that another package registers."""
+    """Writes the card into a model's folder, with its images and figure, prompts for sentence-transformers, and
+    `handler.py` and `requirements.txt` for an Inference Endpoint. `texts` has `<method>.md` of a method that another
+    package registers."""
     folder, facts = Path(folder), publishable(facts)
     card = model_card(facts, texts=texts, folder=folder)
     for example in facts.examples:
@@ -132,13 +127,11 @@ def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None 
 
 
 def _has_figure(facts: ModelCardFacts) -> bool:
-    """Returns whether the first results are recalls of several languages, which a figure shows."""
     first = result_tables(facts)[0].results if facts.results else []
     return len(first) > 1 and all(_FIGURE_METRIC in each.scores for each in first)
 
 
 def model_card(facts: ModelCardFacts, *, texts: Path | None = None, folder: str | Path | None = None) -> ModelCard:
-    """Returns the card; the settings of the model in `folder` describe it."""
     facts = publishable(facts)
     if facts.license:
         check_weights_license(facts.license, facts.base_models)
@@ -188,7 +181,6 @@ def language_metadata(tags: Sequence[str]) -> dict[str, Any]:
 
 
 def on_the_hub(bases: Sequence[BaseModel]) -> dict[str, Any]:
-    """The base models in the metadata; models elsewhere cannot be linked to."""
     names = list(dict.fromkeys(base.name for base in bases if base.on_hub))
     return {
         "base_model": names[0] if len(names) == 1 else names or None,
@@ -197,7 +189,6 @@ def on_the_hub(bases: Sequence[BaseModel]) -> dict[str, Any]:
 
 
 def card_metadata(facts: ModelCardFacts, license: str) -> ModelCardData:
-    """The metadata block; what is None is left out of it."""
     shown = [result for table in result_tables(facts) for result in table.shown]
     entries = [entry for result in shown for entry in _eval_results(result, facts.task_type)]
     languages = language_metadata(facts.read_languages)
@@ -238,8 +229,7 @@ def _eval_results(result: Result, task_type: str) -> Iterable[EvalResult]:
 
 
 def _widget(example: Example, pipeline_tag: str) -> dict[str, Any] | None:
-    """An example in the form that the page of a model with this task shows; examples of a language are a group. None
-    if a label has a comma, which ends a label there."""
+    """An example in the form of the Hub's page for the task; None if a label has a comma, which ends a label there."""
     group = {"group": example.language} if example.language else {}
     if pipeline_tag != PIPELINE_TAG:  # the page takes only texts, and shows vectors
         return {"text": example.ranking[0][0], "example_title": example.title} | group

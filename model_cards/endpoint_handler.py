@@ -1,10 +1,8 @@
 """Inference Endpoints: classifies an image by labels in any language of the model in this folder.
 
-Request: `{"inputs": "<image, base64>", "parameters": {"candidate_labels": ["…", "…"]}}`; answer:
-`[{"label": "…", "score": 0.9}, …]`, best first. Two more parameters are optional: `"hypothesis_template": "… {} …"`
-puts the labels into a sentence, and `"language": "de"` states their language. The model's processor adds its prompt.
-
-The server answers a `ValueError` with its message, which therefore says what is wrong with the request.
+Request: `{"inputs": "<image, base64>", "parameters": {"candidate_labels": ["…", "…"]}}`; answer: `[{"label": "…",
+"score": 0.9}, …]`, best first. Two more parameters are optional: `"hypothesis_template": "… {} …"` puts the labels
+into a sentence, and `"language": "de"` states their language. The server answers a `ValueError` with its message.
 """
 
 import base64
@@ -42,8 +40,7 @@ def _image(given: Any) -> Image.Image:
 
 
 def _as_rgb(image: Image.Image) -> Image.Image:
-    """Turns an image upright and puts transparency on white, as the model's processor does. The processor scales gray
-    values of more than 8 bits by their range."""
+    """Turns an image upright and puts transparency on white; the processor scales gray values of more than 8 bits."""
     image = exif_transpose(image)
     if image.mode.startswith(("I", "F")):
         return image
@@ -56,7 +53,6 @@ def _as_rgb(image: Image.Image) -> Image.Image:
 
 
 def _parameters(given: dict[str, Any]) -> dict[str, Any]:
-    """Checks the parameters of a request; labels may be separated by commas."""
     labels, template = given.get("candidate_labels"), given.get("hypothesis_template", "{}")
     if isinstance(labels, str):
         labels = [label.strip() for label in labels.split(",")]

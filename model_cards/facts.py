@@ -1,4 +1,4 @@
-"""The facts of one model's card, all from its training run and its evaluations, from which `cards.py` writes it."""
+"""The facts of a model's card, from its training run and its evaluations."""
 
 import dataclasses
 import importlib.metadata
@@ -42,8 +42,8 @@ class DataSource:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-    """One language's scores on one dataset, in percent and with numbers of what was tested; `note` is a sentence below
-    the dataset's table. In a mean over languages, `seen` is the kind of training data that they share."""
+    """One language's scores on one dataset, in percent, and the numbers of what was tested; `note` goes below the
+    table. In a mean over languages, `seen` is the kind of training data that they share."""
 
     dataset: str
     language: str
@@ -87,9 +87,8 @@ class ModelCardFacts:
     """The facts of a card; the text about the method is in `model_cards/<method>.md`.
 
     Args:
-        model_name: the model's name without an owner, such as `mural-emoji`.
-        image_languages, pair_languages, unseen_languages: languages with captioned images in training, languages with
-            translations only, and languages that were evaluated without training data.
+        image_languages, pair_languages, unseen_languages: languages with captioned images in training, with
+            translations only, and evaluated without training data.
         base_models: the models that training started from (`base_model_facts`).
         in_pipelines: whether it classifies images in transformers' pipelines and in an endpoint.
         stages: the names of the stages of training, if there are several; `run` describes the last one.
@@ -122,17 +121,14 @@ class ModelCardFacts:
 
     @property
     def text(self) -> str:
-        """The file of the card's text, without its ending."""
         return self.method
 
     @property
     def pipeline_tag(self) -> str:
-        """The Hub's name of the model's task."""
         return PIPELINE_TAG if self.in_pipelines else EMBEDDING_TAG
 
     @property
     def task_type(self) -> str:
-        """The name of the evaluated task in `model-index`."""
         return RETRIEVAL
 
     @property
@@ -141,12 +137,10 @@ class ModelCardFacts:
 
     @property
     def metrics(self) -> Sequence[str]:
-        """The scores that the card's tables show, in their order."""
         return RECALLS
 
     @property
     def languages(self) -> list[str]:
-        """The languages that the model was trained on."""
         return list(dict.fromkeys([*self.image_languages, *self.pair_languages]))
 
     @property
@@ -157,7 +151,6 @@ class ModelCardFacts:
 
     @property
     def is_multilingual(self) -> bool:
-        """Whether the text encoder says that it is multilingual."""
         return any(base.role == TEXT_TOWER and MULTILINGUAL in base.languages for base in self.base_models)
 
     def training_of(self, language: str) -> str:
@@ -169,7 +162,6 @@ class ModelCardFacts:
 
 
 def training_run(args: TrainingArguments, log_history: Sequence[Mapping[str, Any]], command: str) -> TrainingRun:
-    """The facts of a finished training run."""
     summary = next((entry for entry in reversed(log_history) if "train_runtime" in entry), None)
     if summary is None:
         raise ValueError("the log holds no finished training run: it has no 'train_runtime'")
@@ -225,8 +217,8 @@ PIPELINE_TAGS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskCardFacts(ModelCardFacts):
-    """The facts of an RC3 that was fine-tuned on a task: the scores that the card shows, and the labels that the model
-    chooses from. `image_languages` are the languages of the fine-tuning, `unseen_languages` the other tested ones."""
+    """The facts of an RC3 that was fine-tuned on a task: its scores, and the labels that it chooses from.
+    `image_languages` are the languages of the fine-tuning, `unseen_languages` the other tested ones."""
 
     task: str
     model_class: str

@@ -1,9 +1,6 @@
-"""Which license the weights of a model can carry, given the licenses of its training data and base models.
-
-It is unsettled whether trained weights are an adaptation of their training data; they are an adaptation of the weights
-that training started from. The strictest of these licenses is correct either way, so the weights get it. For
-licenses outside this order, a person decides.
-"""
+"""The license that a model's weights can carry. It is unsettled whether trained weights are an adaptation of their
+training data; they are an adaptation of the weights that training started from. The strictest of these licenses is
+correct either way, so the weights get it. For licenses outside this order, a person decides."""
 
 import re
 from collections.abc import Sequence
@@ -85,12 +82,9 @@ def what_it_forbids(base: BaseModel) -> str:
 
 
 def check_weights_license(license: str | None, base_models: Sequence[BaseModel]) -> None:
-    """Checks that a license of weights allows nothing that the license of a base model forbids.
-
-    A reader of the metadata would take `apache-2.0` on a base for research as a permission to sell. State an
-    agreement with the makers of the base model as `other` with a `license_name`. The licenses `other` and `unknown`
-    cannot be compared.
-    """
+    """Checks that a license of weights allows nothing that the license of a base model forbids: a reader would take
+    `apache-2.0` on a base for research as a permission to sell. State an agreement with the makers of the base model
+    as `other` with a `license_name`. The licenses `other` and `unknown` cannot be compared."""
     for base in base_models:
         if OTHER in (license, base.license) or UNKNOWN in (license, base.license):
             continue

@@ -21,8 +21,8 @@ CARD = "README.md"
 
 @dataclass(frozen=True)
 class Table:
-    """The results on one dataset by one command. If a card has many rows, `means` are shown, one over all languages
-    with the same kind of training data, and the languages are folded."""
+    """The results on one dataset by one command. A card with many rows shows `means`, one over all languages with the
+    same kind of training data, and folds the languages."""
 
     dataset: str
     command: str
@@ -33,18 +33,15 @@ class Table:
 
     @property
     def shown(self) -> list[Result]:
-        """The results that are not folded."""
         return self.means or self.results
 
     def row(self, result: Result) -> list[str]:
-        """Returns the cells of a row: the language, its training data, its scores, and what was counted."""
         scores = [f"{result.scores[metric]:.1f}" for metric in self.facts.metrics]
         counts = [str(result.scores.get(name, "")) for name in self.results[0].scores if name.startswith("n")]
         return [result.language, result.seen or self.facts.training_of(result.language), *scores, *counts]
 
 
 def result_tables(facts: ModelCardFacts) -> list[Table]:
-    """Returns one table for each dataset and command, in their order."""
     tables = []
     for key, group in itertools.groupby(facts.results, lambda each: (each.dataset, each.command, each.note)):
         results = list(group)

@@ -1,5 +1,5 @@
-"""The short cards: of an adapter, of a model that acquired languages in closed form, and of a model that transformers'
-own `push_to_hub` pushes. Models that a recipe trained get the card of `cards.py`."""
+"""The short cards of adapters, of models that acquired languages in closed form, and for transformers'
+`push_to_hub`."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -30,16 +30,9 @@ def short_card(template: str, metadata: Mapping[str, Any], facts: Any) -> ModelC
 def write_adapter_card(
     folder: str | Path, *, name: str, language: str, base_model: str, base: BaseModel, license: str, **facts: Any
 ) -> Path:
-    """Writes the card of an adapter of PEFT, which adds a language to a base model.
-
-    Args:
-        base_model: the folder or Hub id of the base model; a local folder is not linked to.
-        base: the facts of the base model, with its license.
-        license: the license of the adapter's weights.
-        facts: other values of the template: `native_language`, `command`, `parameters` (without the shared
-            embedding), `trained_embedding`, `max_text_length`, `pairs` (the number of translations), and
-            `exposed` (whether language exposure followed).
-    """
+    """Writes the card of an adapter of PEFT, which adds a language to a base model; a local `base_model` is not linked
+    to. `facts` are the template's other values, such as `parameters` (without the shared embedding) and `pairs` (the
+    number of translations)."""
     check_weights_license(license, [base])
     is_local = bool(paths_in(base_model))
     metadata = {
@@ -67,9 +60,7 @@ class RidgeCardFacts:
 
     Args:
         command: the command that made the model; `earlier_commands` taught it other languages before.
-        languages: all learned languages.
         base_models: the plain base, the text encoder, and models that had some of the languages.
-        has_encoder: whether a text encoder reads the languages too.
         results: a `LanguageResult` for each language where it is known.
         names: languages that were also learned from CLDR's names of emoji.
         any_language: whether texts in all languages that the text encoder reads are embedded.
@@ -97,7 +88,6 @@ class RidgeCardFacts:
 
     @classmethod
     def of(cls, file: str | Path, result: type) -> "RidgeCardFacts":
-        """Reads the facts from a file, and the results as objects of a dataclass."""
         try:
             facts = TypeAdapter(cls).validate_json(Path(file).read_bytes())
             return replace(facts, results=TypeAdapter(dict[str, result]).validate_python(facts.results))  # type: ignore[valid-type]
@@ -131,5 +121,4 @@ class RidgeCardFacts:
 
     @property
     def weights(self) -> Sequence[BaseModel]:
-        """The models whose weights are in this one."""
         return self.base_models if self.embeds_images else self.base_models[1:]
