@@ -1,5 +1,4 @@
-"""Collators of contrastive training: they turn examples into the inputs of a dual encoder, with labels of the positive
-pairs; and into images with all their captions, for methods that learn from several captions of an image at once."""
+"""Collators of contrastive training: examples, or images with all their captions, become inputs of a dual encoder."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,9 +30,8 @@ def identity_label(value: str) -> int:
 
 
 def labels_of(columns: Mapping[str, Sequence[str]], *, equal_texts: bool = True) -> np.ndarray:
-    """Returns the labels of examples, int64 [k, N], from their columns `image_id` and texts [N]; two examples are
-    positives of each other if a label is equal in the same row. Pairs with the same image always are; pairs with an
-    equal text on the same side only with `equal_texts`."""
+    """Returns the labels of examples, int64 [k, N], from their columns `image_id` and texts [N]. Positives of each
+    other share a label in a row: by equal images or, with `equal_texts`, by equal texts on the same side."""
     names = [name for name in ("image_id", *_TEXT_COLUMNS) if name in columns]
     groups = [[name] for name in names]
     if not equal_texts:
@@ -45,10 +43,8 @@ def labels_of(columns: Mapping[str, Sequence[str]], *, equal_texts: bool = True)
 @dataclass(eq=False)
 class ContrastiveCollator:
     """Turns examples of one task into the inputs of a dual encoder and `positives`, the labels of positive pairs.
-
-    If another model reads the translations, it has its own processor. `segment` turns (texts, seeds, index of the text
-    column) into token ids, instead of the processor's tokenizer; `equal_texts` is as in `labels_of`.
-    """
+    `paired_processor` belongs to another model that reads the translations; `segment` turns (texts, seeds, index of
+    the text column) into token ids instead of the processor's tokenizer."""
 
     processor: Any
     transform: ImageTransform | None  # None if the examples have image features
@@ -95,11 +91,9 @@ class TaskCollator:
 
 
 class CaptionedImages:
-    """Examples {image, image_id, captions: {language: [texts]}} of the images that have captions in all languages.
-
-    If the corpus has features instead of images, the examples have a column `image_features` instead of `image`; those
-    of a translation corpus, or without `with_images`, have neither.
-    """
+    """Examples {image, image_id, captions: {language: [texts]}} of the images with captions in all languages.
+    `image_features` replace `image` if the corpus has them; translation corpora, or `with_images=False`, give
+    neither."""
 
     def __init__(self, corpus: Dataset, languages: Sequence[str] | None = None, *, with_images: bool = True) -> None:
         present = languages_of(corpus)
@@ -139,14 +133,10 @@ class CaptionedImages:
 
 @dataclass(eq=False)
 class SentenceCollator:
-    """Turns examples of `CaptionedImages` into the inputs of a word-level dual encoder and `positives`.
-
-    Languages in which an image has equally many captions use the same sample: their n-th sentences are then
-    translations of each other if the corpus lists translations in the same order (as `translation_pairs` assumes).
-
-    For each image and language, `sentences` captions are sampled, which repeat if there are fewer; and for each batch
-    `languages`, by default all, which are the same in all processes of a step.
-    """
+    """Turns examples of `CaptionedImages` into the inputs of a word-level dual encoder and `positives`: `sentences`
+    captions of each image and language, repeated if there are fewer, in `languages` sampled languages (None: all), the
+    same in all processes of a step. Languages in which an image has equally many captions use one sample: their n-th
+    sentences are translations of each other if the corpus lists them in one order, as `translation_pairs` assumes."""
 
     processor: Any
     transform: ImageTransform

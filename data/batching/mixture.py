@@ -1,9 +1,6 @@
-"""Batches for several tasks at once: every training step takes one batch of each task.
-
-An epoch is one pass over the data of the first task. The data of the other tasks are read alongside, and reshuffled
-after each pass. The content of a batch depends only on the seed, the epoch and the index of the batch, so a resumed
-run gets the same batches as an uninterrupted one.
-"""
+"""Batches for several tasks: every training step takes one batch of each. An epoch is one pass over the data of the
+first task; the other data are reshuffled after each pass. A batch depends only on the seed, the epoch and its index,
+so a resumed run gets the same batches as an uninterrupted one."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,13 +20,8 @@ _BATCH_BITS = 44  # of the seed of an example, which encode its place in the run
 
 @dataclass(frozen=True)
 class TaskData:
-    """A corpus, and the languages or language pairs that a task uses.
-
-    Args:
-        corpus: a caption corpus, a translation corpus or the data of a task, or a stream of one.
-        languages: languages of the captions; by default those of the training arguments, or else all.
-        pairs: language pairs of the translations; by default all.
-    """
+    """A corpus or a stream of one, and the `languages` of captions (by default those of the training arguments, or
+    else all) or the language `pairs` of translations (by default all) that a task uses."""
 
     corpus: Dataset | IterableDataset
     languages: list[str] | None = None
@@ -44,12 +36,9 @@ class SizedView(Protocol):
 
 
 class GroupedView:
-    """Several views by name as one dataset, such as one view for each language.
-
-    With `one_at_a_time`, all examples of a training step, in all processes, come from a single group; each group is
-    chosen equally often or, with `by_size`, as often as it fills a step, so that an epoch is one pass over all groups.
-    Otherwise, a step mixes examples of all groups.
-    """
+    """Several views by name as one dataset, such as one view for each language. With `one_at_a_time`, all examples of
+    a training step, in all processes, come from one group; groups are chosen equally often or, with `by_size`, as
+    often as they fill a step, so an epoch is one pass over all of them. Otherwise, a step mixes the groups."""
 
     def __init__(self, groups: dict[str, SizedView], *, one_at_a_time: bool, by_size: bool = False) -> None:
         self.groups = groups
@@ -73,8 +62,7 @@ class GroupedView:
 
 
 class ExampleKey(NamedTuple):
-    """Identifies an example of a batch: its task, its index in the task's data, and the seed of its random
-    transforms."""
+    """The key of an example of a batch: its task, its index in the data, and the seed of its random transforms."""
 
     task: str
     position: int
@@ -104,9 +92,8 @@ class TaskMixture(torch.utils.data.Dataset):
 
 
 class TaskBatchSampler(Sampler[list[ExampleKey]]):
-    """Samples batches of `ExampleKey`s with `batch_size` examples of each task, or a dict task -> number of examples.
-    Incomplete batches are dropped. Consecutive batches go to consecutive processes, which get equally many.
-    """
+    """Samples batches of `ExampleKey`s with `batch_size` examples of each task, or task -> number of examples. Drops
+    incomplete batches. Consecutive batches go to consecutive processes, which get equally many."""
 
     drop_last = True
 
@@ -152,8 +139,7 @@ def seed_of_step(seeds: Sequence[int], num_processes: int) -> int:
 
 
 def batch_sizes(batch_size: int | Mapping[str, int], tasks: Mapping[str, Any]) -> dict[str, int]:
-    """Returns the number of examples in a batch by task; `batch_size` is one number for all tasks, or such a dict.
-    Data that are not a stream must fill a batch."""
+    """Returns task -> number of examples in a batch. Data that are not a stream must fill one."""
     sizes = {task: batch_size if isinstance(batch_size, int) else batch_size[task] for task in tasks}
     for task, data in tasks.items():
         parts = data.groups.items() if _one_at_a_time(data) else [("", data)]
@@ -248,14 +234,10 @@ def _counted(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def one_pair_at_a_time(*parts: tuple[CorpusView, SizedView]) -> GroupedView:
-    """Joins data sets into one whose batches each have a single language pair (l_i, l_j), as in RC3 (Zhou et al. 2023,
-    sections 2.3.3 and 2.3.4); otherwise, the language alone would distinguish most negatives from the anchor. The
-    paper does not state how often each pair is sampled: here in proportion to its batches.
-
-    Args:
-        parts: views of translation pairs or triplets, each with its examples: the view itself, or another view of the
-            same examples with more columns, such as a `RegionView`.
-    """
+    """Joins data sets into one whose batches each have a single language pair, as in RC3 (Zhou et al. 2023, sections
+    2.3.3 and 2.3.4); otherwise, the language would distinguish most negatives from the anchor. The paper does not
+    state how often each pair is sampled: here in proportion to its batches. Each part is a view of translation pairs
+    or triplets, and its examples: the view itself, or one with more columns, such as a `RegionView`."""
     pairs: dict[str, dict[str, SizedView]] = {}
     for index, (texts, examples) in enumerate(parts):
         for pair, own in texts.by_language_pair().items():
@@ -280,8 +262,7 @@ FEATURES_OF = {
 
 @dataclass(eq=False)
 class FeatureView:
-    """The examples of a view [N], each with a feature [n, …] as column `name`; `indices` [N] are those of the
-    features."""
+    """The examples of a view [N], each with the feature [n, …] at its index in `indices` [N] as column `name`."""
 
     view: SizedView
     name: str

@@ -1,10 +1,7 @@
 """Collators of RC3 (Zhou et al. 2023): its pre-training (section 2.3), and its tasks, which are those of IGLUE and
-multimodal translation (appendix B). `data.readers` and `data.emoji.tasks` read their data.
-
-A batch of pre-training has one pair of languages (l_i, l_j). The seed of its first example decides which one is l_i,
-so both languages get anchors, masked words and targets. It also decides the partners: x̂_i has the language of x_i,
-and x̂_j that of x_j. The seed of each example decides which of its words are masked.
-"""
+multimodal translation (appendix B). A batch of pre-training has one language pair (l_i, l_j). The seed of its first
+example decides which one is l_i, so both get anchors, masked words and targets; and the partners: x̂_i has the
+language of x_i, and x̂_j that of x_j. The seed of each example decides which of its words are masked."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -30,12 +27,10 @@ Batch = dict[str, Any]
 
 @dataclass(eq=False)
 class TripletCollator:
-    """Turns images with two texts into a strictly or a weakly aligned batch of `Rc3ForPreTraining`.
-
-    An example has an `image`, `regions` [R, region_size], or both, which become the visual inputs. If it has several
-    versions of its regions, [V, R, region_size], one of them is sampled. Words of x_i are masked with a probability,
-    and x_j is then also encoded for the decoder; for weakly aligned data (None), neither happens.
-    """
+    """Turns images with two texts into a strictly or a weakly aligned batch of `Rc3ForPreTraining`. Examples have an
+    `image`, `regions` [R, region_size] or several versions of them [V, R, region_size], one of which is sampled, or
+    both. Words of x_i are masked, and x_j is also encoded for the decoder, unless `mask_probability` is None (weakly
+    aligned data)."""
 
     processor: Any
     mask_probability: float | None = None
@@ -115,8 +110,7 @@ def _batch_rng(seeds: list[int]) -> np.random.Generator:
 def _text_pairs(
     processor: Any, examples: list[Example], rng: np.random.Generator
 ) -> tuple[Batch, tuple[list[str], list[str]]]:
-    """Samples l_i of a batch; returns its text inputs `first` (x_i) and `second` (x_j), and the texts and languages of
-    the second."""
+    """Samples l_i; returns the text inputs `first` (x_i) and `second` (x_j), and the second's texts and languages."""
     pairs = {tuple(sorted((example["language_a"], example["language_b"]))) for example in examples}
     if len(pairs) > 1:
         named = ", ".join(f"{a} with {b}" for a, b in sorted(pairs))
@@ -147,8 +141,7 @@ IMAGE_COLUMNS = {1: ("image",), 2: ("left_image", "right_image")}
 
 
 class LabelledExamples:
-    """Examples with `text`, `language`, `label` and images, from the data of a task. By default, texts in all
-    languages are kept."""
+    """The data of a task with `text`, `language`, `label` and images, in some languages; by default all."""
 
     def __init__(self, dataset: Dataset, languages: Sequence[str] | None = None) -> None:
         if not isinstance(dataset.features.get("label"), ClassLabel):
@@ -262,8 +255,7 @@ class LabelCollator:
 
 @dataclass(eq=False)
 class TargetCollator:
-    """Turns examples of `triplets` into inputs and labels of the encoder and the decoder, to translate `text_a` to
-    `text_b`."""
+    """Turns examples of `triplets` into inputs and decoder labels, to translate `text_a` to `text_b`."""
 
     inputs: TaskInputs
 
@@ -306,12 +298,9 @@ def with_row_index(view: CorpusView) -> FeatureView:
 
 
 class CandidateCollator:
-    """Turns captioned images into the inputs of their candidates, one after another, and `labels`.
-
-    The captions of negatives are in the language of the caption, so that the language does not reveal the answer.
-    `view` has the `image_text_pairs` of the examples and their candidates, and `neighbors` the rows of the images most
-    similar to each row of its corpus, [rows, k].
-    """
+    """Turns captioned images into the inputs of their candidates, one after another, and `labels`. Negatives have
+    captions in the same language, so the language does not reveal the answer. `view` has the `image_text_pairs` of all
+    candidates, and `neighbors` [rows, k] the rows of the images most similar to each row of its corpus."""
 
     def __init__(self, inputs: TaskInputs, view: CorpusView, neighbors: np.ndarray) -> None:
         self.inputs, self.view, self.neighbors = inputs, view, neighbors
@@ -350,8 +339,7 @@ class CandidateCollator:
         )
 
     def _hard(self, example: Example, rng: np.random.Generator) -> int:
-        """Returns the index of a caption of a similar image; of any image if no similar one has a caption in the
-        language."""
+        """Returns the index of a caption of a similar image; of any image if no similar one has a usable caption."""
         for row in rng.permutation(self.neighbors[example["row"]]):
             own = self._by_row.get((int(row), example["language"]), ())
             captions = [index for index in own if self._captions[index]["text"] != example["text"]]

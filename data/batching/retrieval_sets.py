@@ -26,10 +26,8 @@ class RetrievalSet:
     rows: np.ndarray  # the row of each image in the corpus [n_images]
 
     def with_equal_texts(self) -> "RetrievalSet":
-        """Returns the same queries, but a text is correct for every image that has an equal caption.
-
-        By `image_id`, chance decides between two images with the same caption, and no model can find both.
-        """
+        """Returns the same queries, but a text is correct for every image that has an equal caption. By `image_id`,
+        chance decides between two images with the same caption, and no model can find both."""
         by_text: dict[str, set[int]] = {}
         for text, images in zip(self.texts, self.text_to_images, strict=True):
             by_text.setdefault(text, set()).update(images)
@@ -37,11 +35,8 @@ class RetrievalSet:
 
 
 def retrieval_set(corpus: Dataset, language: str, *, only_captioned: bool = False) -> RetrievalSet:
-    """Returns the captions of a corpus in one language and its images, for retrieval in both directions.
-
-    All languages search the same images, those of the whole corpus, so their results can be compared; with
-    `only_captioned`, those with a caption in `language` (WIT's protocol).
-    """
+    """Returns the captions of a corpus in one language and its images, for retrieval in both directions. All languages
+    search all images, so results compare; with `only_captioned`, those with a caption in it (WIT's protocol)."""
     return RetrievalSets(corpus).of(language, only_captioned=only_captioned)
 
 

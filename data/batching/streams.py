@@ -1,11 +1,7 @@
-"""Batches from streams, for corpora that are larger than the disk.
-
-The rows of a stream come in a fixed order and are shuffled as they are read: the shards in every pass, and the rows in
-blocks. Every process reads separate shards, and so does every worker of its data loader, in endless passes.
-
-Every batch comes with the position of its worker after the batch, and the trainer saves the positions of the batches
-that it has used. A resumed run rereads one block and then gets the same batches as an uninterrupted run.
-"""
+"""Batches from streams, for corpora that are larger than the disk. Shards are shuffled in every pass, and rows in
+blocks as they are read; every worker of every process reads separate shards, in endless passes. A batch comes with its
+worker's position after it, which the trainer saves once it has used the batch: a resumed run rereads one block and
+then gets the same batches as an uninterrupted run."""
 
 import json
 import logging
@@ -48,11 +44,8 @@ class StreamBatch(NamedTuple):
 
 
 class StreamMixture(IterableDataset):
-    """The data of several tasks, at least one of them a stream, as an endless stream of batches.
-
-    The data of tasks that are not streams are shuffled as a whole, as in `TaskBatchSampler`, whose arguments these
-    are; `block_size` rows of a stream are read and shuffled together.
-    """
+    """The data of several tasks, at least one of them a stream, as an endless stream of batches, with the arguments of
+    `TaskBatchSampler`. `block_size` rows of a stream are shuffled together, and other data as a whole."""
 
     def __init__(
         self,
@@ -147,8 +140,7 @@ class _StreamReader:
 
     @property
     def state(self) -> dict[str, Any]:
-        """The index of the pass, the number of its examples before the current block, the state of the rows at the
-        beginning of the block, and the number of examples taken from the block."""
+        """The pass, the number of its examples before the block, the rows' state there, and the number taken since."""
         return self.position | {"taken": self.taken}
 
     def take(self, count: int) -> list[Example]:

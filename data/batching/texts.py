@@ -64,19 +64,13 @@ def add_translations(
     pairs: Iterable[LanguagePair] | None = None,
 ) -> AnyDataset:
     """Adds to each image's captions their translations in a translation corpus, if the texts match word for word,
-    after the existing ones and without duplicates. A warning says if nothing was found (not for a stream).
+    after the existing ones and without duplicates. A warning says if nothing was found (not for a stream). The result
+    is for image-text pairs: `translation_pairs` and `triplets` pair captions by their order, which does not relate a
+    caption to the translations appended after it.
 
-    The result is for image-text pairs. `translation_pairs` and `triplets` pair the captions of an image by their
-    order, which does not relate a caption to the translations appended after it.
-
-    Args:
-        corpus: a caption corpus, or a stream of one.
-        translations: a translation corpus. If a row has equally many texts in two languages, they are paired in order;
-            otherwise each text is a translation of every other.
-        languages: languages of the captions that are kept and translated; images without a caption in them are left
-            out. By default all.
-        pairs: (language, language) tuples: captions in either language get translations into the other. By default all
-            pairs of languages that occur in a row of the translations.
+    If a row of `translations` has equally many texts in two languages, they are paired in order; otherwise each text
+    is a translation of every other. Only captions in `languages` (by default all) are kept and translated; `pairs`
+    translate in both directions, and are by default all pairs of languages that occur in a row of the translations.
 
     Examples:
         >>> corpus = add_translations(load_captions("photos"), load_translations("translations.tsv"), languages="en")
@@ -119,17 +113,11 @@ def _translated(row: list[Caption], wanted: Collection[str] | None, known: _Know
 class TextFilter:
     """Rules that remove noisy alt texts from web data, similar to ALIGN's, as stated by Lee et al. (2022, ETCL,
     section 3.4): fewer than 3 or more than 100 words, more than 1000 characters, and texts of more than 10 images,
-    such as "thumbnail for version as of".
-
-    Their rules for images (a shorter side above 200 pixels and an aspect ratio of at most 3: img2dataset's
-    `--min_image_size 201 --max_aspect_ratio 3`; at most 100 texts per image) and for the language, which they detect
-    with cld3, are not included. Unlike ALIGN, they state no rule for rare words.
-
-    Args:
-        min_words: minimum number of words, separated by spaces; use 1 for Chinese or Japanese.
-        max_images: texts of more rows are left out; None keeps them. Counting reads the texts an extra time
-            beforehand, even for a stream, and takes about 100 bytes of memory for each distinct text.
-    """
+    such as "thumbnail for version as of". Their rules for images (a shorter side above 200 pixels and an aspect ratio
+    of at most 3: img2dataset's `--min_image_size 201 --max_aspect_ratio 3`; at most 100 texts per image) and for the
+    language (cld3) are not included. `min_words` counts words separated by spaces; use 1 for Chinese or Japanese. To
+    count images for `max_images` (None keeps all texts), the texts are read an extra time, even of a stream, with
+    about 100 bytes of memory for each distinct text."""
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}  # for recipes that state the rules
 

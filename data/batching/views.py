@@ -5,10 +5,8 @@
     triplets           the columns of both                                  one for each image and translation pair
     weak_pairs         the columns of both                                  one for each image and two languages
 
-A view stores two or three integers for each example: its row, and the indices of its captions in the row. Arrow
-computes them from the captions alone. Images stay on disk until an example is read, and are upright RGB. A view of a
-stream makes the same examples, one block of rows after another. If a corpus has `features`, so do the examples, in
-addition to the image or instead of it.
+A view stores two or three integers for each example: its row, and the indices of its captions. Images, upright RGB,
+stay on disk until an example is read. A corpus' `features` come in addition to its images, or instead of them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -45,8 +43,8 @@ _STREAM_BLOCK = 256  # number of rows of a stream that are read together
 
 
 def image_text_pairs(corpus: Dataset | IterableDataset, languages: Languages | None = None) -> "View":
-    """Returns examples {image, image_id, text, language}: one for each caption of a caption corpus, in some languages;
-    by default all. A language without captions is an error (not checked for a stream).
+    """Returns examples {image, image_id, text, language}: one for each caption in `languages`, by default all. A
+    language without captions is an error (not checked for a stream).
 
     Examples:
         >>> view = image_text_pairs(load_captions("photos"), ["de", "fr"])
@@ -62,19 +60,14 @@ def translation_pairs(
     *,
     co_captions: bool = False,
 ) -> "View":
-    """Returns examples {text_a, language_a, text_b, language_b}, with `image_id` if the corpus has it. No image is
-    read.
-
+    """Returns examples {text_a, language_a, text_b, language_b}, with `image_id` if the corpus has it, without images.
     If a row has equally many captions in both languages, they are paired in order; otherwise every caption is paired
     with every other. Rows that share an `image_id` (drawings of one thing by several vendors, with the same names)
     give each pair of texts once; in a stream, only repetitions within a block of rows are detected.
 
-    Args:
-        pairs: (language_a, language_b) tuples; by default all pairs of languages that occur in the same row, in
-            alphabetical order.
-        languages: without `pairs`, the languages to pair, as far as they occur; by default all.
-        co_captions: whether a language paired with itself gives every two different captions of a row; by default,
-            each caption is its own translation.
+    By default, `pairs` are all pairs of `languages` (or of all languages) that occur in the same row, in alphabetical
+    order. With `co_captions`, a language paired with itself gives every two different captions of a row; by default,
+    each caption is its own translation.
     """
     taken = partial(pairs_in, pairs=_normal_pairs(pairs), languages=_tags(languages), once=True)
     return _view(corpus, partial(taken, co_captions=co_captions), ("image_id",))
@@ -92,12 +85,9 @@ def triplets(
 
 def weak_pairs(corpus: Dataset | IterableDataset, languages: Languages | None = None) -> "View":
     """Returns examples like those of `triplets`: one for each image and two of its texts in different languages; the
-    earlier of two `languages`, by default all in alphabetical order, gives `text_a`.
-
-    The texts describe the same image but need not be translations: they are weakly aligned (Zhou et al. 2023, RC3,
-    section 2.1), like the captions of a photograph in Wikipedias of different languages. Every text in one language is
-    paired with every text in the other.
-    """
+    earlier of two `languages`, by default all in alphabetical order, gives `text_a`. The texts need not be
+    translations: they are weakly aligned (Zhou et al. 2023, RC3, section 2.1), like the captions of a photograph in
+    several Wikipedias, so every text in one language is paired with every text in the other."""
     return _view(corpus, partial(pairs_in, languages=_tags(languages), aligned=False), _IMAGES)
 
 
