@@ -91,9 +91,8 @@ class TaskCollator:
 
 
 class CaptionedImages:
-    """Examples {image, image_id, captions: {language: [texts]}} of the images with captions in all languages.
-    `image_features` replace `image` if the corpus has them; translation corpora, or `with_images=False`, give
-    neither."""
+    """Examples {image, image_id, captions: {language: [texts]}} of the images with captions in all languages. Features
+    replace images if the corpus has them; translation corpora, and `with_images=False`, give neither."""
 
     def __init__(self, corpus: Dataset, languages: Sequence[str] | None = None, *, with_images: bool = True) -> None:
         present = languages_of(corpus)

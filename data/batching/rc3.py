@@ -28,9 +28,8 @@ Batch = dict[str, Any]
 @dataclass(eq=False)
 class TripletCollator:
     """Turns images with two texts into a strictly or a weakly aligned batch of `Rc3ForPreTraining`. Examples have an
-    `image`, `regions` [R, region_size] or several versions of them [V, R, region_size], one of which is sampled, or
-    both. Words of x_i are masked, and x_j is also encoded for the decoder, unless `mask_probability` is None (weakly
-    aligned data)."""
+    `image`, `regions` or both; one of several versions of regions, [V, R, region_size], is sampled. Words of x_i are
+    masked, and x_j is also encoded for the decoder, unless `mask_probability` is None (weakly aligned data)."""
 
     processor: Any
     mask_probability: float | None = None

@@ -1,6 +1,5 @@
-"""The catalog of published retrieval benchmarks, from `entries/<name>.json`: files, license, protocol, and the figures
-of papers. `readers.coco` reads the files of a benchmark, and `evaluation.benchmarks` runs its protocol.
-"""
+"""The catalog of published retrieval benchmarks, from `entries/<name>.json`: files, license, protocol, and figures of
+papers. `readers.coco` reads the files of a benchmark, and `evaluation.benchmarks` runs its protocol."""
 
 import json
 from collections.abc import Sequence
@@ -36,8 +35,7 @@ class NeededFile:
 
 @dataclass(frozen=True)
 class Figures:
-    """A table of figures that a paper reports on a test set of a benchmark: the name of each measured model -> its
-    figure in each column; None for a missing figure."""
+    """A paper's table for a test set of a benchmark: measured model -> its figure in each column, or None."""
 
     source: str  # the paper and its table
     columns: tuple[str, ...]  # the languages of a table of one metric; otherwise the metrics for English

@@ -1,8 +1,8 @@
 """The emoji benchmark: emoji by four vendors with their names in 120 languages, for training and evaluation.
 
-Names come from Unicode CLDR, images from Twemoji, OpenMoji, Fluent and Noto. The first call fetches the pinned
-packages and builds one parquet file in the Hugging Face cache. The benchmark measures generalization to unseen
-concepts, unseen vendors, languages that had translation pairs only, and languages that were never trained on.
+Names come from Unicode CLDR, images from Twemoji, OpenMoji, Fluent and Noto, in pinned packages that are fetched once.
+The benchmark measures generalization to unseen concepts, unseen vendors, languages that had translation pairs only,
+and languages that were never trained on.
 """
 
 import hashlib
@@ -53,21 +53,13 @@ def load_emoji(
 ) -> Dataset:
     """Loads the emoji benchmark as a caption corpus with one row for each vendor and each concept that it draws.
 
-    Columns:
-        image: RGB, 64 pixels wide and high, on white.
-        image_id: the code points of the concept, such as `1f600`; the same for all vendors.
-        captions: the CLDR name of the concept in each language.
-        split: `train`, `validation` or `test`, by groups of concepts that resemble each other.
-        vendor: `twemoji`, `openmoji`, `fluent` or `noto`.
-        emoji: the characters of the emoji.
-        category: Unicode's category, such as `Animals & Nature`. Results for `Flags` are best reported separately.
-        keywords: CLDR's keywords in each language, joined by `, `.
-
-    Args:
-        vendors, split, languages: the rows, names and keywords to load; by default all.
-        keyword_captions: number of further captions for each image and language, for training. Each has the name and
-            two keywords, or three keywords, sampled for that image; those of two languages are not translations.
-        cache_dir: the folder of packages and tables; by default in the cache of `datasets`.
+    Columns: `image` (RGB, 64 pixels wide and high, on white), `image_id` (the code points of the concept, such as
+    `1f600`; the same for all vendors), `captions` (its CLDR name in each language), `split` (by groups of concepts
+    that resemble each other), `vendor` (`twemoji`, `openmoji`, `fluent` or `noto`), `emoji` (its characters),
+    `category` (Unicode's, such as `Animals & Nature`; results for `Flags` are best reported separately), and
+    `keywords` (CLDR's in each language, joined by `, `). For training, `keyword_captions` is the number of additional
+    captions of each image and language: the name and two keywords, or three keywords, sampled for that image; those of
+    two languages are not translations.
 
     Examples:
         >>> corpus = load_emoji(["twemoji"], split="train", languages=["en", "de"])
@@ -148,7 +140,7 @@ def _with_keyword_captions(table: pa.Table, count: int) -> pa.Table:
 
 
 def words_by_language(keywords: list[dict[str, str]]) -> dict[str, list[str]]:
-    """Returns language -> keywords, of which CLDR has none for some emoji."""
+    """Returns language -> keywords; CLDR has none for some emoji."""
     return {
         entry["language"]: [word for word in entry["text"].split(KEYWORD_SEPARATOR) if word.strip()]
         for entry in keywords
@@ -190,8 +182,8 @@ class NameTranslations(NamedTuple):
 
 
 class EmojiNames:
-    """All names by language: emoji -> annotation, or CLDR's file, parsed on use since all together take two seconds.
-    `source` identifies the unchanged package that they were read from."""
+    """All names: language -> emoji -> annotation, or CLDR's file, parsed on use since all take two seconds. `source`
+    identifies the unchanged package that they were read from."""
 
     def __init__(self, files: Mapping[str, Mapping[str, Annotation] | bytes], source: str | None = None) -> None:
         self._files, self.source = dict(files), source
@@ -237,8 +229,7 @@ def load_emoji_names(cache_dir: str | Path | None = None) -> EmojiNames:
 
 
 def profiles_of(names: EmojiNames) -> LanguageProfiles:
-    """Returns the n-grams of the languages that name most emoji, by which the language of texts is recognized; those
-    of CLDR's package are stored on disk."""
+    """Returns the n-grams by which languages are recognized; those of CLDR's package are stored on disk."""
     digest = "".join(filter(str.isalnum, names.source or ""))[-12:]
     file = DEFAULT_CACHE / f"profiles-{VERSION}-{digest}.npz"
     if digest and file.is_file():

@@ -82,8 +82,7 @@ _SERIES = (
 
 
 class Concept(NamedTuple):
-    """An emoji without skin tone, fully qualified, its category and subcategory in Unicode's list of emoji, and its
-    English CLDR name."""
+    """A fully qualified emoji without skin tone, its Unicode category and subcategory, and its English CLDR name."""
 
     emoji: str
     category: str
@@ -345,14 +344,12 @@ FEATURES = Features(
 
 
 def read_sources() -> dict[str, dict[str, str]]:
-    """Returns the pinned packages by role (`names`, `derived_names`, or a vendor), with their licenses and
-    attributions."""
+    """Returns role (`names`, `derived_names`, or a vendor) -> pinned package, with its license and attribution."""
     return json.loads(files(__package__).joinpath("sources.json").read_text("utf-8"))
 
 
 def build_emoji(path: Path, package_folder: Path) -> None:
-    """Fetches the sources into `package_folder`, and writes the benchmark to a parquet file: a row for each vendor and
-    each concept that it draws, in the order of `VENDORS` and of Unicode."""
+    """Writes the benchmark to a parquet file, in the order of `VENDORS` and of Unicode, from the fetched sources."""
     tarballs = {}
     for role, source in tqdm(read_sources().items(), desc="Fetching emoji", unit="package"):
         tarballs[role] = fetch_package(source, package_folder)

@@ -1,10 +1,7 @@
-"""Tasks from the emoji benchmark: visual entailment (is this the name of the image?), visual questions, and weakly
-aligned captions. Each takes a corpus from `load_emoji` and uses its images alone, so that held-out images stay held
-out. Random choices depend on the seed and the corpus alone.
-
-A question that can be answered from its text alone does not test vision. The text alone allows an accuracy of exactly
-one half for entailment, and of about the share of the most frequent answer for questions.
-"""
+"""Tasks from the emoji benchmark: visual entailment, visual questions, and weakly aligned captions. Each uses only the
+images of a corpus from `load_emoji`, so held-out images stay held out; random choices depend only on the seed and the
+corpus. A question that can be answered from its text does not test vision: the text allows an accuracy of exactly one
+half for entailment, and of about the share of the most frequent answer for questions."""
 
 import json
 import random
@@ -53,14 +50,12 @@ class _Example(NamedTuple):
 
 def emoji_entailment(corpus: Dataset, languages: str | list[str] | tuple[str, ...], *, seed: int = 0) -> Dataset:
     """Makes visual entailment: each image in each language, once with its own name and once with that of another
-    emoji.
+    emoji. Columns: `image`, `image_id`, `text` (the name), `language`, `label` (0 false, 1 true).
 
-    Columns: `image`, `image_id`, `text` (the name), `language`, `label` (0 false, 1 true).
-
-    Within a vendor and a split, the name of each image is the wrong name of exactly one other image, so that neither
-    the name nor the image alone reveals the label. The other emoji is the same in all languages, and differs in its
-    names and pixels (unlike the flags of Norway and of Bouvet Island). Images without a name in one of the languages
-    are left out, and images are copied for each of their examples.
+    Within a vendor and a split, the name of each image is the wrong name of exactly one other image, so neither the
+    name nor the image alone reveals the label. The other emoji is the same in all languages, and differs in its names
+    and pixels (unlike the flags of Norway and of Bouvet Island). Images without a name in one of the languages are
+    left out.
     """
     tags = normalize_languages(languages)
     names = [{caption["language"]: caption["text"] for caption in row} for row in corpus["captions"]]
@@ -100,18 +95,16 @@ def _others(rows: Sequence[int], alike: Callable[[int, int], bool], rng: random.
 
 def emoji_questions(corpus: Dataset, languages: str | list[str] | tuple[str, ...], *, seed: int = 0) -> Dataset:
     """Makes visual questions in English, German, French, Czech, Japanese, Chinese and Indonesian, the same in each.
-
-    Columns: `image`, `image_id`, `text` (the question), `language`, `label` (one of `ANSWERS`), `question`, one of
+    Columns: `image`, `image_id`, `text`, `language`, `label` (one of `ANSWERS`), `question`, one of
 
         kind      "What kind of thing is this?" Nine answers, Unicode's categories of emoji.
-        colour    "What colour is mostly seen?" Seven answers, see `main_colour`; for images that have one. Vendors
-                  use different colours, so it is computed from the image.
+        colour    "What colour is mostly seen?" Seven answers, for images that `main_colour` gives one. Vendors use
+                  different colours, so it is computed from the image.
         category  "Is this a flag?" and similar questions about five of Unicode's categories, answered by yes or no.
                   Faces are not asked about: the category of smileys also has hearts, and others have faces.
 
     There is one question of `kind` and one of `colour` about each image, in one of two wordings. Images are left out
-    until no answer is more frequent than the median answer. Every question of `category` is answered as often with yes
-    as with no. Images are copied for each of their questions.
+    until no answer is more frequent than the median answer; of `category`, yes is as frequent as no.
     """
     tags, wordings = normalize_languages(languages), _wordings()
     if absent := [tag for tag in tags if tag not in wordings]:
@@ -144,12 +137,10 @@ def _wordings() -> dict[str, dict[str, list[str]]]:
 
 
 def main_colour(image: PIL.Image.Image) -> str | None:
-    """Returns the colour, one of `COLOURS`, of at least half of the pixels that are not white.
-
-    Colours are defined by their hue in HSV: red from 335 degrees, orange (with brown) from 12, yellow from 40, green
-    from 70, blue from 170, purple (with pink) from 250. Pixels with a saturation below 0.2 or a value below 0.25 are
-    grey. The result is None if no colour covers half of these pixels, or if nearly all pixels are white.
-    """
+    """Returns the colour, one of `COLOURS`, of at least half of the pixels that are not white; None if none covers
+    half, or nearly all pixels are white. Colours are hues in HSV: red from 335 degrees, orange (with brown) from 12,
+    yellow from 40, green from 70, blue from 170, purple (with pink) from 250; grey if the saturation is below 0.2 or
+    the value below 0.25."""
     rgb = np.asarray(image.convert("RGB"))
     painted = rgb.min(axis=-1) < _PAPER  # [H, W]
     if painted.mean() < _PAINTED:
@@ -198,17 +189,10 @@ def _dataset(corpus: Dataset, examples: list[_Example], labels: Sequence[str]) -
 
 def weakly_aligned_emoji(corpus: Dataset, *, pairs: int = 1, seed: int = 0) -> Dataset:
     """Makes a caption corpus whose rows have two captions: the name of the image, and keywords in another language.
-
-    `weak_pairs` of this corpus has one example for each row. A keyword that equals the name in its language is left
-    out, and at most five keywords are sampled. (The only keyword of a flag is the word for `flag`; select rows by
-    `category` to leave flags out.)
-
-    Args:
-        corpus: a corpus from `load_emoji`.
-        pairs: number of rows for each image, each with another pair (language of the name, language of the keywords);
-            fewer if the image has fewer such pairs. The image is copied for each row.
-        seed: seed of the random choices, which depend on the image and the languages, not on the rest of the corpus.
-    """
+    Each image has `pairs` rows with different pairs of languages, fewer if it has fewer. A keyword that equals the
+    name in its language is left out, and at most five keywords are sampled. (The only keyword of a flag is the word
+    for `flag`; select rows by `category` to leave flags out.) Choices depend on `seed`, the image and the languages,
+    not on the rest of the corpus."""
     if pairs < 1:
         raise CorpusError(f"pairs is the number of rows for each image, not {pairs}")
     concepts = corpus.select_columns(["image_id", "vendor", "captions", "keywords"])

@@ -5,8 +5,8 @@
     a table    WikiMatrix.de-en.tsv.gz                 score, text, text, between tabs, without a header
                TED2020-en-de-train.tsv.gz              text, text, as sentence-transformers publishes them
 
-The name of a file states its two languages, the first text's first. No file is held in memory. Several files, such as
-one for each pair of languages, are read by turns in proportion to their sizes, so that a batch has pairs of all files.
+The name of a file states its two languages, the first text's first. No file is held in memory. Several files are read
+by turns in proportion to their sizes, so a batch has pairs of all files.
 """
 
 import heapq
@@ -37,8 +37,8 @@ _SIDE = re.compile(rf"((?:.*[./])?({_TAG})-({_TAG}))\.(\2|\3|{_SCORES})(?:\.gz)?
 
 
 class Bitext(NamedTuple):
-    """A table of sentence pairs; or two texts whose lines correspond, and their scores if there are any, which are
-    called `names` in a folder or a zip file."""
+    """A table of sentence pairs; or two texts whose lines correspond, and any scores: `names` in a folder or zip
+    file."""
 
     place: Path
     languages: tuple[str, str]
@@ -82,18 +82,15 @@ def load_bitext(
     shards: int = 1,
     streaming: bool = True,
 ) -> Dataset | IterableDataset:
-    """Loads published sentence pairs as a stream: a translation corpus with the column `captions`.
-
-    Lines with an empty or an over-long text are left out, and a warning counts them at the end of each file.
+    """Loads published sentence pairs as a stream: a translation corpus with the column `captions`. Without
+    `streaming`, `datasets` writes the rows to its cache. A warning counts left-out lines with an empty or an over-long
+    text.
 
     Args:
-        files: a file, a folder or a pattern, such as `wikimatrix/*.tsv.gz`; `CCMatrix.de-en` for the files of a Moses
-            corpus.
+        files: a file, a folder or a pattern, such as `wikimatrix/*.tsv.gz`; `CCMatrix.de-en` for the files of Moses.
         languages: languages of the texts to keep; files without two of them are not read. By default all.
         min_score: pairs with a lower score are left out. WikiMatrix recommends 1.04. A file without scores is refused.
-        shards: number of shards among which the files are divided. With one shard, every batch has pairs of all files;
-            as many shards as there are workers in all processes let each of them read files of its own.
-        streaming: whether to return an `IterableDataset`; otherwise, `datasets` writes the rows to its cache.
+        shards: with one, every batch has pairs of all files; with one a worker, each worker reads separate files.
 
     Examples:
         >>> corpus = load_bitext("wikimatrix/*.tsv.gz", languages=["de", "en", "fr"], min_score=1.04)
@@ -224,8 +221,7 @@ def is_bitext(source: str) -> bool:
 
 
 def _moses(sizes: dict[str, int], place: Path) -> list[Bitext]:
-    """Finds the texts that belong together among the names in a folder or a zip file: `CCMatrix.de-en.de` and
-    `CCMatrix.de-en.en`, and their scores."""
+    """Finds the texts that belong together by name, `CCMatrix.de-en.de` and `CCMatrix.de-en.en`, and their scores."""
     stems: dict[tuple[str, str, str], dict[str, str]] = {}
     for name in sorted(sizes):
         if match := _SIDE.fullmatch(name):

@@ -46,23 +46,19 @@ def load_coco(
     captions: list[CocoTexts] | None = None,
     rule: SplitRule = "karpathy",
 ) -> Dataset:
-    """Loads MSCOCO's images of 2014 with captions in one language or in several: `image`, `image_id` (the file name),
+    """Loads MSCOCO's images of 2014 with captions in one or several languages: `image`, `image_id` (the file name),
     `captions`. Images that none of `captions` describes are left out.
 
     Args:
-        folder: the folder, with `train2014`, `val2014` and the files of `captions`.
-        split: Karpathy's split (Karpathy & Fei-Fei 2015); `train` includes his `restval`. COCO-CN has a separate
-            split, which chooses its captions; alone, it needs no file of Karpathy's.
-        captions: the captions, by default `["coco"]`:
-
-            - `coco`: English, `dataset_coco.json`;
-            - `stair`: Japanese, `stair_captions_v1.2_train.json` and `…_val.json`;
-            - `coco-cn`: Chinese, `imageid.human-written-caption.txt` and `coco-cn_train.txt` (`val`, `test`);
-            - `korean`: Korean, `MSCOCO_train_val_Korean.json`, of AI-Hub;
-            - `yj`: Japanese, `yjcaptions26k_clean.json`, on 26,500 of the images.
-        rule: who divides the images: `karpathy`, or `mule` (Kim et al. 2020), as in SMALR's table 1: 1,000 random
-            images for validation and 1,000 for the test, all with captions in each language of `captions`, and all
-            other images for training. If fewer than 3,000 images have them, a third is drawn for each.
+        split: Karpathy's (Karpathy & Fei-Fei 2015); `train` includes his `restval`. COCO-CN has a separate split,
+            which chooses its captions; alone, it needs no file of Karpathy's.
+        captions: `coco` (English, `dataset_coco.json`), the default; `stair` (Japanese,
+            `stair_captions_v1.2_train.json` and `…_val.json`); `coco-cn` (Chinese, `imageid.human-written-caption.txt`
+            and `coco-cn_train.txt`, `val`, `test`); `korean` (AI-Hub's `MSCOCO_train_val_Korean.json`); `yj`
+            (Japanese, `yjcaptions26k_clean.json`, on 26,500 of the images).
+        rule: `karpathy`, or `mule` (Kim et al. 2020), as in SMALR's table 1: 1,000 random images for validation and
+            1,000 for the test, all with captions in each language of `captions`, and all other images for training. If
+            fewer than 3,000 images have them, a third is drawn for each.
 
     Examples:
         >>> corpus = load_coco("mscoco", "test", captions=["coco", "coco-cn", "yj"], rule="mule")
@@ -125,8 +121,7 @@ def load_flickr30k(folder: str | Path, split: Split = "train") -> Dataset:
 
 
 def load_xtd(folder: str | Path, languages: list[str] | tuple[str, ...] | None = None) -> Dataset:
-    """Loads XTD's 1,000 images of MSCOCO, each with a caption in each of eleven languages: the benchmark `xtd`. The
-    folder has XTD10's texts and the images."""
+    """Loads the benchmark `xtd`: XTD's 1,000 images of MSCOCO, with XTD10's captions in eleven languages."""
     names_file = find_file(folder, "XTD10/test_image_names.txt")
     names = [name.strip() for name in read_texts(names_file)]
     texts: Texts = {}
@@ -232,8 +227,7 @@ def _korean_captions(file: Path) -> Texts:
 
 
 def _coco_cn_captions(root: Path, split: str) -> tuple[list[str], Texts, Path]:
-    """Returns the names of the images in a split of COCO-CN, without endings; the captions that people wrote in
-    Chinese, by name; and the file of the names."""
+    """Returns the image names of a COCO-CN split, without endings, name -> Chinese captions, and the names' file."""
     names_file, file = (
         find_file(root, f"coco-cn-version1805v1.1/{name}")
         for name in (f"coco-cn_{split}.txt", "imageid.human-written-caption.txt")
@@ -261,8 +255,7 @@ _HEADERS = {"sts": ("caption1", "caption2"), "sis": ("image1", "image2"), "sits"
 
 
 class Ratings(NamedTuple):
-    """The indices of the two items of each rated pair among the captions and images of `Crisscrossed`, [N, 2], and
-    their ratings [N]."""
+    """Rated pairs: the indices [N, 2] of their captions or images in `Crisscrossed`, and their ratings [N]."""
 
     pairs: np.ndarray
     scores: np.ndarray
@@ -270,8 +263,8 @@ class Ratings(NamedTuple):
 
 @dataclass(frozen=True)
 class Crisscrossed:
-    """The images of CxC as a caption corpus, its captions, grouped by image, and the index of the image of each; and
-    the ratings of `sts` (two captions), `sis` (two images) and `sits` (a caption and an image)."""
+    """CxC: the images as a caption corpus, their captions in the same order, the index of each caption's image, and
+    the ratings of two captions (`sts`), two images (`sis`), and a caption with an image (`sits`)."""
 
     corpus: Dataset
     texts: list[str]
@@ -279,9 +272,8 @@ class Crisscrossed:
     ratings: dict[str, Ratings]
 
     def positives(self, kind: str) -> list[list[int]]:
-        """Returns the positives of each caption (`sts`: other captions, `sits`: images) or image (`sis`: other
-        images): COCO's pairs, and pairs rated at least `POSITIVE`. Ratings of captions and of images count in both
-        directions."""
+        """Returns the positives of each caption (`sts`: captions, `sits`: images) or image (`sis`): COCO's pairs, and
+        pairs rated at least `POSITIVE`. Ratings of captions and of images count in both directions."""
         ratings = self.ratings[kind]
         pairs = ratings.pairs[ratings.scores >= POSITIVE[kind]].tolist()
         if kind == "sits":

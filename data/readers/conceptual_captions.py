@@ -45,23 +45,16 @@ def load_cc3m(
     image_ids: str | Path | None = None,
 ) -> Dataset:
     """Loads Conceptual Captions (Sharma et al. 2018) with UC2's machine translations (Zhou et al. 2021), RC3's
-    strictly aligned data (Zhou et al. 2023, section 2.1), as a caption corpus for `triplets` and `translation_pairs`.
+    strictly aligned data (Zhou et al. 2023, section 2.1), for `triplets` and `translation_pairs`.
 
         train_imageId2Ann.tsv       English: image, address, caption and `success` or `fail`, between tabs
         train_imageId2Ann_de.tsv    the same lines with the caption in German; cs, fr, ja and zh likewise
 
     Columns: `image` (if `images` is given), `image_id` (the CRC-32 of the address, as in VOLTA's files of regions),
-    `captions`. Captions that are empty or marked `fail` are left out, and so are images without captions in two
-    languages.
-
-    Args:
-        folder: the folder of UC2's files; the English one is always read.
-        images: the folder of the images, named by their image_id without an ending, as VOLTA downloads them.
-        image_ids: a JSON object whose names are the images to keep, such as VOLTA's `caption_train.json`: those with
-            regions (Bugliarello et al. 2022).
-
-    Examples:
-        >>> corpus = load_cc3m("cc3m", ["en", "de"], image_ids="cc3m/caption_train.json")
+    `captions`. Empty captions, those marked `fail`, and images without captions in two languages are left out. Files
+    in the folder `images` are named by their image_id without an ending, as VOLTA downloads them. `image_ids` is a
+    JSON object whose names are the images to keep, such as VOLTA's `caption_train.json`: those with regions
+    (Bugliarello et al. 2022).
     """
     tags = normalize_languages(languages if isinstance(languages, str) else list(languages))
     english = Path(folder) / f"{split}_imageId2Ann.tsv"
@@ -114,10 +107,9 @@ def _unquoted(cell: str) -> str:
 
 
 def load_cc12m(files: str | Path, *, streaming: bool = True, check_images: bool = True) -> Dataset | IterableDataset:
-    """Loads Conceptual 12M (Changpinyo et al. 2021): images with English alt texts, as img2dataset downloads them
-    from the addresses in `cc12m.tsv`. `img2dataset --url_list cc12m.tsv --input_format tsv --output_format webdataset
-    --url_col url --caption_col caption` writes the archives, once the line `url<tab>caption` is added above the file.
-    They are the shards of the stream; arguments are as in `load_captions`."""
+    """Loads Conceptual 12M (Changpinyo et al. 2021): images with English alt texts. Add the line `url<tab>caption`
+    above `cc12m.tsv`; `img2dataset --url_list cc12m.tsv --input_format tsv --output_format webdataset --url_col url
+    --caption_col caption` then writes the archives, the stream's shards. Arguments are as in `load_captions`."""
     return load_captions(files, language="en", streaming=streaming, check_images=check_images)
 
 
@@ -138,13 +130,9 @@ def load_cc300k(
         annotation/uc2_6langs/jsons/ref_captions_en.json    {"00000012.jpg": ["a cat on a mat"], …}; likewise de, …
         cc300k.json                                         the names of the subset's images: ["00000012.jpg", …]
 
-    Columns: `image` (if `images` is given), `image_id` (the file name of the image), `captions`.
-
-    Args:
-        folder: the folder of the archive above, or that of its files `ref_captions_*.json`.
-        images: the folder of the images, which users download themselves; by default, captions only.
-        image_ids: a JSON list of the images to keep, `cc300k.json`; by default all.
-        on_missing_image: whether an image that is not in the folder is an error, or is left out with a warning.
+    Columns: `image` (if `images` is given), `image_id` (the file name), `captions`. `folder` is that of the archive,
+    or of its files `ref_captions_*.json`. Users download the images themselves: one missing in `images` is an error,
+    or left out with a warning. `image_ids` is a JSON list of those to keep, `cc300k.json`; by default all.
 
     Examples:
         >>> corpus = load_cc300k("cc300k", ["en", "de"], images="cc300k/images", image_ids="cc300k/cc300k.json")

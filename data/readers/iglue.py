@@ -6,10 +6,9 @@
     load_marvl      the same task in five languages                   MaRVL
     load_xflickrco  captions of images, for retrieval               xFlickr&CO; Flickr30K to fine-tune on
 
-Each function reads one file as it is published; `language` is that of its texts. Images are files in the folder
-`images`, which are opened on access; without a folder there is no column `image`. `image_id` is the key of the image
-in the region features of the benchmark, but for the ending `.jpg`, which their reader adds or leaves out
-(`processing.regions`). `label` is a `ClassLabel`: `dataset.features["label"].names` are the answers in order.
+Images are files in the folder `images`, opened on access; without a folder, there is no column `image`. `image_id` is
+the key of the image in the benchmark's region features, but for the ending `.jpg`, which their reader adds or leaves
+out (`processing.regions`). `label` is a `ClassLabel`, whose `names` are the answers in order.
 """
 
 import logging
@@ -38,13 +37,11 @@ def load_xvnli(
     images: Folder = None,
     on_unlabelled: Literal["error", "skip"] = "error",
 ) -> Dataset:
-    """Loads visual entailment: JSON lines with `gold_label`, `sentence2`, `Flikr30kID`, as in SNLI-VE and XVNLI.
-
-    Columns: `image` (`<Flikr30kID>.jpg` in the folder of Flickr30K's images), `image_id` (without `.jpg`), `text` (the
-    hypothesis, `sentence2`), `language`, `label` (0 contradiction, 1 neutral, 2 entailment), `pair_id`. The premise is
-    the image; its caption, `sentence1`, is not read. Sentences on which the annotators did not agree (`gold_label` is
-    `-`) are an error; with `on_unlabelled="skip"`, they are left out, and a warning counts and names them.
-    """
+    """Loads visual entailment: JSON lines with `gold_label`, `sentence2`, `Flikr30kID`, as in SNLI-VE and XVNLI. The
+    premise is the image; its caption, `sentence1`, is not read. Columns: `image` (`<Flikr30kID>.jpg` in the folder of
+    Flickr30K's images), `image_id` (without `.jpg`), `text` (the hypothesis), `language`, `label` (0 contradiction, 1
+    neutral, 2 entailment), `pair_id`. Sentences on which the annotators did not agree (`gold_label` is `-`) are an
+    error; with `on_unlabelled="skip"`, they are left out, and a warning counts and names them."""
     rows, count = [], RowCount(str(file))
     for place, record in _records(file):
         if record.get("gold_label") == "-" and on_unlabelled == "skip":
@@ -81,10 +78,9 @@ def load_xgqa(
         {"201307251": {"question": "Is it overcast?", "answer": "no", "imageId": "n161313", …}, …}
         [{"question_id": "201307251", "sent": "Is it overcast?", "label": {"no": 1.0}, "img_id": "n161313"}, …]
 
-    Columns: `image` (`<imageId>.jpg` in the folder of GQA's images), `image_id`, `text` (the question), `language`,
-    `label` (the answer among `answers`, from `load_answers`), `question_id`. Answers are English in every language of
-    xGQA. A question with another answer is an error; with `on_unknown_answer="unlabelled"`, it is kept with the label
-    None, which an evaluation counts as wrong, and a warning counts and names it.
+    Columns: `image` (`<imageId>.jpg` in the folder of GQA's images), `image_id`, `text`, `language`, `label` (one of
+    `answers`, English in every language of xGQA), `question_id`. A question with another answer is an error; with
+    `on_unknown_answer="unlabelled"`, its label is None, which an evaluation counts as wrong, and a warning names it.
     """
     known, rows = set(answers), []
     unknown: list[str] = []
@@ -123,12 +119,10 @@ def _questions(file: str | Path) -> Iterator[Record]:
 
 
 def load_nlvr2(file: str | Path, *, language: str = "en", images: Folder = None) -> Dataset:
-    """Loads two images and a sentence: NLVR2's JSON lines with `identifier`, `sentence` and `label`.
-
-    Columns: `left_image`, `right_image`, `left_image_id`, `right_image_id`, `text`, `language`, `label` (0 false,
-    1 true), `example_id`. The example `dev-850-0-1` is about the images `dev-850-0-img0.png` and `dev-850-0-img1.png`,
-    which are in the folder of the record's `directory`, as in training, if it has one.
-    """
+    """Loads two images and a sentence: NLVR2's JSON lines with `identifier`, `sentence` and `label`. Columns:
+    `left_image`, `right_image`, `left_image_id`, `right_image_id`, `text`, `language`, `label` (0 false, 1 true),
+    `example_id`. The example `dev-850-0-1` has the images `dev-850-0-img0.png` and `dev-850-0-img1.png`, in the folder
+    of the record's `directory`, as in training, if it has one."""
     rows = []
     for place, record in _records(file):
         example = value_of(record, "identifier", place)
@@ -140,13 +134,9 @@ def load_nlvr2(file: str | Path, *, language: str = "en", images: Folder = None)
 
 
 def load_marvl(file: str | Path, *, images: Folder = None) -> Dataset:
-    """Loads two images and a sentence: MaRVL's JSON lines with `caption`, `language`, `left_img`, `right_img`,
-    `label`.
-
-    Columns: those of `load_nlvr2`. The image_id of the Indonesian `39-Panci/39-n-5.jpg`, whose folder is that of a
-    concept, is `id/39-n-5`: images in different languages have the same names, and their regions a file for each
-    language.
-    """
+    """Loads two images and a sentence from MaRVL's JSON lines, with the columns of `load_nlvr2`. The image_id of the
+    Indonesian `39-Panci/39-n-5.jpg` (the folder is a concept's) is `id/39-n-5`: images in different languages have the
+    same names, and their regions a file for each language."""
     rows = []
     for place, record in _records(file):
         try:
@@ -177,8 +167,7 @@ def _records(file: str | Path) -> Iterator[Record]:
 def _row(
     record: dict[str, Any], key: str, language: str, place: str, images: Folder, **files: tuple[str, str]
 ) -> dict[str, Any]:
-    """Returns the text of a record under a key, with the ids of its images and, if there is a folder, their paths;
-    `files` has the id and the file name of each image column."""
+    """Returns the text of a record, and the ids and any paths of its images; `files` has (id, file name) by column."""
     row = {"text": value_of(record, key, place), "language": normalize_language(language)}
     row |= {f"{column}_id": image_id for column, (image_id, _) in files.items()}
     if images is not None:

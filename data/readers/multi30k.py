@@ -33,17 +33,12 @@ def load_multi30k(
     descriptions. Columns: `image` (if `images` is given), `image_id` (the file name of the image), `captions`.
 
     Args:
-        folder: the folder of the files above; or the repository's `task1`, in which the sentences are in `raw` and the
-            names of the images in `image_splits`; or the folder that holds `task1` and `task2`.
-        split: the split, as in the names of the files; `validation` and `test` are `val` and `test_2016_flickr`.
-        described: languages in which the five descriptions of task 2 are read instead of the sentence of task 1. The
-            papers evaluate retrieval with `["en", "de"]` here, and one sentence in French and Czech. Descriptions are
-            not translations of each other: use `triplets` and `translation_pairs` for the other languages.
-        images: the folder of the images. In `test_2017_mscoco`, the number of the caption follows their names after a
-            `#`, and is left out.
-
-    Examples:
-        >>> corpus = load_multi30k("data", "test_2016_flickr", described=["en", "de"], images="flickr30k")
+        folder: of the files above; or the repository's `task1`, with sentences in `raw` and the names of the images in
+            `image_splits`; or the folder that holds `task1` and `task2`.
+        split: as in the names of the files; `validation` and `test` are `val` and `test_2016_flickr`.
+        described: languages with the five descriptions of task 2 instead of the sentence of task 1. The papers
+            evaluate retrieval with `["en", "de"]` here, and one sentence in French and Czech. Descriptions are not
+            translations of each other: use `triplets` and `translation_pairs` for the other languages.
     """
     split = _SPLITS.get(split, split)
     tags = normalize_languages(list(languages))
@@ -72,9 +67,9 @@ def load_multi30k(
 def _sentences(
     folder: str | Path, task: str, split: str, files: dict[str, list[str]]
 ) -> tuple[Path, dict[str, dict[str, list[str]]]]:
-    """Returns the file of the images of a split, and image -> language -> sentences. `files` has the endings of the
-    files of each language."""
+    """Returns the file of a split's images, and image -> language -> sentences; `files`: language -> endings."""
     names_file = find_file(folder, *(f"{task}/image_splits/{split}{ending}" for ending in (".txt", "_images.txt")))
+    # In `test_2017_mscoco`, the number of the caption follows the name of the image.
     names = [name.strip().partition("#")[0] for name in read_texts(names_file)]
     found: dict[str, dict[str, list[str]]] = {name: {tag: [] for tag in files} for name in names}
     for tag, ending in ((tag, ending) for tag, endings in files.items() for ending in endings):

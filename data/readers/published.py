@@ -1,9 +1,5 @@
-"""Published data sets by name, each read from its files as they are published. Recipes name them as a `source`, and
-commands as the data that they read, with the arguments of the readers as options:
-
-    source: wit
-    options: {files: data/wit, languages: [de, en], on_bad_image: skip}
-"""
+"""Published data sets by name. Recipes name them as a `source`, and commands as the data that they read, with the
+arguments of the readers as options."""
 
 import inspect
 from collections.abc import Callable
@@ -51,11 +47,7 @@ PUBLISHED: dict[str, Callable[..., Corpus]] = {
 
 
 def load_published(name: str, **options: Any) -> Corpus:
-    """Loads a published data set, a key of `PUBLISHED`, with the arguments of its reader.
-
-    Examples:
-        >>> corpus = load_published("multi30k", folder="multi30k", split="val", images="flickr30k-images")
-    """
+    """Loads a published data set, a key of `PUBLISHED`, with the arguments of its reader."""
     if name not in PUBLISHED:
         raise CorpusError(f"there is no published data set {name!r}; there are {', '.join(PUBLISHED)}")
     signature = inspect.signature(PUBLISHED[name])

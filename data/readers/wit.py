@@ -1,9 +1,6 @@
 """WIT, images of Wikipedia with captions in many languages (Srinivasan et al. 2021), as weakly aligned texts.
-
 Wikimedia publishes it as `wikimedia/wit_base` on the Hub: parquet files whose rows are images of 300 pixels with the
-texts of all pages that show them, joined as in appendix A of RC3 (Zhou et al. 2023). `load_wit` returns a caption
-corpus with all texts of an image in one row, for `weak_pairs`.
-"""
+texts of all pages that show them, joined as in appendix A of RC3 (Zhou et al. 2023)."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -92,19 +89,13 @@ def load_wit(
     skipped: list[SkippedImage] | None = None,
     streaming: bool = True,
 ) -> Dataset | IterableDataset:
-    """Loads a caption corpus of WIT with the columns `image`, `image_id` (the address of the image) and `captions`,
+    """Loads a caption corpus of WIT for `weak_pairs`: `image`, `image_id` (the address of the image) and `captions`,
     all of its texts, without repetitions, texts in unknown languages, and texts of more than 10,000 characters.
 
-    Args:
-        files: the files of `wikimedia/wit_base`: a folder, or a pattern such as `wit_base/data/train-*.parquet`.
-        texts: which texts are captions: `reference` (under the image on the page), `page` (the beginning of the page),
-            `section`, `alt`, and `attribution` (the description on Wikimedia Commons, if WIT found that it is in the
-            language of the page).
-        min_languages: images with texts in fewer languages are left out.
-        split: `train`, `validation` or `test` of the images of `files`, as MURAL's authors divide WIT's training
-            images (`wit_split`); without streaming. By default all.
-        check_images, on_bad_image, skipped: as for `load_captions`.
-        streaming: whether to return an `IterableDataset`; otherwise, `datasets` copies the files to its cache.
+    `files` are those of `wikimedia/wit_base`: a folder, or a pattern such as `wit_base/data/train-*.parquet`. `texts`
+    are captions: `reference` (under the image on the page), `page` (the beginning of the page), `section`, `alt`, and
+    `attribution` (the description on Wikimedia Commons, if WIT found that it is in the language of the page). A
+    `split` is drawn as MURAL's authors divide WIT's training images (`wit_split`); not for a stream.
     """
     if split is not None and streaming:
         raise CorpusError("WIT is divided into splits by all of its images at once: give streaming=False")
