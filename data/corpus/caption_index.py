@@ -18,8 +18,8 @@ _NO_PAIRS: Selection = (_NOTHING, {"_a": _NOTHING, "_b": _NOTHING})
 
 
 class CaptionIndex:
-    """All captions of a table with a column `captions`, and `image_id` if rows describe images, in one sequence: their
-    `texts`, their `rows` and `positions` in the lists of these, and their `languages` in order of first occurrence."""
+    """All captions of a table with a column `captions`, and their `rows`, `positions` in these lists, and
+    `languages`."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
@@ -32,14 +32,13 @@ class CaptionIndex:
         self.languages = languages.to_pylist()
 
     def captions_in(self, language: str) -> np.ndarray:
-        """Returns the indices of the captions in a language."""
         if language not in self.languages:
             return _NOTHING
         return np.flatnonzero(self._language_codes == self.languages.index(language))
 
     def pairs_at(self, rows: np.ndarray, positions: Positions) -> dict[str, np.ndarray]:
-        """Returns the indices of the examples of each pair of languages, in either order, by its description, sorted;
-        `rows` and `positions` of the captions `_a` and `_b` are those of the examples [N]."""
+        """Returns the sorted indices of the examples by pair of languages; `rows` and `positions` are of the captions
+        `_a`, `_b`."""
         first = np.searchsorted(self.rows, np.arange(len(self._table)))  # first caption of each row
         sides = np.stack([self._language_codes[first[rows] + positions[side]] for side in ("_a", "_b")])
         found, pair = np.unique(np.sort(sides, axis=0), axis=1, return_inverse=True)
@@ -61,7 +60,6 @@ class CaptionIndex:
 
 
 def texts_in(table: pa.Table, languages: list[str] | None) -> dict[str, Selection]:
-    """Selects the captions in each of some languages; by default in every language."""
     index = CaptionIndex(table)
     captions = {language: index.captions_in(language) for language in languages or index.languages}
     return {language: (index.rows[own], {"": index.positions[own]}) for language, own in captions.items()}
@@ -76,15 +74,13 @@ def pairs_in(
     co_captions: bool = False,
     aligned: bool = True,
 ) -> dict[str, Selection]:
-    """Selects the pairs of captions that are translations of each other, by the description of their languages. The
-    selection is empty for a pair, or a language, that does not occur with another.
+    """Selects the pairs of captions that are translations of each other, by the description of their languages; empty
+    for a pair, or a language, that does not occur with another. By default, all pairs that occur in a row.
 
     Args:
-        pairs: pairs of languages; by default all pairs that occur in the same row.
         languages: without `pairs`, the languages that are paired, in this order; by default all, alphabetically.
         once: whether to select a pair of texts only once if several rows with the same image_id have it.
-        co_captions: whether a language paired with itself gives every two different captions of a row, the earlier one
-            first.
+        co_captions: whether a language paired with itself gives every two different captions of a row, earlier first.
         aligned: whether captions are paired in order if a row has equally many in both languages.
     """
     index = CaptionIndex(table)
@@ -114,8 +110,7 @@ def _pair_name(language_a: str, language_b: str) -> str:
 
 
 def _matched(index: CaptionIndex, a: np.ndarray, b: np.ndarray, aligned: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs captions `a` with captions `b` of the same row: all combinations or, if `aligned` and their numbers are
-    equal in a row, in order."""
+    """Pairs captions `a` and `b` of the same row: all combinations, or in order if `aligned` and equally many."""
     size = index.rows[-1] + 1 if len(index.rows) else 0
     count_a, count_b = np.bincount(index.rows[a], minlength=size), np.bincount(index.rows[b], minlength=size)
     equal = (count_a == count_b) & aligned
@@ -137,13 +132,11 @@ def repeats(rows: np.ndarray, *keys: np.ndarray) -> np.ndarray:
 
 
 def _encoded(strings: pa.ChunkedArray) -> tuple[np.ndarray, pa.Array]:
-    """Returns an integer code for each string, and the string of each code."""
     distinct = pc.unique(strings)
     return pc.index_in(strings, value_set=distinct).to_numpy().astype(np.int64), distinct
 
 
 def merged(selections: dict[str, Selection]) -> Selection:
-    """Merges several selections into one, sorted by row."""
     rows = np.concatenate([rows for rows, _ in selections.values()])
     order = np.argsort(rows, kind="stable")
     suffixes = next(iter(selections.values()))[1]

@@ -1,5 +1,4 @@
-"""Captions, which are texts with their languages: converts any accepted form into a list of {language, text}, and
-counts the rows of a source that are read or left out."""
+"""Converts captions in any accepted form into a list of {language, text}, and counts the rows that are left out."""
 
 import logging
 from collections import Counter
@@ -38,8 +37,7 @@ class RowCount:
         return self.read + self.left_out.total()
 
     def leave_out(self, reason: str, row: str | None = None) -> None:
-        """Counts a row as left out. `row` is its name in the log; None for a row that the caller asked to leave
-        out."""
+        """Counts a row as left out. `row` is its name in the log; None if the caller asked to leave it out."""
         self.left_out[reason] += 1
         if row is not None and len(named := self._named.setdefault(reason, [])) < _NAMED_ROWS:
             named.append(row.removeprefix(f"{self.source} "))
@@ -58,16 +56,13 @@ class RowCount:
 
 
 def enumeration(names: list[str], shown: int = 10) -> str:
-    """Returns the first names, and the number of the others."""
     return "; ".join(names[:shown]) + (f"; and {len(names) - shown} more" if len(names) > shown else "")
 
 
 @dataclass(frozen=True)
 class CaptionRules:
-    """Rules that decide which captions a corpus accepts, and which of them it keeps.
-
-    A caption in `en-US` counts as `en` among the languages to keep, unless the row has one in `en`.
-    """
+    """Decides which captions a corpus accepts and keeps. A caption in `en-US` counts as `en` among the languages to
+    keep, unless the row has one in `en`."""
 
     language: str | None = None  # of plain-text captions
     languages: tuple[str, ...] | None = None  # canonical tags; rows without a caption in any of them are left out
@@ -76,8 +71,8 @@ class CaptionRules:
 
 
 def normalize_captions(value: Any, rules: CaptionRules) -> list[Caption]:
-    """Returns the captions of one row; an empty list if too few of them are in `rules.languages`. The value is a list
-    of {language, text}; {language: text, texts or None}; or, if `rules.language` is given, one text or several."""
+    """Returns the captions of one row; an empty list if too few are in `rules.languages`. The value is a list of
+    {language, text}; {language: text, texts or None}; or, if `rules.language` is given, one text or several."""
     captions = [{"language": language, "text": _checked(text)} for language, text in _tagged(value, rules)]
     if len(captions) < rules.at_least:
         absent = [language for language, text in value.items() if not text] if isinstance(value, dict) else []
@@ -95,8 +90,7 @@ def normalize_captions(value: Any, rules: CaptionRules) -> list[Caption]:
 
 
 def normalize_row(value: Any, rules: CaptionRules, place: str, count: RowCount | None = None) -> list[Caption]:
-    """Applies `normalize_captions` to a row, and counts it; errors have its name. Returns an empty list for a row to
-    leave out."""
+    """Applies `normalize_captions` to a row, and counts it. Returns an empty list for a row to leave out."""
     count = count or RowCount("captions")
     try:
         captions = normalize_captions(value, rules)
@@ -114,7 +108,6 @@ def normalize_row(value: Any, rules: CaptionRules, place: str, count: RowCount |
 
 
 def _tagged(value: Any, rules: CaptionRules) -> Iterator[tuple[str, Any]]:
-    """Yields (canonical language, text) for every caption in a cell of any accepted form."""
     if isinstance(value, dict):
         # Arrow gives every row the keys of all rows.
         tags = [(normalize_language(tag), texts) for tag, texts in value.items() if texts is not None]

@@ -6,10 +6,10 @@
     jpg, txt, json        WebDataset's, as `datasets` reads them; `__key__` is then the image_id
     english, non_english  the parallel sentences of sentence-transformers, and their pairs `anchor` and `positive`
 
-Some names are tags by chance: `cat` is Catalan, `sku` Sanumá, `id` Indonesian. So the cells decide, by their form,
-script and most frequent words. A name with `text_` or `caption_`, a requested language, or a tag with a script
-(`cat_Latn`) needs only the form. A tag of two letters is believed unless the cells contradict it; one of three
-letters, or one that tables use for other things, needs sentences. Other columns are kept, and the log lists them.
+Some names are tags by chance: `cat` is Catalan, `id` Indonesian. So the cells decide, by their form, script and most
+frequent words. A name with `text_` or `caption_`, a requested language, or a tag with a script (`cat_Latn`) needs only
+the form. A tag of two letters is believed unless the cells contradict it; one of three letters, or one that tables use
+for other things, needs sentences. The log lists other columns.
 """
 
 import logging
@@ -58,15 +58,13 @@ _LETTERS_OF_A_SCRIPT = 8  # minimum for a script to contradict a tag of two lett
 
 @dataclass(frozen=True)
 class ColumnNames:
-    """The columns of images, of captions (several by language: `{"pl": "text_pl", "uk": "text_uk"}`), and of the
-    language of each row's captions."""
+    """The columns of images, of captions (several by language: `{"pl": "text_pl"}`), and of each row's language."""
 
     image: str | None = None
     caption: str | Mapping[str, str] | None = None
     language: str | None = None
 
     def check(self, names: Sequence[str]) -> None:
-        """Checks that all columns exist."""
         captions = [*self.caption.values()] if isinstance(self.caption, Mapping) else [self.caption]
         if self.language is not None and isinstance(self.caption, Mapping):
             raise CorpusError("language_column: caption_column already names the language of each column")
@@ -85,8 +83,8 @@ DEFAULT_COLUMNS = ColumnNames()
 
 @cache
 def tag_in(name: str) -> tuple[str | None, bool]:
-    """Returns the language in the name of a column, or None; and whether `text_` or `caption_` states that it is one:
-    `pl` for both `pl` and `text_pl`."""
+    """Returns the language in a column's name (`pl` in `text_pl`) or None; and whether `text_` or `caption_` states
+    it."""
     match = _TAGGED.fullmatch(name)
     try:
         return (normalize_language(match[1] or match[2]), bool(match[1])) if match else (None, False)
@@ -97,13 +95,9 @@ def tag_in(name: str) -> tuple[str | None, bool]:
 def language_of_column(
     name: str, cells: Sequence[Any], *, asked: Collection[str] = (), lenient: bool = False
 ) -> str | None:
-    """Returns the language of the texts in a column, such as `pl` or `text_pl`, from some of its cells; None for
-    anything else.
-
-    Args:
-        asked: canonical tags of the languages that the caller requests.
-        lenient: whether to believe the name unless no cell has letters, or the letters are in another script.
-    """
+    """Returns the language of the texts in a column, such as `text_pl`, from some of its cells; None for anything
+    else. The name of an `asked` language needs only the form; with `lenient`, any name does unless its letters are in
+    another script."""
     tag, is_stated = tag_in(name)
     given = [cell for cell in cells if not _is_empty(cell)][:SAMPLE]
     texts = [cell for cell in given if isinstance(cell, str)]
@@ -166,8 +160,7 @@ def text_columns(
 
 
 class CaptionColumns(NamedTuple):
-    """The columns of a row's captions, and a function of a batch that returns the captions of each row in a form that
-    `normalize_captions` accepts, without empty texts."""
+    """The columns of captions, and a function of a batch that returns each row's for `normalize_captions`."""
 
     read: list[str]
     of: Callable[[Mapping[str, list[Any]]], list[Any]]
@@ -179,7 +172,6 @@ def _by_language(columns: Mapping[str, str], batch: Mapping[str, list[Any]]) -> 
 
 
 def _in_column(name: str, language: str | None, batch: Mapping[str, list[Any]]) -> list[Any]:
-    """Returns the captions in a column, whose plain texts are in the language that another column states."""
     cells = batch[name]
     if name == "json":  # WebDataset's
         records = (parse_object(cell) if isinstance(cell, str) else cell or {} for cell in cells)
@@ -215,7 +207,6 @@ def in_corpus_columns(
 def _find_captions(
     dataset: Dataset | IterableDataset, named: ColumnNames, asked: Sequence[str] | None = None
 ) -> CaptionColumns:
-    """Finds the columns of captions, as `named` by the caller or by the rule of this module."""
     names, chosen = _names(dataset), named.caption
     usual = [name for name in CAPTION_COLUMNS if name in names]
     if chosen is None and not usual:
@@ -244,8 +235,8 @@ def in_translation_columns(
     languages: Sequence[str] | None = None,
     name: str | None = None,
 ) -> tuple[AnyDataset, CaptionColumns]:
-    """Finds the columns of translations of each other in a dataset, and drops the others but `image_id` and `split`.
-    The languages of parallel columns are the requested ones in order, or those in the `name` of the configuration."""
+    """Finds the columns of translations, and drops the others but `image_id` and `split`. The languages of parallel
+    columns are the requested ones in order, or those in the `name` of the configuration."""
     names = _names(dataset)
     kept: list[str] = [each for each in _NOT_TEXTS if each in names]
     nested = next((each for each in ("captions", "translation") if each in names), None)
@@ -260,7 +251,6 @@ def in_translation_columns(
 def _translation_columns(
     dataset: Dataset | IterableDataset, languages: Sequence[str] | None, name: str | None
 ) -> dict[str, str]:
-    """Returns language -> column for the columns that hold translations of each other."""
     names = _names(dataset)
     for parallel in (("english", "non_english"), ("anchor", "positive")):
         if set(parallel) <= set(names):
@@ -309,7 +299,6 @@ def _holds_texts(feature: Any) -> bool:
 
 
 def _cells(dataset: Dataset | IterableDataset, name: str) -> list[Any]:
-    """Returns some cells of a text column; the first ones of a stream."""
     if not _holds_texts(dataset.features[name]):
         return []
     column = dataset.select_columns(name)

@@ -6,8 +6,7 @@
     features    list of float32, optional: precomputed image features
     split       string, optional
 
-in this order, and any other columns after them. A translation corpus has the same form without images. `normalize`
-turns ordinary datasets into that form, and `loading` reads files and the Hub.
+in this order, and any other columns after them. A translation corpus has the same form without images.
 """
 
 import math
@@ -32,7 +31,6 @@ _PART_ROWS = 10_000  # number of rows held as Python objects
 
 
 def image_id_of(value: Any, place: str) -> str:
-    """Returns the image_id of a row as text."""
     nothing = value is None or (isinstance(value, float) and not math.isfinite(value))
     if nothing or isinstance(value, bool | list | dict) or not str(value).strip():
         raise CorpusError(f"{place}: image_id is {value!r}; give every row an id or drop the column")
@@ -45,7 +43,7 @@ def captions_of(corpus: Dataset) -> pa.ChunkedArray:
 
 
 def with_captions(corpus: Dataset, captions: Iterable[list[Caption]]) -> Dataset:
-    """Replaces the captions of a corpus, from any iterable; the order of columns stays."""
+    """Replaces the captions of a corpus; the order of columns stays."""
     rows = ({"captions": row} for row in captions)
     parts = []
     while part := list(islice(rows, _PART_ROWS)):  # stored compactly in Arrow before more rows are made
@@ -56,7 +54,7 @@ def with_captions(corpus: Dataset, captions: Iterable[list[Caption]]) -> Dataset
 
 
 def evenly_spaced(size: int, count: int) -> list[int]:
-    """Returns the indices of `count` evenly spaced rows among `size`, starting at the first; all if there are fewer.
+    """Returns the indices of `count` evenly spaced rows among `size`; all if there are fewer.
 
     >>> evenly_spaced(10, 4)
     [0, 2, 5, 7]
@@ -73,8 +71,7 @@ def languages_of(corpus: Dataset) -> dict[str, int]:
 
 
 def images_by_language_pair(corpus: Dataset) -> dict[tuple[str, str], int]:
-    """Returns two languages -> number of images with a text in both, sorted by language; a language with itself has
-    all its images, as on the diagonal of RC3's table 5 (Zhou et al. 2023)."""
+    """Returns two sorted languages -> number of images with a text in both, as in RC3's table 5 (Zhou et al. 2023)."""
     chunks = captions_of(corpus).chunks
     languages = (pa.ListArray.from_arrays(part.offsets, part.values.field("language")) for part in chunks)
     pairs = (combinations_with_replacement(sorted({*own.as_py()}), 2) for part in languages for own in part)

@@ -1,6 +1,4 @@
-"""The images of corpora: cells {bytes, path}, paths that data name, and folders of photos, where hidden and system
-entries are ignored, and images that cannot be read are skipped, counted and named (`skipped_line`).
-"""
+"""The images of corpora: cells {bytes, path}, paths that data name, and folders of photos."""
 
 import os
 import re
@@ -21,8 +19,8 @@ from ...utils.errors import CorpusError, ImageError
 
 
 def read_image(value: Any, place: str, *, draft: int | None = None) -> PIL.Image.Image:
-    """Returns the upright RGB image in a cell {bytes, path} of a `datasets.Image` column that is not decoded. `place`
-    is its name in errors, and `draft` is as in `open_image`."""
+    """Returns the upright RGB image in a cell {bytes, path} of an undecoded `datasets.Image` column (see
+    `open_image`)."""
     try:
         return open_image(image_source(value), draft=draft)
     except ImageError as error:
@@ -30,7 +28,6 @@ def read_image(value: Any, place: str, *, draft: int | None = None) -> PIL.Image
 
 
 def image_bytes(value: Any, place: str) -> bytes:
-    """Returns the encoded image in such a cell."""
     try:
         source = image_source(value)
         return source if isinstance(source, bytes) else regular_file(source).read_bytes()
@@ -101,13 +98,11 @@ _SHOWN = 3  # number of skipped files named for each reason
 
 
 def is_system_name(name: str) -> bool:
-    """Returns whether a file or folder of this name is hidden, trash, or for a system's internal use."""
     lower = name.lower()
     return name.startswith(".") or lower in _SYSTEM or bool(_SYSTEM_PATTERN.fullmatch(lower))
 
 
 def image_suffixes() -> set[str]:
-    """Returns the endings of readable images' names, in lower case."""
     formats = readable_formats()
     known = {suffix for suffix, name in PIL.Image.registered_extensions().items() if name in formats}
     return known if PIL.features.check("avif") else known - {".avif", ".avifs"}
@@ -116,14 +111,9 @@ def image_suffixes() -> set[str]:
 def walk_images(
     folder: Path, skipped: dict[str, str], *, utf8_names: bool = False
 ) -> Iterator[tuple[str, os.stat_result]]:
-    """Yields (path in the folder, state) of the images of a folder and its subfolders, found by their endings, sorted
-    by path. Links to files are followed, links to folders are not.
-
-    Args:
-        folder: the folder, which may itself be hidden.
-        skipped: receives the images that cannot be read: path in the folder -> reason.
-        utf8_names: skip images whose names are not UTF-8, because a text column cannot hold them.
-    """
+    """Yields (path in the folder, state) of the images of a folder, which may itself be hidden, sorted by path. Links
+    to files are followed, links to folders are not; hidden and system entries are ignored. `skipped` receives the
+    images that cannot be read: path -> reason, with `utf8_names` also those whose names a text column cannot hold."""
     suffixes = image_suffixes()
     for name, entry in _visible(folder, "", skipped, os.path.realpath(folder)):
         suffix = os.path.splitext(name)[1].lower()
@@ -180,14 +170,12 @@ def _visible(folder: Path, inside: str, skipped: dict[str, str], root: str) -> I
 
 
 def unreadable(paths: Iterable[Path]) -> dict[Path, str]:
-    """Opens images, and returns the reasons why some cannot be read."""
     paths = list(paths)
     with ThreadPoolExecutor(_THREADS) as pool:
         return {path: reason for path, reason in zip(paths, pool.map(_defect, paths), strict=True) if reason}
 
 
 def readable_images(folder: Path, skipped: dict[str, str]) -> list[Path]:
-    """Returns the images of `walk_images` that can be opened, and records the others in `skipped`."""
     paths = {folder / name: name for name, _ in walk_images(folder, skipped)}
     bad = unreadable(paths)
     skipped.update((paths[path], reason) for path, reason in bad.items())
@@ -195,8 +183,7 @@ def readable_images(folder: Path, skipped: dict[str, str]) -> list[Path]:
 
 
 def skipped_line(skipped: Mapping[str, str], read: int) -> str:
-    """Describes skipped files (path in the folder -> reason) in one line, which counts them and names some for each
-    reason; `read` other images were read."""
+    """Describes skipped files (path -> reason) in one line, which counts them and names some for each reason."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in skipped.items():
         by_reason.setdefault(reason, []).append("".join(each if each.isprintable() else "\ufffd" for each in name))

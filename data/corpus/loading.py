@@ -1,6 +1,4 @@
-"""Loads images with captions, and translations, from files, folders, the Hub or memory; saves them for the Hub. A bad
-row is an error that names the file and the line, or is left out, counted and named if the caller chooses so.
-"""
+"""Loads captions and translations from files, folders, the Hub or memory; saves captions for the Hub."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -67,30 +65,24 @@ def load_captions(
             - a folder of images with a `metadata.jsonl`, which has a line for each image:
               `{"file_name": "cat.jpg", "captions": {"en": ["a cat", "a small cat"], "de": "eine Katze"}}`, and
               optionally `image_id` (by default the file name), `split` and other columns;
-            - a parquet file, or a pattern such as `data/*.parquet`;
+            - a parquet file, a folder of them, or a pattern such as `data/*.parquet`;
             - tar shards in WebDataset's layout (`data.corpus.tar_shards`): a folder of them, or
               `train-{000..099}.tar`, local or a URL. The `image_id` of a sample is its name;
-            - a folder written by `save_to_disk`, or a folder of parquet files;
-            - the id of a data set on the Hugging Face Hub;
+            - a folder written by `save_to_disk`, a data set's id on the Hub, or a `Dataset` or `IterableDataset`;
             - a CSV or TSV file with a header, JSON lines, or a JSON document such as COCO's captions, compressed or
-              not; images are named relative to the file;
-            - a `datasets.Dataset` or `IterableDataset`.
+              not; images are named relative to the file.
 
-            Columns of captions with other names than `captions`, `caption` or `text` are found by the rule in
-            `data.corpus.columns`: `text_pl` and `caption_pl`, and `pl` if its cells are texts in Polish.
-        languages: languages of the captions to keep; images without a caption in any of them are left out. By
-            default all.
+            The rule in `data.corpus.columns` finds columns of captions with other names than `captions`, `caption` or
+            `text`: `text_pl` and `caption_pl`, and `pl` if its cells are texts in Polish.
+        languages: languages to keep, by default all; images without a caption in any of them are left out.
         language: the language of plain-text captions; it is never guessed.
-        name, split: the configuration and the split of a source that has several.
         image_column, caption_column, language_column: the columns of images, captions and each row's language, if the
             rule does not find them; captions also by language: `{"pl": "title", "uk": "title_ukrainian"}`.
-        streaming: whether to return an `IterableDataset`, which is read during use. Otherwise, tar shards are copied
-            to the cache of `datasets`.
-        check_images: whether to open every image now (in a stream: on reading). Otherwise, a bad image causes an error
-            when it is first used.
-        on_bad_image: whether a missing, unreadable or too large image is an error, or is left out with a warning that
-            counts and names such images and is added to `skipped`. It is always an error if no image can be read, or
-            fewer than half of twenty or more (not checked for a stream).
+        streaming: return an `IterableDataset`. Otherwise, tar shards are copied to the cache of `datasets`.
+        check_images: open every image now (in a stream: on reading), so that errors do not come at the first use.
+        on_bad_image: whether a missing, unreadable or too large image is an error, or is left out with a warning and
+            added to `skipped`. It is always an error if no image can be read, or (except in a stream) fewer than half
+            of twenty or more.
 
     Examples:
         >>> corpus = load_captions("photos", languages=["en", "de"])
@@ -133,16 +125,13 @@ def load_translations(
     Args:
         source: a CSV or TSV file with a header of language tags, or without one if its name states the languages, such
             as `TED2020-en-de-train.tsv.gz`; JSON lines such as `{"en": "a cat", "de": "eine Katze"}` or
-            `{"translation": {…}}`; or, as for `load_captions`, parquet files, a saved data set, a Hub id or a dataset,
-            with a `datasets.Translation`, a column for each language, or `captions`. Other columns are dropped, except
-            `image_id`. Also the parallel columns of sentence-transformers, `english` and `non_english` or `anchor` and
-            `positive`: `name` states their languages (`en-de`), or `languages` in this order.
-        languages: languages of the texts to keep; rows with fewer than two of them are left out. By default all.
-        caption_column: the columns of texts by language, `{"en": "source", "de": "target"}`, if their names do not
-            state it; others are ignored.
-        name, split, streaming: as for `load_captions`.
-        on_incomplete: whether a row with only one text is an error, or is left out with a warning that counts and
-            names such rows. With three or more languages, a cell may be empty if two texts remain.
+            `{"translation": {…}}`; or, as for `load_captions`, parquet files, a saved data set, a Hub id or a dataset.
+            sentence-transformers' `english` and `non_english`, or `anchor` and `positive`, get their languages from
+            `name` (`en-de`) or `languages`. Other columns are dropped, except `image_id`.
+        languages: languages to keep, by default all; rows with fewer than two of them are left out.
+        caption_column: the columns by language, `{"en": "source", "de": "target"}`, if their names do not state it.
+        on_incomplete: whether a row with only one text is an error, or is left out with a warning. With three or more
+            languages, a cell may be empty if two texts remain.
 
     Examples:
         >>> corpus = load_translations("pairs.tsv", languages=["en", "de"])
@@ -165,7 +154,6 @@ def load_translations(
 
 
 def _caption_file(source: Path) -> Path | None:
-    """Returns the table or the JSON file of a source, or the metadata.jsonl or metadata.csv of a folder."""
     return source if is_table(source) else next((file for name in METADATA if (file := source / name).is_file()), None)
 
 
@@ -242,8 +230,7 @@ def _one_of(splits: list[str], split: str | None) -> str:
 
 
 def cached_rows(rows: Rows, features: Features, *, source: str | Path, states: Sequence[Any]) -> Dataset:
-    """Returns a dataset of rows, which stays in the cache of `datasets` while the arguments and the `states` of the
-    files are the same; errors name their `source`."""
+    """Returns a dataset that `datasets` caches while the arguments and the `states` of the files are the same."""
     given = {"rows": rows, "source": str(source), "states": (_VERSION, *states)}
     try:
         return Dataset.from_generator(_some_rows, features, gen_kwargs=given)
@@ -283,7 +270,6 @@ def _named(source: Source) -> Iterator[None]:
 
 @contextmanager
 def _datasets_errors(source: str | Path) -> Iterator[None]:
-    """Turns errors of `datasets` and the Hub into errors of babelens that name the source."""
     try:
         yield
     except (ConnectionError, DatasetNotFoundError, HfHubHTTPError) as error:
@@ -301,13 +287,9 @@ def _datasets_errors(source: str | Path) -> Iterator[None]:
 
 
 def save_captions(corpus: Dataset, folder: str | Path) -> Path:
-    """Writes a corpus into a new folder, from which `huggingface_hub` can upload it as a data set: parquet files that
-    hold the images, and a card. The Hub's viewer shows the images without running code; `load_dataset` and
-    `load_captions` read both the folder and the repository.
-
-    Args:
-        corpus: a caption corpus. Its column `split` divides it into files; without one, all rows are `train`.
-        folder: a folder that does not exist.
+    """Writes a corpus into a new folder of parquet files with the images, and a card, which `huggingface_hub` can
+    upload as a data set. The Hub's viewer shows the images; `load_dataset` and `load_captions` read the folder. The
+    column `split` divides the corpus into files; without one, all rows are `train`.
 
     Examples:
         >>> save_captions(load_captions("photos"), "photos-data-set")

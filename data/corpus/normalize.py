@@ -52,8 +52,7 @@ class SkippedImage:
 
 @dataclass(frozen=True)
 class ImageRules:
-    """Whether images that cannot be read are left out with a warning instead of raising an error, and a list to which
-    they are added."""
+    """Whether images that cannot be read are left out with a warning, and a list to which they are added."""
 
     skip: bool = False
     skipped: list[SkippedImage] | None = None
@@ -68,13 +67,11 @@ def as_caption_corpus(
     split: str | None = None,
     place: Place = "row {}".format,
 ) -> AnyDataset:
-    """Turns a dataset into a caption corpus: columns in order, checked captions, canonical languages.
-
-    Captions are lists of {language, text}, {language: text or texts}, texts if `captions.language` is given, or in
-    columns named by languages (`corpus.columns`). Rows without an `image_id` get a digest of their image or features.
+    """Turns a dataset with a column `image` (paths, bytes or images), or `features` for training without images, into
+    a caption corpus: columns in order, checked captions (`normalize_captions`, `corpus.columns`), canonical languages.
+    Rows without an `image_id` get a digest of their image or features.
 
     Args:
-        dataset: a dataset with a column `image` (paths, bytes or images), or `features` for training without images.
         images: the rules for checking every image: immediately for a `Dataset`, and on reading for a stream. By
             default, images are not checked, and a bad image causes an error when it is first read.
         split: keep rows with this value in the column `split`.
@@ -106,20 +103,17 @@ def as_translation_corpus(
     split: str | None = None,
     place: Place = "row {}".format,
 ) -> AnyDataset:
-    """Turns a dataset into a translation corpus, whose rows have translations of each other as `captions`.
-
-    They are read from the column `captions`, from the column `translation` of `datasets.Translation`, or from columns
-    named by language tags; `columns` (language -> column) and the `name` of a configuration, such as `en-de`, state
-    languages that the columns do not. Other arguments are as in `as_caption_corpus`.
-    """
+    """Turns a dataset into a translation corpus, from a column `captions` or `translation` (`datasets.Translation`),
+    or columns named by languages, which `columns` (language -> column) or the `name` of a configuration, such as
+    `en-de`, may state instead. Other arguments are as in `as_caption_corpus`."""
     rules = captions or CaptionRules(at_least=2)
     dataset, source = in_translation_columns(dataset, columns, rules.languages, name)
     return _Normalizer(source, rules, None, split, place, names_images=False)(dataset)
 
 
 def ensure_corpus(data: Any, languages: Sequence[str] | None = None) -> Any:
-    """Turns a trainer's data set of images and texts into a caption corpus; returns any other training data unchanged.
-    If there is only one of `languages`, plain texts are in it."""
+    """Turns a trainer's images and texts, plain if there is one language, into a caption corpus; returns others
+    unchanged."""
     if not isinstance(data, Dataset | IterableDataset) or not data.features:
         return data
     features = data.features
@@ -217,7 +211,6 @@ class _Normalizer:
         return texts
 
     def _features(self, features: Features) -> Features:
-        """Returns the features of a dataset once it is a corpus."""
         kept = {name: feature for name, feature in features.items() if name not in self.source.read}
         names = {"image_id": Value("string")} if self.names_images or "image_id" in features else {}
         return Features(kept | {"captions": CAPTIONS} | names)
@@ -252,7 +245,6 @@ class _Normalizer:
         return corpus.cast(features)
 
     def _stream_batch(self, batch: dict[str, list[Any]], rows: list[int]) -> dict[str, list[Any]]:
-        """Returns a batch of the corpus, without the rows to leave out."""
         # Each worker counts the rows that it reads, so an index does not identify a row of the source.
         places = [self.place(row) for row in rows]
         if "image_id" in batch:
@@ -278,9 +270,6 @@ class _Normalizer:
 def _readable(
     batch: Mapping[str, list[Any]], places: Sequence[str], rules: ImageRules
 ) -> tuple[list[int], list[SkippedImage]]:
-    """Returns the indices of the readable images in a batch with the columns `image` and `image_id`, and the other
-    images if they are skipped."""
-
     def problem(cell: Any) -> str | None:
         try:
             check_image(image_source(cell))
@@ -305,8 +294,8 @@ def _warn_of_skipped(skipped: list[SkippedImage]) -> None:
 
 
 def refuse_mostly_bad(reasons: Sequence[str], checked: int) -> None:
-    """Refuses a source without a good image, or with twenty or more images that are mostly bad: then the source itself
-    is wrong, such as a disk that is not mounted. `reasons` are those of the bad images, and `checked` counts all."""
+    """Refuses a source without a good image, or with twenty or more images, most of them bad: then the source itself
+    is wrong, such as a disk that is not mounted. `checked` counts all images."""
     bad = len(reasons)
     if bad and (bad == checked or bad * 2 > checked >= MIN_JUDGED_IMAGES):
         raise CorpusError(
@@ -316,7 +305,6 @@ def refuse_mostly_bad(reasons: Sequence[str], checked: int) -> None:
 
 
 def _digests(dataset: Dataset) -> list[str]:
-    """Makes the image_id of each row, from its image or its features."""
     name = next(name for name in ("image", "features", IMAGE_URL) if name in dataset.column_names)
     cells = dataset.select_columns(name)
     if name == "image":
@@ -325,7 +313,6 @@ def _digests(dataset: Dataset) -> list[str]:
 
 
 def _digest_of(cell: Any) -> str:
-    """Returns a digest of an image, a cell {bytes, path}, or of features."""
     if not isinstance(cell, dict):
         content = np.asarray(cell, dtype=np.float32).tobytes()
     elif (content := cell["bytes"]) is None:

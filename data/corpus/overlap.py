@@ -19,7 +19,7 @@ Corpora = Mapping[str, Dataset | IterableDataset]  # by name
 @dataclass(frozen=True)
 class Overlap:
     """Number of distinct held-out `images` or `texts`, and of those that are also in the training data; `unchecked`
-    are the training data that were not compared, such as streams."""
+    data, such as streams, were not compared."""
 
     kind: str
     total: int
@@ -28,8 +28,7 @@ class Overlap:
 
     @property
     def is_notable(self) -> bool:
-        """Returns whether results on the held-out data may be too good. One text in a hundred is a name or a single
-        word."""
+        """Returns whether results may be too good. One text in a hundred is a name or a single word."""
         return self.same > (0.01 * self.total if self.kind == "texts" else 0)
 
     def __str__(self) -> str:
@@ -38,8 +37,7 @@ class Overlap:
 
 
 def corpus_overlaps(held_out: Dataset, *, images: Corpora, texts: Corpora) -> list[Overlap]:
-    """Compares a held-out corpus with the corpora whose images and whose texts are trained on. Streams and corpora of
-    features are not compared. Returns an overlap of images, one of texts, or both."""
+    """Compares a held-out corpus with the images and the texts that are trained on, except streams and features."""
     found = []
     if images and "image" in held_out.column_names:
         at_hand, others = _with_column(images, "image")
@@ -56,7 +54,6 @@ def corpus_overlaps(held_out: Dataset, *, images: Corpora, texts: Corpora) -> li
 
 
 def _with_column(given: Corpora, column: str) -> tuple[list[Dataset], tuple[str, ...]]:
-    """Returns the data sets at hand with a column, and the names of the others."""
     found = {name: data for name, data in given.items() if isinstance(data, Dataset) and column in data.column_names}
     return list(found.values()), tuple(name for name in given if name not in found)
 

@@ -1,6 +1,4 @@
-"""Tables of captions and of translations: CSV and TSV as spreadsheets, pandas and shops write them, and JSON. The rule
-in `columns` finds their columns, and images are named relative to the file.
-"""
+"""Tables of captions and of translations: CSV, TSV and JSON as spreadsheets, pandas and shops write them."""
 
 import codecs
 import csv
@@ -47,8 +45,8 @@ Record = dict[str, Any]
 
 def read_table(file: Path, named: ColumnNames | None = None) -> tuple[Dataset, Place]:
     """Returns the rows of a table, JSON lines or a JSON document (a list of objects, or COCO's captions), and their
-    names in errors. If columns are `named`, the rows are images: their files become the column `image`, and their
-    names the `image_id` of rows without one. Addresses of images that are not local stay, in `IMAGE_URL`."""
+    names in errors. If columns are `named`, the rows are images: their files become `image`, and their names the
+    `image_id` of rows without one. Addresses of images that are not local stay, in `IMAGE_URL`."""
     if not file.is_file():
         raise CorpusError(f"{file}: no such file")
     is_json = kind_of(file) in JSON_FILES
@@ -81,7 +79,6 @@ def _place(prefix: str, numbers: Sequence[int], row: int) -> str:
 
 
 def is_table(source: str | Path) -> bool:
-    """Returns whether a source is a file with a table's ending, compressed or not."""
     return kind_of(source) in (*TABLES, *JSON_FILES) and Path(source).is_file()
 
 
@@ -89,7 +86,7 @@ def is_table(source: str | Path) -> bool:
 
 
 def _json_records(file: Path) -> tuple[str, Iterator[tuple[int, Record]]]:
-    """Returns what numbers the records of a file, and the numbered records."""
+    """Returns what numbers the records of a file, such as lines, and the numbered records."""
     try:
         document = read_json(file) if kind_of(file) == ".json" else None
     except CorpusError:  # one value on each line, or an error that names the line
@@ -108,7 +105,6 @@ def _json_records(file: Path) -> tuple[str, Iterator[tuple[int, Record]]]:
 
 
 def _coco_records(document: Record) -> list[Record]:
-    """Returns the images of COCO's captions, each with its captions."""
     captions: dict[Any, list[Any]] = {}
     for annotation in document["annotations"]:
         captions.setdefault(annotation.get("image_id"), []).append(annotation.get("caption"))
@@ -133,7 +129,6 @@ def _pairs(captions: Record) -> list[Record]:
 
 
 def _with_images(columns: Mapping[str, list[Any]], place: Place, file: Path, named: ColumnNames) -> Record:
-    """Returns the columns with the files of the images."""
     names = list(columns)
     named.check(names)
     column = named.image or next((name for each in IMAGE_NAMES for name in names if name.lower() == each), None)
@@ -210,8 +205,6 @@ Rows = Iterator[tuple[int, list[str]]]  # (line, counted from 1, and cells) of e
 
 
 class _Form(NamedTuple):
-    """The format of a file."""
-
     encoding: str
     newline: str
     delimiter: str
@@ -258,8 +251,8 @@ def table_rows(file: Path) -> tuple[list[str], Rows]:
 
 
 def pair_in_name(file: str | Path) -> tuple[str, str] | None:
-    """Returns two adjacent languages in the name of a file, such as `en` and `de` in `TED2020-en-de-train.tsv.gz`; the
-    most likely pair if there are several."""
+    """Returns the likeliest two adjacent languages in a file's name, such as `en` and `de` in
+    `TED2020-en-de.tsv.gz`."""
     path = Path(file)
     stem = Path(path.stem).stem if path.suffix.lower() in COMPRESSED else path.stem
     found = []
@@ -272,14 +265,13 @@ def pair_in_name(file: str | Path) -> tuple[str, str] | None:
 
 
 def has_header(file: Path) -> bool:
-    """Returns whether the first row of a file has column names."""
     first, pair = next(_rows(file, _form_of(file)), None), pair_in_name(file)
     return first is None or pair is None or _is_header([cell.strip() for cell in first[1]], pair)
 
 
 def _is_header(names: list[str], pair: tuple[str, str]) -> bool:
-    """Returns whether these are column names, in a file whose name has a pair of languages: both languages, only other
-    tags of two letters, or two of the usual names in text tables. A word may also be a tag, such as `low`."""
+    """Returns whether these are column names: both languages of `pair`, only other tags of two letters, or two of the
+    usual names in text tables. A word may also be a tag, such as `low`."""
     found = [tag_in(name) for name in names]
     tags = {tag for tag, _ in found if tag is not None}
     if {*pair} <= {counts_as(tag, pair) for tag in tags}:
@@ -313,7 +305,6 @@ def _whole(file: Path, names: list[str], rows: Rows, delimiter: str) -> Rows:
 
 
 def _rows(file: Path, form: _Form) -> Rows:
-    """Yields all rows, including the header."""
     numbered = islice(numbered_lines(partial(_open_utf8, file, form), file), form.skipped, None)
     if not form.quoted:
         yield from ((line, text.split(form.delimiter)) for line, text in numbered if text.strip())
@@ -328,8 +319,7 @@ def _rows(file: Path, form: _Form) -> Rows:
 
 
 def _open_utf8(file: Path, form: _Form) -> IO[bytes]:
-    """Opens a file as UTF-8 with line feeds; only files in another form, which come from spreadsheets, are read as a
-    whole."""
+    """Opens a file as UTF-8 with line feeds; only files in another form, from spreadsheets, are read as a whole."""
     if form.encoding == "utf-8-sig" and form.newline == "\n":
         return open_plain(file)
     with open_plain(file) as stream:

@@ -1,12 +1,10 @@
 """Tar shards in WebDataset's layout: members whose names are equal up to the first dot are one sample.
 
     cats/17.jpg    the image; or .jpeg, .png, .webp
-    cats/17.json   {"captions": {"en": ["a cat"], "de": "eine Katze"}}; or, in a language given by the caller,
-                   {"caption": "a cat"}
-    cats/17.txt    a caption in a language given by the caller, if there is no json with one
+    cats/17.json   {"captions": {"en": ["a cat"], "de": "eine Katze"}} or {"caption": "a cat"} in the caller's language
+    cats/17.txt    a caption in the caller's language, if there is no json with one
 
-Endings may be in upper case. Other members are skipped. Unlike the reader of this layout in `datasets`, this one keeps
-languages that occur after the first five samples, and refuses truncated files.
+Unlike `datasets`, this reader keeps languages that occur after the first five samples, and refuses truncated files.
 """
 
 import re
@@ -35,9 +33,8 @@ _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 
 
 def files_named(source: str, suffix: str) -> list[str]:
-    """Returns the files with a suffix that a source names: a folder, a file or URL, or a pattern such as
-    `train-{000..099}.tar` or `*.tar`; an empty list for any other source.
-    """
+    """Returns the files in a folder, a file or URL, or a pattern (`train-{000..099}.tar`, `*.tar`); empty for
+    others."""
     if not source.endswith(suffix):
         return sorted(map(str, Path(source).glob(f"*{suffix}"))) if Path(source).is_dir() else []
     if "*" in source:

@@ -1,6 +1,5 @@
-"""Reads text files line by line, plain or compressed, with errors that name the file and the line. Lines end at line
-feeds alone: the other characters that Unicode defines as line ends occur in texts.
-"""
+"""Reads text files line by line, plain or compressed. Lines end at line feeds alone: the other characters that Unicode
+defines as line ends occur in texts."""
 
 import bz2
 import gzip
@@ -39,7 +38,6 @@ def read_lines(file: Path) -> Iterator[tuple[int, str]]:
 
 
 def read_texts(file: Path) -> list[str]:
-    """Returns the texts of a file with one text on every line."""
     texts = []
     for number, text in numbered_lines(partial(open_plain, file), file):
         if not text.strip():
@@ -51,8 +49,7 @@ def read_texts(file: Path) -> list[str]:
 def numbered_lines(
     open_stream: Callable[[], AbstractContextManager[IO[bytes]]], file: str | Path, first: int = 1
 ) -> Iterator[tuple[int, str]]:
-    """Yields (number, text) of every line that `open_stream` opens, including blank ones; `file` is its name in
-    errors, and `first` the number of the first line."""
+    """Yields (number, text) of every line that `open_stream` opens, including blank ones; numbers begin at `first`."""
     number = first - 1
     try:
         with open_stream() as stream:
@@ -72,13 +69,11 @@ def numbered_lines(
 
 
 def read_json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields (line number, object) of a file of JSON lines."""
     for line, text in read_lines(file):
         yield line, parse_object(text, f"{file} line {line}: ")
 
 
 def read_json(file: Path) -> Any:
-    """Returns the value in a JSON file of any size, plain or compressed."""
     try:
         with open_plain(file) as stream:
             text = stream.read().decode("utf-8-sig")
@@ -90,12 +85,10 @@ def read_json(file: Path) -> Any:
 
 
 def parse_file(file: str | Path) -> dict[str, Any]:
-    """Returns the object in a JSON file."""
     return _object(read_json(Path(file)), f"{file}: ")
 
 
 def parse_object(text: str, place: str = "") -> dict[str, Any]:
-    """Parses a JSON object; `place` begins errors."""
     return _object(parse_json(text, place), place)
 
 
@@ -106,7 +99,6 @@ def _object(value: Any, place: str) -> dict[str, Any]:
 
 
 def parse_json(text: str, place: str = "") -> Any:
-    """Parses a JSON value; `place` begins errors."""
     try:
         value = json.loads(text, object_pairs_hook=_without_repeats)
         if text.count("[") + text.count("{") > _MAX_DEPTH and _depth(value) > _MAX_DEPTH:
@@ -139,14 +131,12 @@ def _depth(value: Any) -> int:
 
 
 def files_matching(source: str | Path) -> list[Path]:
-    """Returns the files in a folder, or those that a path or a pattern such as `wit/*.tsv.gz` names, sorted; empty if
-    there are none."""
+    """Returns the files in a folder, or those of a path or a pattern such as `wit/*.tsv.gz`, sorted."""
     path = Path(source)
     return sorted(path.iterdir() if path.is_dir() else Path(path.anchor).glob(str(path.relative_to(path.anchor))))
 
 
 def open_plain(file: Path) -> IO[bytes]:
-    """Opens a file to read its bytes; decompresses it if its ending is in `COMPRESSED`."""
     suffix = file.suffix.lower()
     if suffix == ".zst":
         return io.BufferedReader(pa.CompressedInputStream(pa.OSFile(str(file), "rb"), "zstd"))

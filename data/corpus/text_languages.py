@@ -1,6 +1,5 @@
-"""Recognizes the language of texts: by the scripts in which CLDR knows a language; by character n-grams of CLDR's
-names of emoji if the caller has them (`LanguageProfiles`), and otherwise by the most frequent words of ten languages.
-"""
+"""Recognizes the language of texts: by CLDR's scripts; by character n-grams of CLDR's names of emoji if the caller has
+them (`LanguageProfiles`), and otherwise by the most frequent words of ten languages."""
 
 import re
 import unicodedata
@@ -97,8 +96,7 @@ class LanguageProfiles:
 
 
 def counts_of(texts: Sequence[str]) -> Array:
-    """Returns damped counts of hashed n-grams in texts [rows]; an n-gram may begin or end with a space, but has none
-    inside."""
+    """Returns damped counts of hashed n-grams in texts [rows]; n-grams have spaces at their ends only."""
     words = (word for text in texts for word in unicodedata.normalize("NFKC", text[:_CHARACTERS]).lower().split())
     characters = np.array([ord(each) for each in " ".join(["", *words, ""])], np.uint64)
     counts = np.zeros(ROWS, np.int64)
@@ -174,14 +172,12 @@ def share_of_frequent_words(texts: Sequence[str], language: str) -> float:
 
 
 def most_frequent_words(texts: Sequence[str]) -> str | None:
-    """Returns the language that has its most frequent words in texts, if there is one."""
     share, nearest = max((share_of_frequent_words(texts, language), language) for language in FREQUENT_WORDS)
     return nearest if share >= _FREQUENT else None
 
 
 def resembles_another(tag: str, texts: Sequence[str], profiles: LanguageProfiles | None = None) -> str | None:
-    """Returns the language that texts resemble if it clearly differs from their tag's. Without `profiles`, frequent
-    words decide."""
+    """Returns another language that texts clearly resemble, by `profiles`, or else by frequent words."""
     if profiles is not None and (own := _own_likeness(tag, texts, profiles)) is not None:
         most, nearest = max((cosine, each) for each, cosine in profiles.likeness(texts).items())
         return nearest if own < _CONTRADICTS * most and most >= _CLEAR else None
@@ -195,7 +191,6 @@ def resembles_another(tag: str, texts: Sequence[str], profiles: LanguageProfiles
 
 
 def _own_likeness(tag: str, texts: Sequence[str], profiles: LanguageProfiles | None) -> float | None:
-    """Returns the cosine of texts with their language, or None if nothing is known about it."""
     if profiles is None or letters_in(texts) < _FEWEST_LETTERS or not (own := profiles.own(tag)):
         return None
     likeness = profiles.likeness(texts)
@@ -226,7 +221,6 @@ def check_pairs(
     native: str,
     profiles: LanguageProfiles | None = None,
 ) -> None:
-    """Checks that texts in a language and their native translations are in the languages of their columns."""
     step = max(1, len(texts) // SAMPLE)
     some, others = texts[::step][:SAMPLE], natives[::step][:SAMPLE]
     columns = f"the columns {native!r} and {language!r}"
