@@ -1,9 +1,7 @@
 """babelens teaches vision-language models new languages, and publishes the result as ordinary Hugging Face models.
-
 Importing it registers its models with transformers' Auto classes and its adapters with PEFT, without network access.
 `__init__.pyi` lists the public names; each is imported on first use. The command line, which must answer `--help` at
-once, registers the models only when a command needs them.
-"""
+once, registers the models only when a command needs them."""
 
 import sys
 from pathlib import Path

@@ -1,9 +1,6 @@
 """Teaches a model new languages in closed form (`trainers/ridge.py`), from translations, dictionaries, captioned
-images or native texts.
-
-The result is a complete model. The embeddings of images, of texts in the native language, and of languages that the
-base acquired earlier stay bitwise the same.
-"""
+images or native texts. The embeddings of images, of texts in the native language, and of languages that the base
+acquired earlier stay bitwise the same."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -78,7 +75,7 @@ def teach(
             none: `{"mi": []}`, or no sources at all for every language of the dictionary and captions.
         text_encoder: folder or Hub id of a multilingual text encoder, whose features are added to the characters.
         output: a new folder for the model, its processor and its card.
-        options: other arguments of `Acquisition`. Use that class directly to see how well each language was learned.
+        options: other arguments of `Acquisition`, which also shows how well each language was learned.
 
     Examples:
         >>> teach("openai/clip-vit-base-patch32", {"uk": "en-uk.tsv"}, output="clip-uk")
@@ -103,11 +100,10 @@ class Acquisition:
             reads. The model then reads every language that the text encoder reads.
         dictionary: word translations that `read_translations` reads: in the new languages, or with `texts` in any.
         captions: images with captions in the new languages, which `load_captions` reads.
-        text_prompt: the prompt before every text that the text encoder reads.
-        native_language: the language that a plain base reads; English by default.
+        text_prompt: before every text that the text encoder reads.
+        native_language: of a plain base; English by default.
         names: whether to learn from CLDR's emoji names too.
-        license: the license of the result, as a Hub identifier.
-        trust_remote_code: whether to run code that comes with models.
+        license: of the result, as a Hub identifier.
     """
 
     base: str
@@ -189,8 +185,7 @@ class Acquisition:
 
     @cached_property
     def pairs(self) -> dict[str, Pairs]:
-        """The texts of each language with their native translations, without duplicate pairs; empty for a language
-        without sentences."""
+        """The texts of each language with their native translations, without duplicates; empty without sentences."""
         assert not isinstance(self.sources, str)
         pairs: dict[str, Pairs] = {}
         whole = left_out = 0
@@ -226,7 +221,6 @@ class Acquisition:
         return pairs
 
     def _different_pairs(self, source: str, language: str) -> list[tuple[str, str]]:
-        """The texts of a language in a file with their native translations, without duplicate pairs."""
         texts = translation_pairs(self._read(source), [(language, self.native)]).texts()
         return list(dict.fromkeys(zip(texts["text_a"], texts["text_b"], strict=True)))
 
@@ -261,7 +255,6 @@ class Acquisition:
 
     @cached_property
     def native_texts(self) -> list[str]:
-        """The distinct texts of `texts`."""
         source = Path(str(self.texts))
         if source.suffix == ".txt" and source.is_file():
             try:
@@ -308,13 +301,7 @@ class Acquisition:
         return text_base(self.base, **self.code)
 
     def load(self) -> None:
-        """Loads the base and the text encoder.
-
-        Raises:
-            ModelKindError: if the base is not a dual encoder, or `text_encoder` is not a text encoder.
-            PublishError: if `license` is more permissive than the license of the base or of the text encoder.
-            InputError: if the base acquired languages by training, or already has the language.
-        """
+        """Loads the base and the text encoder, and checks their kinds, their licenses and their languages."""
         if self.teacher is not None:
             self._load_text_base(self.teacher)
             return
@@ -348,7 +335,6 @@ class Acquisition:
         self.processor = RidgeProcessor.for_native(native.config, native_processor, tokenizer, self.native, **prompt)
 
     def _load_text_base(self, teacher: TextBase) -> None:
-        """Makes a text-only model in the space of a teacher."""
         if self.texts or self.dictionary or self.captions:
             raise InputError(f"{self.base} is not a dual encoder: it can learn only from translations")
         check_weights_license(self.license, self.base_facts[1:])
@@ -377,8 +363,7 @@ class Acquisition:
     # ---- Learning and saving ----
 
     def learn(self) -> None:
-        """Solves for the languages; `results` hold how well each was learned. The base and the text encoder run on the
-        accelerator, if there is one."""
+        """Solves for the languages, with encoders on the accelerator; `results` hold how well each was learned."""
         before = self.model.device
         self.model.to(default_device() or before)
         how: dict[str, Any] = {"precision": fastest_precision(self.model.device.type)}

@@ -1,9 +1,6 @@
 """Chooses the emoji names that help to learn a language: CLDR's names in the language itself, or in a close relative.
-
-The language is identified from its sentences, not only from its tag. Tags vary in detail (`arb-Arab`, `ar`), most
-languages have no names while a relative has some (Catalan for Occitan), and a column whose language differs from its
-tag is an error.
-"""
+The language is identified from its sentences: tags vary in detail (`arb-Arab`, `ar`), most languages have no names
+while a relative has some (Catalan for Occitan), and a column in another language than its tag is an error."""
 
 import logging
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
-"""Publishing a model: checking its folder, choosing the files that go to the Hub, and uploading them as one commit.
-
-Only the result of a training run is published: no checkpoints, no logs, and no pickles, which are unsafe to load.
-"""
+"""Publishes a model: checks its folder, and uploads the result of a training run as one commit. Checkpoints, logs, and
+pickles, which are unsafe to load, are left out."""
 
 import json
 import logging
@@ -227,20 +225,11 @@ def _license_problems(folder: Path) -> list[str]:
 
 
 def push(folder: str | Path, repo_id: str, *, private: bool = False, api: HfApi | None = None) -> Published:
-    """Publishes a folder as one commit.
-
-    The published card names the repository in its examples; the folder stays unchanged. Repeat the call to resume an
-    interrupted upload. Weights of an earlier model in the repository, which transformers would load instead, are
-    deleted. If somebody else publishes in the meantime, the later of the two uploads is refused.
-
-    Args:
-        repo_id: the repository, which is created if it is missing.
-        private: whether a new repository is private; an existing one must already be private.
-
-    Raises:
-        PublishError: if the folder has problems (before anything is created), or the Hub refuses the card.
-        SourceUnavailableError: if the Hub does not answer, or refuses the upload.
-    """
+    """Publishes a folder as one commit, in a repository that is created if it is missing and the folder has no
+    problems. The published card names the repository in its examples; the folder stays unchanged. Repeat the call to
+    resume an interrupted upload. Weights of an earlier model in the repository, which transformers would load instead,
+    are deleted. If somebody else publishes in the meantime, the later of the two uploads is refused. With `private`, a
+    new repository is private; an existing one must already be private."""
     folder = Path(folder)
     if problems := folder_problems(folder) or _license_problems(folder):
         raise PublishError(f"{folder} cannot be published:\n" + "\n".join(f"- {problem}" for problem in problems))

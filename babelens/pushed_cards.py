@@ -1,8 +1,6 @@
-"""The card that transformers' `push_to_hub` uploads with a model, a processor or a trainer (`hub_mixin.card_writers`).
-
-If the folder that the model was loaded from has a card of this model, that card is kept. Otherwise a short card gives
-the class, the languages, how to load the model, and for a trainer how it was trained.
-"""
+"""The card that transformers' `push_to_hub` uploads with a model, a processor or a trainer (`hub_mixin.card_writers`):
+this model's card in the folder that it was loaded from, or else a short card with the class, the languages, how to
+load the model, and for a trainer how it was trained."""
 
 from pathlib import Path
 from typing import Any
@@ -22,8 +20,7 @@ from .utils.sentence_files import listed_languages
 
 
 def pushed_card(part: Any, repo_id: str, folder: str | Path, trainer: Any = None) -> str | None:
-    """Returns the card of a model or a processor that is pushed, by a trainer if one is given; None for a class that
-    is not from babelens."""
+    """The card of a model or a processor that is pushed, maybe by a trainer; None for a class of other packages."""
     config: Any = getattr(part, "config", part)
     if trainer is None:
         tokenizer = getattr(part, "tokenizer", None)
@@ -67,7 +64,6 @@ def _run_of(trainer: Any) -> Any:
 
 
 def _last_scores(history: list[dict[str, Any]]) -> dict[str, float]:
-    """The recalls, or other scores, of the last evaluation."""
     last: dict[str, Any]
     last = next((entry for entry in reversed(history) if any(name.startswith("eval_") for name in entry)), {})
     costs = ("runtime", "per_second", "model_preparation_time")

@@ -1,5 +1,4 @@
 """The methods. One line per method registers its classes with transformers' Auto classes and with the command line.
-
 Another package registers its method with the same line when it is imported:
 
     register_method(Method(ToyConfig, ToyModel, ToyProcessor, "toy.trainer:ToyTrainer", files=Path(__file__).parent))
@@ -63,16 +62,10 @@ from .utils.hub_mixin import card_writers
 
 @dataclass(frozen=True)
 class Method:
-    """The parts of a method: its configuration, whose `model_type` is the method's name, its model and processor.
-    Parts that only training needs are named as `module:name`, and imported for training.
-
-    Args:
-        trainer: the trainer's class, as `module:name`.
-        workflow: the `Workflow` that runs the method's recipes, as `module:name`.
-        task_workflow: the `Workflow` that fine-tunes the model on a task, as `module:name`; None without tasks.
-        heads: models for single tasks, with the configuration of `model`.
-        files: for a method of another package, the folder with its `presets/*.json` and `model_cards/<name>.md`.
-    """
+    """The parts of a method: its configuration, whose `model_type` is the method's name, its model and processor. The
+    `trainer` and the `Workflow`s that run its recipes and fine-tune it on a task (`task_workflow`) are named as
+    `module:name`, and imported for training. `heads` are models for single tasks, with the configuration of `model`.
+    `files` is the folder of another package with its `presets/*.json` and `model_cards/<name>.md`."""
 
     config: type[PreTrainedConfig]
     model: type[PreTrainedModel]
@@ -116,8 +109,7 @@ METHODS = {method.name: method for method in _OWN_METHODS}  # all methods, by na
 
 
 def register_method(method: Method) -> None:
-    """Adds a method to `METHODS`, its classes to transformers' Auto classes, and its presets to the list of presets.
-    Repeated calls are harmless."""
+    """Adds a method to `METHODS`, to transformers' Auto classes and to the presets. Repeated calls are harmless."""
     METHODS[method.name] = method
     if method.files is not None:
         add_preset_folder(method.files / "presets")

@@ -1,7 +1,5 @@
-"""Publishes a Space for a model: a Gradio page on which anyone can try the model in a browser.
-
-The page runs the code in the model's repository. https://huggingface.co/docs/hub/spaces-config-reference
-"""
+"""Publishes a Space for a model: a Gradio page on which anyone can try the model in a browser. It runs the code in the
+model's repository. https://huggingface.co/docs/hub/spaces-config-reference"""
 
 import json
 from pathlib import Path, PurePosixPath
@@ -24,8 +22,7 @@ _OF_PAGE = ("torch", "transformers", "PIL")  # packages that app.py needs in add
 
 
 def space_files(folder: str | Path, model: str) -> dict[str, bytes]:
-    """Returns the files of a Space by path: its settings, its program, its requirements, and example images, for the
-    repository `model`. The card in the model's folder gives the languages and examples."""
+    """The files of a Space for the repository `model`, by path; the folder's card gives languages and examples."""
     folder = Path(folder)
     if "/" not in model:
         raise PublishError(f"the page of a Space loads {model!r} from the Hub: include the owner, as in owner/{model}")
@@ -64,7 +61,7 @@ def space_files(folder: str | Path, model: str) -> dict[str, bytes]:
 def push_space(
     folder: str | Path, model: str, space: str, *, private: bool = False, api: HfApi | None = None
 ) -> Published:
-    """Publishes a Space for a model's folder that is on the Hub as `model`. The repository `space` is created if it is
+    """Publishes a Space for a folder that is on the Hub as `model`. The repository `space` is created if it is
     missing; with `private`, an existing one must already be private."""
     files, api = space_files(folder, model), api or HfApi()
     with upload_errors_explained(f"the Space of {folder}", space, api), TemporaryDirectory() as scratch:

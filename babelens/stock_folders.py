@@ -1,8 +1,6 @@
-"""Writes stock folders: a MURAL, ALIGN or ETCL model as transformers' `AlignModel`, which needs no extra code.
-
-With a BERT that is pooled at [CLS] and an EfficientNet without a projection, as in the papers, the weights are
-renamed. The embeddings are compared before anything is kept.
-"""
+"""Writes stock folders: a MURAL, ALIGN or ETCL model as transformers' `AlignModel`, which needs no extra code. With a
+BERT that is pooled at [CLS] and an EfficientNet without a projection, as in the papers, the weights are renamed. The
+embeddings are compared before anything is kept."""
 
 import copy
 import json
@@ -55,11 +53,7 @@ class StockFolder:
 
 def export_stock(source: str | Path, output: str | Path, **loading: Any) -> StockFolder:
     """Writes a MURAL, ALIGN or ETCL model as a stock transformers folder, with the files of sentence-transformers and
-    a card. `loading` are arguments of `Embedder.from_pretrained`.
-
-    Raises:
-        ModelKindError: if no transformers class computes the same embeddings.
-        InputError: if an embedding value differs by more than 1e-5.
+    a card, unless an embedding value differs by more than 1e-5. `loading` are arguments of `Embedder.from_pretrained`.
 
     Examples:
         >>> export_stock("runs/mural", "mural-stock")
@@ -114,7 +108,6 @@ def as_align(model: Any) -> AlignModel:
 
 
 def _read(embedder: Embedder, texts: list[str]) -> Any:
-    """The inputs of texts, in a language that the model reads."""
     language = next(iter(listed_languages(embedder.model.config)), "en")
     with counting_cut_texts():
         return embedder.process_texts(texts, [language] * len(texts))

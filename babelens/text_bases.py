@@ -1,5 +1,4 @@
-"""Bases without images, from which new languages learn instead of from a dual encoder: a table of vectors from any
-service, or a sentence-transformers model."""
+"""Text-only bases, from which new languages learn: a table of vectors, or a sentence-transformers model."""
 
 from collections.abc import Sequence
 from functools import cached_property

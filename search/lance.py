@@ -1,8 +1,5 @@
-"""An index of the embeddings of images: a table of LanceDB with the columns `id`, metadata, and float16 vectors.
-
-The index is a folder or any address that LanceDB takes (`s3://bucket/index`, `gs://…`, `az://…`). To add or delete
-rows, rebuild the index or use LanceDB on the table `vectors`.
-"""
+"""An index of image embeddings: LanceDB's table `vectors` with the columns `id`, metadata, and float16 vectors. To add
+or delete rows, rebuild the index or use LanceDB on the table."""
 
 import json
 import os
@@ -44,8 +41,8 @@ class Hit:
 
 
 def build_index(address: str | Path, embeddings: str | Path, *, approximate: bool = False) -> "VectorIndex":
-    """Builds an index of a folder that `babelens embed` wrote, in a new or empty folder or an object store. An
-    `approximate` search scores candidates of the nearest cells of an IVF-PQ index by their full vectors, instead of
+    """Builds an index of a folder that `babelens embed` wrote, in a new or empty folder or an object store.
+    `approximate` searches score candidates of the nearest cells of an IVF-PQ index by their full vectors, instead of
     scanning all."""
     _library()
     if _is_remote(address):
@@ -125,7 +122,7 @@ def _checked_rows(files: list[Path], schema: pa.Schema) -> Iterator[pa.RecordBat
 
 
 def open_index(address: str | Path) -> "VectorIndex":
-    """Opens the index in a folder or at an address that LanceDB takes."""
+    """Opens the index in a folder or at an address that LanceDB takes (`s3://bucket/index`, `gs://…`, `az://…`)."""
     if not _is_remote(address) and not (Path(address) / f"{_TABLE}.lance").is_dir():
         raise InputError(f"{address} is not an index: make one with `babelens index`")
     try:
@@ -136,8 +133,8 @@ def open_index(address: str | Path) -> "VectorIndex":
 
 
 class VectorIndex:
-    """An index of embeddings, which `build_index` and `open_index` return; `info` names the model that computed them,
-    `schema` the columns `id` and metadata, and `table` is LanceDB's."""
+    """An index of embeddings; `info` names the model that computed them, `schema` the columns, `table` is
+    LanceDB's."""
 
     def __init__(self, address: str | Path, table: Any) -> None:
         self.address, self.table = address, table
@@ -149,8 +146,7 @@ class VectorIndex:
         return self.table.count_rows()
 
     def search(self, queries: np.ndarray, top: int = 10, *, where: str | None = None) -> list[list[Hit]]:
-        """The nearest vectors for each query, nearest first; fewer than `top` if fewer match the filter `where`, which
-        is LanceDB's SQL on the metadata."""
+        """At most `top` vectors for each query, nearest first, that match the filter `where` (SQL on the metadata)."""
         queries = np.asarray(queries, dtype=np.float32)
         if queries.shape[1:] != (self.info.dimension,) or not np.isfinite(queries).all():
             raise InputError(f"queries for this index must be finite numbers [n, {self.info.dimension}]")
@@ -185,7 +181,7 @@ def search_index(
     where: str | None = None,
 ) -> list[Hit]:
     """The vectors with the highest mean cosine to texts and images that describe one thing, such as a German text and
-    its French translation, best first, by the model that computed the index."""
+    its French translation, best first."""
     if not texts and not len(images):
         raise InputError("a search needs a text or an image")
     embedder.check_takes_images()  # other models have no joint space for texts and images
@@ -218,8 +214,7 @@ def _library() -> Any:
 
 @contextmanager
 def _lance_errors(address: str | Path, failed: Sequence[BabelensError] = ()) -> Iterator[None]:
-    """Raises LanceDB's errors as an InputError, or a SaveError if the disk is full, and those of its source,
-    `failed`, unchanged."""
+    """Raises LanceDB's errors as an InputError, or a SaveError for a full disk; those in `failed` stay unchanged."""
     try:
         yield
     except BabelensError:

@@ -53,6 +53,7 @@ class LanguageResult:
     learned_from: str = SENTENCES
 
     def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
         return asdict(self)
 
     def warning(self, language: str) -> str | None:

@@ -75,8 +75,7 @@ def create_app(service: ImageService, *, host: str = "127.0.0.1", token: str | N
 
 
 def make_server(app: FastAPI, on_start: Callable[[], None] = lambda: None) -> uvicorn.Server:
-    """The server of an application; `run(sockets=[…])` serves it until SIGINT or SIGTERM, and calls `on_start` when it
-    answers requests."""
+    """A server; `run(sockets=[…])` serves until SIGINT or SIGTERM, and calls `on_start` when it answers requests."""
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket] | None = None) -> None:
@@ -191,14 +190,12 @@ async def _file_of(request: Request) -> bytes:
 
 
 class Guard:
-    """Refuses pages of other sites, requests without the token, and bodies that are too large; and gives every answer
-    the headers that keep the page closed to other sites."""
+    """Refuses other sites' pages, requests without the token and large bodies; adds headers against other sites."""
 
     def __init__(self, app: Application, token: str | None) -> None:
         self._app, self._token = app, token
 
     async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
-        """Answers one request."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         headers = dict(scope["headers"])

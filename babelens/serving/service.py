@@ -28,8 +28,7 @@ THUMBNAIL, LARGE = 320, 1600  # pixels of the longer side
 
 @dataclass(frozen=True)
 class FoundImage:
-    """An image of the folder: the digest of its path, so that no request names a path, its path, its cosine with the
-    query, and the number of other files with the same content."""
+    """An image: a digest of its path, which no request names; its path; its cosine; and its number of copies."""
 
     id: str
     file: str
@@ -38,11 +37,9 @@ class FoundImage:
 
 
 class ImageService:
-    """Answers searches in a folder of images, also for several threads, by the `model` of this folder or name.
-
-    Images that lead out of the folder by a symbolic link are left out, with a warning. Images that are deleted while
-    it runs are not found any more. `language` is for queries that state none.
-    """
+    """Answers searches in a folder of images, also for several threads, by the `model` of this folder or name. Images
+    that lead out of the folder by a symbolic link are left out, with a warning; images that are deleted while it runs
+    are not found any more. `language` is for queries that state none."""
 
     def __init__(
         self, embedder: Embedder, index: ImageIndex, folder: Path, *, model: str, language: str | None = None
@@ -70,7 +67,7 @@ class ImageService:
         cache: Path | None = None,
         language: str | None = None,
     ) -> Self:
-        """Encodes the images of a folder; checks the language before."""
+        """Encodes the images of a folder; checks the language first."""
         embedder.check_takes_images()
         _checked(language, embedder, model)  # before all images are read
         for weight in (*embedder.model.parameters(), *embedder.model.buffers()):
@@ -79,7 +76,6 @@ class ImageService:
         return cls(embedder, index, folder, model=model, language=language)
 
     def __len__(self) -> int:
-        """The number of images."""
         return len(self._positions)
 
     def by_text(self, query: str, language: str | None, top: int) -> tuple[list[FoundImage], str | None]:
@@ -108,8 +104,7 @@ class ImageService:
         return [FoundImage(image_id, self.name(path)) for image_id, path in islice(there, top)]
 
     def path(self, image_id: str) -> Path:
-        """The path of an image; a `KeyError` for an unknown id, a `FileNotFoundError` for a file that is gone or leads
-        out of the folder by now."""
+        """The path; a `KeyError` for an unknown id, a `FileNotFoundError` if it is gone or outside the folder."""
         if not self._is_there(path := self.index.paths[self._positions[image_id]]):
             raise FileNotFoundError(path)
         return path

@@ -48,8 +48,8 @@ def overrides_checked(key: str = "model.overrides") -> Iterator[None]:
 
 
 class ModelBuilder:
-    """Builds a dual encoder that reads word pieces, and names its trainer. Methods that build other models have a
-    subclass. Parts of a model that are trained first are kept in the run's folder of `checkpoints`."""
+    """Builds a dual encoder that reads word pieces, and names its trainer; methods with other models have a subclass.
+    Parts of a model that are trained first are kept in the run's folder of `checkpoints`."""
 
     # The model types that training can continue from; if empty, the model class checks its start.
     starts: ClassVar[tuple[str, ...]] = ()
@@ -101,7 +101,6 @@ class ModelBuilder:
         return {}
 
     def check_tasks(self) -> None:
-        """Checks the names in `train`."""
         check_names(self.recipe.train, self.tasks, "train")
 
     def check_start(self) -> None:
@@ -122,7 +121,6 @@ class ModelBuilder:
         return self.recipe.model.overrides
 
     def make_processor(self) -> ProcessorMixin:
-        """Loads the processor of the model that training continues from, or makes a new one."""
         if self.recipe.model.from_pretrained:
             return load_processor(AutoProcessor, self.start, **self.code)
         if self.recipe.model.towers:
@@ -133,7 +131,6 @@ class ModelBuilder:
         return METHODS[self.recipe.method].processor(self.new_image_processor(), tokenizer)
 
     def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
-        """Makes or loads the model to train."""
         source = self.recipe.model
         if source.towers:
             fresh, model_class = source.fresh_towers, METHODS[self.recipe.method].model
@@ -186,7 +183,6 @@ class ModelBuilder:
     # ---- Parts of new processors ----
 
     def new_image_processor(self) -> MuralImageProcessor:
-        """Makes an image processor with the recipe's sizes."""
         sizes = self.image_sizes
         resize, crop = ({"height": side, "width": side} for side in (sizes.resize, sizes.crop))
         return MuralImageProcessor(size=resize, crop_size=crop)
@@ -251,8 +247,7 @@ class MuralBuilder(ModelBuilder):
 
 
 class EtclBuilder(ModelBuilder):
-    """Builds an ETCL model. If `model.from_pretrained` is a MURAL's folder, `model.overrides` are keys of
-    `EtclConfig`."""
+    """Builds an ETCL model; `model.overrides` are keys of `EtclConfig`, also when a MURAL is continued."""
 
     starts = ("etcl", "mural")
     overrides_start = True

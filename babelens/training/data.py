@@ -37,7 +37,6 @@ class RecipeData:
 
     @cached_property
     def corpora(self) -> dict[str, Dataset | IterableDataset]:
-        """The corpus of each task."""
         return {task: self._corpus(task) for task in self.recipe.train}
 
     def _corpus(self, task: str) -> Dataset | IterableDataset:
@@ -144,7 +143,6 @@ class RecipeData:
     # ---- Examples ----
 
     def task_data(self, task: str, stage: Stage) -> TaskData:
-        """Returns the corpus of a task in a stage, with the languages to use."""
         source = self.recipe.train[task]
         # With `translations`, `languages` has already chosen the captions; translations are in other languages.
         languages = None if source.translations is not None else source.languages

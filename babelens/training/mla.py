@@ -1,6 +1,4 @@
-"""Recipes of MLA, in which a native model acquires languages, and of its baselines, students with a multilingual text
-encoder. The native model may be plain or already have acquired languages.
-"""
+"""Recipes of MLA (a native model acquires languages) and of its baselines, students with a multilingual encoder."""
 
 import json
 from collections import defaultdict
@@ -63,13 +61,10 @@ from .schema import (
 
 
 class MlaRecipe(DualEncoderRecipe):
-    """A recipe of MLA.
-
-    `model.from_pretrained` is a plain dual encoder or an MLA model. `model.overrides` are keys of `MlaConfig`;
-    `languages` lists the languages to acquire. With `model.preset` the native model is new too, and `tokenizer`
-    describes its tokenizer. `multilingual_tokenizer` is the vocabulary of the acquired languages; a model that has one
-    does not need it.
-    """
+    """A recipe of MLA. `model.from_pretrained` is a plain dual encoder or an MLA model. `model.overrides` are keys of
+    `MlaConfig`; its `languages` are those to acquire. With `model.preset` the native model is new too, and `tokenizer`
+    describes its tokenizer. `multilingual_tokenizer` is the acquired languages' vocabulary, unless the model has
+    one."""
 
     multilingual_tokenizer: TokenizerSource | None = None
 
@@ -149,8 +144,7 @@ class MlaBuilder(ModelBuilder):
         return AutoModel.from_config(config, **self.attention)
 
     def _pretrained_table(self, tokenizer: PreTrainedTokenizerBase) -> Tensor | None:
-        """Returns the embeddings [pieces, size] of the model that the multilingual tokenizer comes from, if there is
-        one, such as M-BERT's in Zhang et al. (2022)."""
+        """The embeddings [pieces, size] of the multilingual tokenizer's model, such as M-BERT's; None without one."""
         stated = self.recipe.multilingual_tokenizer
         if stated is None or (source := stated.from_pretrained) is None:
             return None
@@ -175,8 +169,7 @@ def _embedding(model: PreTrainedModel) -> nn.Module:
 
 
 def rows_of_pieces(table: Tensor, tokenizer: PreTrainedTokenizerBase, whole: PreTrainedTokenizerBase) -> Tensor:
-    """Selects the rows [pieces, size] of an embedding table [vocabulary, size] that belong to the pieces of
-    `tokenizer`, which was trimmed from `whole`."""
+    """The rows [pieces, size] of a table [vocabulary, size] for `tokenizer`, which was trimmed from `whole`."""
     pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     return table[torch.tensor(whole.convert_tokens_to_ids(pieces))]
 
@@ -185,8 +178,7 @@ ADAPTER = "adapter"
 
 
 class MlaReporting(Reporting):
-    """The reports of a recipe of MLA; if a plain base acquired one language, a PEFT adapter with a card is saved too,
-    in the folder `adapter`."""
+    """MLA's reports; if a plain base acquired one language, a PEFT adapter with a card is saved too, in `adapter`."""
 
     recipe: MlaRecipe
 
@@ -248,13 +240,10 @@ class TextModelSource(Section):
 
 
 class MlaStudentRecipe(Recipe):
-    """A recipe of MLA's baselines.
-
-    `model.from_pretrained` is the native model (a plain dual encoder or an MLA model), or a student to continue from.
-    `model.overrides` are keys of `MlaStudentConfig`: `languages` lists all languages except the native one, and
-    `text_pooling` is by default the pooling that the text encoder's folder states. `text_model` is the text encoder of
-    a new student before its teacher trains it, and `multilingual_tokenizer` the tokenizer of a new text encoder.
-    """
+    """A recipe of MLA's baselines. `model.from_pretrained` is the native model (a plain dual encoder or an MLA model),
+    or a student to continue from. `model.overrides` are keys of `MlaStudentConfig`: `languages` lists all languages
+    except the native one, and `text_pooling` is by default what the text encoder's folder states. `text_model` is a
+    new student's text encoder before its teacher trains it, and `multilingual_tokenizer` a new encoder's tokenizer."""
 
     text_model: TextModelSource | None = None
     multilingual_tokenizer: TokenizerSource | None = None
@@ -374,8 +363,7 @@ MLA_STUDENT = Workflow(
 def train_masked_language(
     config: BertConfig, tokenizer: PreTrainedTokenizerBase, texts: list[str], args: PrecisionTrainingArguments
 ) -> BertModel:
-    """Trains a new text encoder to predict 15 % of the word pieces of each text from the others; returns it without
-    its prediction head."""
+    """Trains a new text encoder to predict 15 % of the word pieces of each text; returns it without its head."""
     set_seed(args.seed)
     model = BertForMaskedLM(config)
     encoded = tokenizer(texts, truncation=True)

@@ -61,11 +61,9 @@ class RegionsRecipe(Recipe):
 
 
 class Rc3Recipe(RegionsRecipe):
-    """A recipe of RC3's pre-training, whose `train` has `strict`, `weak` and `parallel` data.
-
-    `model` is a preset, an mBART to start from, with its vocabulary (`babelens trim` shrinks it), or a pre-trained
-    RC3 to continue from. `model.overrides` are keys of `Rc3Config`.
-    """
+    """A recipe of RC3's pre-training, whose `train` has `strict`, `weak` and `parallel` data. `model` is a preset, an
+    mBART with its vocabulary (`babelens trim` shrinks it), or a trained RC3; `model.overrides` are keys of
+    `Rc3Config`."""
 
     only_from_scratch = ("tokenizer",)
 
@@ -74,8 +72,6 @@ class Rc3Recipe(RegionsRecipe):
 
 
 class Rc3Data(RecipeData):
-    """RC3's three data sets."""
-
     translation_tasks = (PARALLEL,)
     paired_tasks = (STRICT, PARALLEL)
 
@@ -111,7 +107,6 @@ class Rc3Builder(ModelBuilder):
 
     @cached_property
     def region_sizes(self) -> dict[str, int]:
-        """The configuration's `region_size` and `max_regions`."""
         source = self.recipe.model
         if source.preset:
             config = load_preset(source.preset)

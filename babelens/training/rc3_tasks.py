@@ -1,11 +1,6 @@
-"""Recipes that fine-tune a pre-trained RC3 on a task, and report its metrics in each language of the test data.
-
-The data are IGLUE's and Multi30K's files, the emoji benchmark's tasks, or your own captioned images:
-
-    source: xvnli                                    # the reader
-    options: {file: data/xvnli/{language}.jsonl}     # its arguments; one file for each language
-    languages: [ar, es, fr, ru]
-"""
+"""Recipes that fine-tune a pre-trained RC3 on a task, and report its metrics in each language of the test data. The
+data are IGLUE's and Multi30K's files, the emoji benchmark's tasks, or your own captioned images: `source` names the
+reader (`xvnli`), and `options` its arguments, such as `{file: data/xvnli/{language}.jsonl}`, a file per language."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -141,7 +136,6 @@ READERS: dict[str, dict[str, Reader]] = {
 
 
 def _joined(parts: list[TaskData]) -> TaskData:
-    """Joins all parts to one, to train on."""
     chosen = [part.languages for part in parts]
     every = [tag for languages in chosen for tag in languages or []]
     pairs = [pair for part in parts for pair in part.pairs or []]
@@ -153,7 +147,6 @@ def _joined(parts: list[TaskData]) -> TaskData:
 
 
 def _texts_of(corpus: Dataset) -> dict[str, list[str]]:
-    """Returns the texts of a task's data, or of a caption corpus, by language."""
     texts: dict[str, list[str]] = {}
     if "captions" in corpus.column_names:
         for caption in captions_of(corpus).combine_chunks().flatten().to_pylist():
@@ -165,7 +158,6 @@ def _texts_of(corpus: Dataset) -> dict[str, list[str]]:
 
 
 def _languages_in(data: TaskData) -> list[str]:
-    """Returns the languages of a task's data to train on or to evaluate."""
     if data.pairs:
         return list(dict.fromkeys(tag for pair in data.pairs for tag in pair))
     return data.languages or sorted(_texts_of(data.corpus))
@@ -214,7 +206,6 @@ class Rc3TaskData(RecipeData):
 
     @cached_property
     def image_languages(self) -> list[str]:
-        """The languages of the training texts."""
         return _languages_in(self.training)
 
     @cached_property
@@ -225,7 +216,6 @@ class Rc3TaskData(RecipeData):
 
     @cached_property
     def captions(self) -> dict[str, list[str]]:
-        """The training texts, by language."""
         texts = _texts_of(self.training.corpus)
         return {language: texts[language] for language in self.image_languages}
 
@@ -245,8 +235,7 @@ class Rc3TaskData(RecipeData):
 
 
 class Rc3TaskBuilder(Rc3Builder):
-    """Builds the model of a task from a pre-trained RC3, and trains it in one stage. Its labels come from the data,
-    unless it was trained on the same task before and has labels already."""
+    """Builds the model of a task from a pre-trained RC3; labels come from the data, unless it has them already."""
 
     starts = (Rc3Config.model_type,)
     trainer_class = Rc3TaskTrainer
@@ -278,8 +267,6 @@ class Rc3TaskBuilder(Rc3Builder):
 
 
 class Rc3TaskReporting(Reporting):
-    """Reports the task's metrics on the test data."""
-
     recipe: Rc3TaskRecipe
     data: Rc3TaskData
 
@@ -346,16 +333,9 @@ def evaluate_task(
     ranks: dict[str, QueryRanks] | None = None,
     **loading: Any,
 ) -> TaskReport:
-    """Evaluates a model on a task; returns results in percent, by data set and language.
-
-    Args:
-        recipe: a recipe of the task, which names the regions of the images.
-        sets: the data sets by name, such as `Rc3TaskData.tests`.
-        model: folder or Hub id of the model.
-        ranks: receives the ranks of the single queries, by data set and language, such as `xvnli/fr`; translation has
-            none.
-        loading: arguments of loaders, such as `trust_remote_code`.
-    """
+    """Evaluates a model, by its folder or Hub id, on a task, whose recipe names the regions of the images; returns
+    results in percent, by data set and language. `sets` are data sets by name, such as `Rc3TaskData.tests`; `ranks`
+    receives the ranks of single queries, by data set and language, such as `xvnli/fr` (translation has none)."""
     task = recipe.rc3_task
     config = load_config(model, **loading)
     trained = config.architectures or []

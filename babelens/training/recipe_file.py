@@ -1,9 +1,7 @@
-"""Recipe files: YAML 1.2, `extends`, `variants`, and the keys that `--set` replaces.
-
-PyYAML reads YAML 1.1, where `no` is false and `1e-3` is text: Norwegian would not be a language, and many learning
-rates would not be numbers. Here only `true` and `false` are booleans, as in the core schema of YAML 1.2
-(https://yaml.org/spec/1.2.2/#103-core-schema); the merge key `<<` of 1.1 still works.
-"""
+"""Recipe files: YAML 1.2, `extends`, `variants`, and the keys that `--set` replaces. PyYAML reads YAML 1.1, where `no`
+is false and `1e-3` is text: Norwegian would not be a language, and many learning rates would not be numbers. Here only
+`true` and `false` are booleans, as in the core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/#103-core-schema); the
+merge key `<<` of 1.1 still works."""
 
 import copy
 import re
@@ -57,7 +55,6 @@ for _kind in ("int", "float"):
 
 
 def parse(text: str) -> Any:
-    """Parses a text in YAML 1.2."""
     try:
         return yaml.load(text, _Loader)
     except (yaml.YAMLError, RecursionError, ValueError) as error:  # nested too deeply; a number of thousands of digits
@@ -68,8 +65,7 @@ def parse(text: str) -> Any:
 
 
 def find_recipe(name: str | Path) -> Path:
-    """Finds the file of a recipe by its path, or by the name of one in the package, such as `emoji/mural` or
-    `mural/base:large`, with a variant."""
+    """Finds a recipe's file by its path, or by a name in the package, such as `emoji/mural` or `mural/base:large`."""
     return _located(name)[0]
 
 
@@ -87,7 +83,6 @@ def run_name(name: str | Path) -> str:
 
 
 def _located(name: str | Path) -> tuple[Path, str | None]:
-    """Finds the file of a recipe, and the variant in its name."""
     if Path(name).is_file():
         return Path(name), None
     base, colon, variant = str(name).rpartition(":")
@@ -127,10 +122,8 @@ def _content(path: Path) -> dict[str, Any]:
 
 def read_recipe(name: str | Path) -> dict[str, Any]:
     """Reads a recipe or a variant, merged over the recipe that it extends; a task whose data are `null` is removed.
-
-    `extends` names another recipe in the same folder. In a variant it names another variant of the same file, or
-    several, whose keys apply in that order; a variant is merged over the file's own recipe.
-    """
+    `extends` names another recipe in the same folder. In a variant it names other variants of the same file, whose
+    keys apply in that order; a variant is merged over the file's own recipe."""
     return _merged(*_located(name), ())
 
 

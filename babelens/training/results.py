@@ -50,7 +50,6 @@ _WATCHED = "The model was evaluated on these data during its training as well."
 
 
 def _example(embedder: Embedder, shown: LabelledImage) -> Example:
-    """Asks the model to classify an image with labels in a language."""
     inputs = embedder.processor(images=shown.image, text=shown.labels, language=shown.language, return_tensors="pt")
     with evaluation_mode(embedder.model), torch.no_grad():
         output = embedder.model(**inputs.to(embedder.model.device))
@@ -114,8 +113,7 @@ class Reporting:
         return emoji_results(report, command=self.command)
 
     def validation_results(self, trainer: BabelensTrainer) -> list[Result]:
-        """Measures the retrieval recall of the saved model on the recipe's `validation` data, if there are any, in
-        each language that the model reads."""
+        """Measures the recall on the recipe's `validation` data, if any, in each language that the model reads."""
         if self.recipe.validation is None:
             return []
         embedder = self._saved_model(batch_size=trainer.args.per_device_eval_batch_size)
@@ -160,7 +158,6 @@ class Reporting:
 
     @cached_property
     def base_models(self) -> list[BaseModel]:
-        """The models that training started from, with their licenses."""
         return [base_model_facts(source, role) for role, source in self.base_sources().items() if source]
 
     def card_facts(self, trainer: BabelensTrainer, report: dict[str, Any] | None) -> ModelCardFacts:
@@ -179,7 +176,6 @@ class Reporting:
     # ---- The card ----
 
     def write_card(self, trainer: BabelensTrainer, report: dict[str, Any] | None) -> Path:
-        """Writes the model card with this run's facts and results; returns its path."""
         files = METHODS[self.recipe.method].files
         texts = None if files is None else files / "model_cards"
         return write_card(self.output, self.card_facts(trainer, report), texts=texts)
@@ -207,7 +203,6 @@ class Reporting:
         }
 
     def _readable(self, processor: ProcessorMixin) -> list[str]:
-        """Returns the languages of the validation data that the model reads."""
         present = list(languages_of(self.data.validation))
         if self.data.readable_languages is None:
             return present

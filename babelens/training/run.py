@@ -64,7 +64,6 @@ class RecipeRun:
         self.reporting = workflow.reporting(recipe, self.data, output, command, trust_remote_code=trust_remote_code)
 
     def arguments(self, stage: Stage) -> TrainingArguments:
-        """Builds the trainer's arguments in a stage."""
         given, kind = self.recipe.training | stage.training, self.builder.trainer_class.arguments_class
         return training_arguments(kind, given, stage.training_key, output_dir=str(self.checkpoints / stage.name))
 
@@ -77,8 +76,7 @@ class RecipeRun:
             self.builder.check()
 
     def train(self, *, resume: bool = False) -> BabelensTrainer:
-        """Trains and saves the model and its processor, from the newest checkpoint with `resume`; returns the trainer
-        of the last stage."""
+        """Trains and saves the model; `resume` starts at the newest checkpoint. Returns the last stage's trainer."""
         with self._file_named():
             return self._train(resume=resume)
 
@@ -170,7 +168,6 @@ class RecipeRun:
             )
 
     def _check_unchanged(self, path: Path) -> None:
-        """Checks that the run began with this recipe."""
         began, now = _flattened(parse(path.read_text(encoding="utf-8"))), _flattened(_settled(self.recipe))
         if changed := [key for key in sorted(began | now) if began.get(key) != now.get(key)]:
             raise InputError(
@@ -189,7 +186,6 @@ class RecipeRun:
             raise RecipeError(f"{file}: {error}") from error
 
     def report(self) -> dict[str, Any] | None:
-        """Evaluates the saved model on the recipe's `report`; returns None if the recipe has none."""
         return self.reporting.report()
 
     def write_card(self, trainer: BabelensTrainer, report: dict[str, Any] | None) -> Path:

@@ -1,5 +1,4 @@
-"""The keys of recipes, as pydantic models: those that all methods share. A method adds keys in a subclass of
-`Recipe`."""
+"""The keys of recipes that all methods share, as pydantic models; a method adds keys in a subclass of `Recipe`."""
 
 import dataclasses
 import inspect
@@ -49,8 +48,7 @@ _STAGE_NAME = re.compile(r"(?!checkpoint-\d+$)\w([\w .+-]{,98}[\w.+-])?")
 
 
 def validate(kind: Any, value: Any, where: str = "") -> Any:
-    """Converts the value of a key, such as `train.image_text`, to a type or a class of `Section`: `on` and `no` become
-    booleans if the type is a boolean."""
+    """Converts the value of a key to a type or a `Section`; `on` and `no` become booleans if the type is a boolean."""
     is_section = isinstance(kind, type) and issubclass(kind, BaseModel)
     config = None if is_section else ConfigDict(arbitrary_types_allowed=True)
     try:
@@ -73,7 +71,6 @@ def _complaints(error: ValidationError, kind: Any, where: str) -> Iterator[str]:
 
 
 def _keys_at(kind: Any, path: tuple[Any, ...]) -> list[str]:
-    """Returns the keys of the section at a path below a type; empty if there is no section."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         fields = kind.model_fields
         return _keys_at(fields[path[0]].annotation, path[1:]) if path and path[0] in fields else list(fields)
@@ -96,7 +93,6 @@ _NOT_GIVEN = ("output_dir", "resume_from_checkpoint", "do_train", "do_predict", 
 def checked_arguments(
     arguments_class: type[TrainingArguments], given: Mapping[str, Any], where: str
 ) -> dict[str, Any]:
-    """Converts a recipe's trainer arguments to the types that their class states."""
     hints = get_type_hints(arguments_class)  # `HfArgumentParser` may have changed `Field.type`
     names = [field.name for field in dataclasses.fields(arguments_class) if field.init]
     kinds: dict[str, Any] = {name: (hints[name], None) for name in names if name not in _NOT_GIVEN}
@@ -158,13 +154,11 @@ class Section(BaseModel):
 
 
 class DataSource(Section):
-    """A source of captions or translations.
-
-    `source` is `emoji`; `emoji-weak`, its names paired with keywords in other languages; a published data set, read
-    from its original files (`data.readers.published`); or a source of `load_captions` or `load_translations`: a
-    folder, a file, a Hub id. Translations may be files that `load_bitext` reads, such as `wikimatrix/*.tsv.gz`, by
-    default as a stream. A folder with the name of a published data set is read if there are no options.
-    """
+    """A source of captions or translations. `source` is `emoji`; `emoji-weak`, its names paired with keywords in other
+    languages; a published data set, read from its original files (`data.readers.published`); or a source of
+    `load_captions` or `load_translations`: a folder, a file, a Hub id. Translations may be files that `load_bitext`
+    reads, such as `wikimatrix/*.tsv.gz`, by default as a stream. A folder with the name of a published data set is
+    read if there are no options."""
 
     source: Annotated[str, Field(min_length=1)]
     # Keyword arguments of the loader; null removes an option of a recipe that this one extends.
@@ -360,8 +354,7 @@ class DualEncoderRecipe(Recipe):
 
 
 def load_recipe(name: str | Path, overrides: dict[str, Any] | None = None) -> Recipe:
-    """Reads a recipe, by its path or by the name of one that comes with the package, as an object of its method's
-    recipe class; `overrides` are values by dotted keys: `{"training.learning_rate": 1e-3}`."""
+    """Reads a recipe by its path or packaged name. `overrides` have dotted keys, such as `training.learning_rate`."""
     path = find_recipe(name)
     content = read_recipe(name)
     try:

@@ -1,5 +1,4 @@
-"""Recipes of SMALR and LIWE, which learn from the words of texts in several languages and from image features of a
-backbone."""
+"""Recipes of SMALR and LIWE, which learn from words of multilingual texts and from a backbone's image features."""
 
 import logging
 from collections.abc import Iterable
@@ -42,12 +41,10 @@ class DictionarySource(Section):
 
 
 class WordsSource(Section):
-    """The words of a word-level model (SMALR), taken from the captions of its languages.
-
-    With `aligned`, the files' vectors share one space, in which words of equal meaning are near each other in all
-    languages. They are then reduced to the same principal components, which keep them aligned, and every language
-    needs a file. Vectors that are not aligned are reduced language by language.
-    """
+    """The words of a word-level model (SMALR), taken from the captions of its languages. With `aligned`, the files'
+    vectors share one space, in which words of equal meaning are near each other in all languages. They are then
+    reduced to the same principal components, which keep them aligned, and every language needs a file. Vectors that
+    are not aligned are reduced language by language."""
 
     max_size: Count | None = None  # of each language, whose most frequent words are taken
     min_frequency: Count = 1
@@ -59,9 +56,8 @@ class WordsSource(Section):
 
 
 class WordsRecipe(Recipe):
-    """A recipe of a word-level model. These keys describe a new model: the words of its vocabularies; the folder or
-    Hub id of a vision model, or of a dual encoder whose vision tower is used (default: an untrained one); and the
-    sizes of images, which are then scaled as in MURAL (default: the backbone's image processor prepares them)."""
+    """A recipe of a word-level model. Keys of a new model: the words of its vocabularies; a vision model or dual
+    encoder (default: untrained); and image sizes, scaled as in MURAL (default: the backbone's image processor)."""
 
     only_from_scratch = ("words", "backbone", "image")
 
@@ -213,7 +209,6 @@ class SmalrBuilder(WordsBuilder):
 
     @cached_property
     def _own_words(self) -> dict[str, list[str]]:
-        """The words of each language that have their own embeddings."""
         least, dictionary = self.words.min_frequency, self.words.dictionary
         thresholds = dict.fromkeys(dictionary.files, max(least, dictionary.threshold)) if dictionary else {}
         return {tag: self._frequent_words(tag, thresholds.get(tag, least)) for tag in self.data.languages}
@@ -240,7 +235,6 @@ class SmalrBuilder(WordsBuilder):
         return frequent_words(self.data.captions[language], language, max_size=size, min_frequency=least)
 
     def _share_rows(self, model: SmalrModel, processor: ProcessorMixin) -> None:
-        """Makes the words that a dictionary maps share the rows of their translations."""
 
         def indices(language: str, of: Iterable[str]) -> Tensor:
             """The indices of a language's words among the words of all languages, [n]."""

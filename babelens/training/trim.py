@@ -1,8 +1,5 @@
-"""Trims the vocabulary of a checkpoint to a set of texts: the smaller model reads those texts in the same way.
-
-Works with any transformers checkpoint that has a fast Unigram or WordPiece tokenizer (mBART, XLM-R, M-BERT, …), and
-with babelens models that read word pieces. For MLA, it trims the multilingual vocabulary.
-"""
+"""Trims the vocabulary of a checkpoint to a set of texts, which the smaller model reads in the same way: of babelens
+models that read word pieces, and any with a fast Unigram or WordPiece tokenizer (mBART, XLM-R, M-BERT, …)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,8 +28,6 @@ _TOKENIZERS = ("multilingual_tokenizer", "tokenizer")
 
 @dataclass(frozen=True)
 class TrimmingReport:
-    """Sizes before and after trimming."""
-
     pieces: tuple[int, int]
     parameters: tuple[int, int]
     megabytes: tuple[float, float]
