@@ -2,7 +2,6 @@
 
     babelens train emoji/mla/clip --output runs/clip
     python benchmarks/emoji.py mla --base runs/clip --output runs/mla
-    python benchmarks/emoji.py mla --base runs/clip --output runs/mla-one-language --one-language
     python benchmarks/emoji.py etcl --output runs/etcl
     python benchmarks/emoji.py smalr --backbone runs/clip --output runs/smalr --counts 1,2,4,7,10
     babelens train emoji/rc3/backbone --output runs/backbone
@@ -40,7 +39,6 @@ app = typer.Typer(pretty_exceptions_enable=False)
 
 
 def by_language(report: Report, question: str, score: str = "t2i_r10") -> dict[str, float]:
-    """A score in percent, in all languages that were asked."""
     groups = [emoji_dataset(question, group) for group in GROUP_TITLES]
     return {language: found[score] for name in groups for language, found in report.get(name, {}).items()}
 
@@ -50,7 +48,6 @@ def mean_of(question: str, languages: Collection[str], score: str = "t2i_r10") -
 
 
 def rows_of(experiment: Experiment, titles: dict[str, str], seeds: list[int], columns: Iterable[Column]) -> list[Any]:
-    """[title, spread of each column] of the rows that have been trained, by their names."""
     columns = list(columns)
     found = {row: reports for row in titles if (reports := experiment.reports(row, seeds))}
     return [
@@ -100,8 +97,6 @@ def mla(
 
 
 def mla_table(experiment: Experiment, rows: list[str], seeds: list[int]) -> str:
-    """R@10 of English, and the mean of the acquired languages."""
-
     def acquired(question: str) -> Column:
         return lambda report: fmean(r for tag, r in by_language(report, question).items() if tag != NATIVE)
 
@@ -162,7 +157,6 @@ def etcl(
 
 
 def etcl_table(experiment: Experiment, rows: list[str], seeds: list[int], question: str, score: str) -> str:
-    """A score, the mean of each group of languages."""
     columns = [mean_of(question, languages, score) for languages in GROUPS.values()]
     found = rows_of(experiment, {row: ETCL[row] for row in rows}, seeds, columns)
     return markdown(["row", *GROUPS], [cells for _, cells in found])
@@ -177,8 +171,6 @@ COUNTED = ("smalr", "mule", "liwe")  # the rows of figure 1b
 
 @dataclass(frozen=True)
 class Point:
-    """A row's results: mean recall by question, seed and language, and millions of parameters by seed."""
-
     title: str
     recalls: dict[str, list[dict[str, float]]]
     trained: list[float]
@@ -223,7 +215,6 @@ def smalr(
 
 
 def smalr_experiment(output: Path, backbone: Path, count: int) -> Experiment:
-    """The runs on the first `count` of the paper's languages."""
     if count == len(SMALR_LANGUAGES):
         return Experiment(output, "emoji/smalr/smalr:{}", [f"backbone={backbone}"])
     languages = json.dumps(SMALR_LANGUAGES[:count])
@@ -236,7 +227,6 @@ def smalr_experiment(output: Path, backbone: Path, count: int) -> Experiment:
 
 
 def smalr_point(experiment: Experiment, row: str, seeds: list[int]) -> Point | None:
-    """The results of the seeds that have been trained; None while there are none."""
     found = {seed: report for seed in seeds if (report := experiment.report(row, seed))}
     if not found:
         return None
@@ -254,7 +244,6 @@ def smalr_point(experiment: Experiment, row: str, seeds: list[int]) -> Point | N
 
 
 def mean_recalls(reports: list[dict[str, dict[str, dict[str, float]]]]) -> dict[str, list[dict[str, float]]]:
-    """Mean recall by question, run and language."""
     return {
         question: [{tag: each["mean_recall"] for tag, each in report[question].items()} for report in reports]
         for question in QUESTIONS
@@ -276,8 +265,7 @@ def consistent(experiment: Experiment, seeds: list[int], base: Point, aggregatio
 
 
 def smalr_table(points: list[Point]) -> str:
-    """Mean recall, the mean of the languages, and millions of parameters, the mean of the seeds, which differ in how
-    many latent tokens are in use."""
+    """Mean recall and millions of parameters; the seeds differ in how many latent tokens are in use."""
     lines = []
     for point in points:
         recalls = [spread([fmean(recall.values()) for recall in point.recalls[question]]) for question in QUESTIONS]
@@ -375,14 +363,13 @@ def rc3_table(pretraining: Experiment, fine_tuning: dict[str, Experiment], rows:
 
 
 def native_and_others(found: list[dict[str, dict[str, float]]], metrics: list[str]) -> str:
-    """The mean of some metrics, from the results of several seeds by language."""
     scores = [{tag: fmean(each[name] for name in metrics) for tag, each in results.items()} for results in found]
     others = [fmean(score for tag, score in each.items() if tag != NATIVE) for each in scores]
     return f"{spread_of([each[NATIVE] for each in scores])} / {spread_of(others)}"
 
 
 def matching_accuracies(pretraining: Experiment, row: str, seeds: list[int]) -> list[float]:
-    """Image-text matching in percent, on the images of the vendor that was held out, at the end of each run."""
+    """Image-text matching in percent, on the held-out vendor's images, at the end of each run."""
     found = []
     for seed in seeds:
         if checkpoint := newest_checkpoint(pretraining.folder(row, seed) / "checkpoints"):

@@ -1,13 +1,11 @@
-"""Images and texts in a second: `Embedder` against sentence-transformers and open_clip, on the same CLIP.
+"""Images and texts per second: `Embedder` compared with sentence-transformers and open_clip, on the same CLIP.
 
     pip install --no-deps -r benchmarks/requirements.txt
     python benchmarks/encoding.py
 
-A CLIP ViT-B/32 with random weights encodes JPEGs, from their files to vectors of unit length, and captions, from
-strings. All sides take turns in one process, each with the batch size that it has by default (open_clip has none: 64).
-
-open_clip's transforms are torchvision's, whose wheels need the CUDA build of torch: this file does what they do to
-Pillow images (bicubic resizing, center crop, a tensor, normalization), and gives the results to open_clip's model.
+A CLIP ViT-B/32 with random weights encodes JPEG files and captions to vectors of unit length. All sides take turns in
+one process, each with its default batch size (open_clip has none: 64). open_clip's transforms need torchvision, whose
+wheels need the CUDA build of torch: this file repeats them with Pillow.
 """
 
 import random
@@ -56,7 +54,6 @@ def main(
 
 
 def measure(what: str, count: int, sides: dict[str, Side], rounds: int, clock: Clock) -> None:
-    """Prints a table of sides that took turns; the first side is compared with each other one."""
     taken = by_turns(sides, rounds, clock)
     print(f"| {what} | per second | time relative to {next(iter(sides))}'s |\n|---|---|---|")
     own, *_ = taken.values()
@@ -67,7 +64,6 @@ def measure(what: str, count: int, sides: dict[str, Side], rounds: int, clock: C
 
 
 def clips(folder: Path, files: list[Path], texts: list[str]) -> dict[str, tuple[Side, Side]]:
-    """Returns the functions that encode images and texts, by the name of the library."""
     open_clip = imported_open_clip()
     tokenizer = open_clip.get_tokenizer("ViT-B-32")
     named = {"<start_of_text>": "<|startoftext|>", "<end_of_text>": "<|endoftext|>"}
@@ -120,7 +116,6 @@ def imported_open_clip() -> Any:
 
 
 def transformed(file: Path) -> torch.Tensor:
-    """Applies open_clip's transforms to an image of at least 224 x 224 pixels."""
     image = Image.open(file).convert("RGB")
     scale = 224 / min(image.size)
     image = image.resize([round(side * scale) for side in image.size], Image.Resampling.BICUBIC)
@@ -131,7 +126,7 @@ def transformed(file: Path) -> torch.Tensor:
 
 
 def write_jpegs(folder: Path, count: int, pixels: int) -> list[Path]:
-    """Random colors that change smoothly, with some noise, as large in their files as photographs."""
+    """Random colors that change smoothly, with some noise: the files are as large as photographs."""
     folder.mkdir()
     files = []
     for number in range(count):
@@ -145,7 +140,6 @@ def write_jpegs(folder: Path, count: int, pixels: int) -> list[Path]:
 
 
 def captions(count: int) -> list[str]:
-    """Captions of 3 to 30 words."""
     generator = random.Random(0)
     return [" ".join(generator.choices(WORDS.split(), k=generator.randint(3, 30))) for _ in range(count)]
 

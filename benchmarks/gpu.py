@@ -1,4 +1,4 @@
-"""What one machine with CUDA devices reaches, in one run and one table.
+"""Measures what one machine with CUDA devices reaches, in one run and one table.
 
     python benchmarks/gpu.py --output gpu.json
     python benchmarks/gpu.py --device cpu --tiny      # the same code in small
@@ -6,16 +6,13 @@
 The parts, by their names in `--parts`:
 
 - `steps`: training steps of MURAL-base, ALIGN-base and towers of CLIP ViT-B/32's shapes in bfloat16, without and with
-  `torch.compile`. The share of the device's rate is their operations, counted by torch's `FlopCounterMode`, divided by
-  the time of a step and by the rate of a large matrix product in the same run.
-- `batch`: the largest batch of CLIP's shapes that fits, doubled until it does not, without and with gradient caching.
-- `caching`, `loss`: gradient caching and sentence-transformers' cached trainer, the loss and open_clip's, by turns.
+`torch.compile`. The share of the device's rate is their operations (torch's `FlopCounterMode`), divided by the time of
+a step and by the rate of a large matrix product in the same run.
+- `batch`: the largest batch of CLIP's shapes that fits, by doubling, without and with gradient caching.
+- `caching`, `loss`: compared with sentence-transformers' cached trainer and open_clip's loss, by turns.
 - `encode`: images, with and without decoding JPEGs, and texts that an `Embedder` encodes in a second.
-- `mla`: MLA's steps on cached features, and the time of the steps that the paper gives a language.
-- `acquire`: a language in closed form, with a base of CLIP ViT-L/14's shapes, without and with a text encoder.
+- `mla`: MLA's steps on cached features; `acquire`: a language in closed form for CLIP ViT-L/14's shapes.
 - `devices`: the same training step on every device by `torchrun` (NCCL, or gloo on CPUs), compared with one device.
-
-A part that fails is reported with its error; the others run all the same.
 """
 
 import gc
@@ -86,8 +83,6 @@ TINY = Sizes(32, SMALL, ("mural-tiny", "align-tiny"), 8, 4, 8, 32, 2, 256, 128, 
 
 
 class Machine:
-    """The device, and how time and memory are measured on it."""
-
     def __init__(self, device: str, sizes: Sizes) -> None:
         self.device, self.sizes = torch.device(device), sizes
         self.on_gpu = self.device.type == "cuda"
@@ -107,7 +102,6 @@ class Machine:
         return float(np.median(by_turns({"": complete}, rounds)[""]))
 
     def free(self) -> None:
-        """Frees the memory of deleted models."""
         gc.collect()
         if self.on_gpu:
             torch.cuda.empty_cache()
@@ -120,14 +114,11 @@ class Machine:
         return {name: value.to(self.device) for name, value in batch.items()}
 
     def settings(self, **others: Any) -> dict[str, Any]:
-        """The arguments of a trainer in bfloat16 on this device."""
         return {"use_cpu": not self.on_gpu, "precision": "bfloat16", "disable_tqdm": True, **others}
 
 
 @dataclass
 class Stopwatch(TrainerCallback):
-    """Seconds of each step, with the device's work."""
-
     machine: Machine
     seconds: list[float] = field(default_factory=list)
 
@@ -144,7 +135,6 @@ class Stopwatch(TrainerCallback):
 
 
 def clip_shapes(sizes: Sizes, large: bool = False) -> Any:
-    """A dual encoder of two towers with the shapes of CLIP ViT-B/32, or of ViT-L/14, with random weights."""
     torch.manual_seed(0)
     vision = {"model_type": "clip_vision_model", "patch_size": 32, "image_size": sizes.image}
     vision |= (LARGE_VISION if large else {}) | sizes.tower
@@ -167,7 +157,6 @@ def sentences(rng: np.random.Generator, count: int, shortest: int = 4) -> list[s
 
 
 def batches(machine: Machine, model: Any, size: int) -> dict[str, dict[str, torch.Tensor]]:
-    """A batch of each task, on the device."""
     image = getattr(model.config.vision_config, "image_size", machine.sizes.image)
     return {task: machine.on_device(make_batch(model, task, size, image)) for task in model.config.tasks}
 

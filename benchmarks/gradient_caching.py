@@ -4,13 +4,10 @@
     python benchmarks/gradient_caching.py compare
     python benchmarks/gradient_caching.py large
 
-`compare` runs, by turns in one process, whole steps of two copies of the same towers on the same synthetic batch: the
-`training_step` of babelens' trainer with `embed_chunk_size`, and that of sentence-transformers' trainer with
-`CachedMultipleNegativesRankingLoss`, mini-batch and both directions alike; then the same AdamW for both. `large` makes
-one step of `Trainer.train()` with LAMB, and prints time and peak memory.
-
-The towers are those of a tiny preset, with a small ViT for images: a batch-norm tower would normalise each chunk by
-itself, so that no gradient in chunks would equal the whole batch's.
+`compare` runs, by turns, steps of two copies of the same towers on the same batch: babelens' trainer with
+`embed_chunk_size`, and sentence-transformers' with `CachedMultipleNegativesRankingLoss`. `large` makes one step with
+LAMB. The image tower is a small ViT: a batch-norm tower would normalise each chunk by itself, so gradients would
+differ.
 """
 
 import tempfile
@@ -47,7 +44,6 @@ app = typer.Typer(pretty_exceptions_enable=False)
 
 
 def make_model(preset: str, image_size: int) -> PreTrainedModel:
-    """A tiny preset with a ViT, the same at every call."""
     torch.manual_seed(0)
     config = load_preset(preset, vision_config={**SMALL_VIT, "image_size": image_size})
     return METHODS[config.model_type].model(config).train()
@@ -55,8 +51,7 @@ def make_model(preset: str, image_size: int) -> PreTrainedModel:
 
 def make_batch(model: PreTrainedModel, task: str, size: int, image_size: int) -> Batch:
     """What a collator makes of `size` examples: noise, and texts with as many tokens as captions on the web:
-    log-normal, of median 12, between 4 and 40.
-    A task other than image-text has translations; one other than text-text has images."""
+    log-normal, of median 12, between 4 and 40. Only image-text has no translations; only text-text has no images."""
     generator = torch.Generator().manual_seed(1)
 
     def texts() -> tuple[Tensor, Tensor]:
@@ -76,7 +71,6 @@ def make_batch(model: PreTrainedModel, task: str, size: int, image_size: int) ->
 
 
 def make_trainer(model: PreTrainedModel, folder: str, batch: dict[str, Batch], **settings: Any) -> ContrastiveTrainer:
-    """The method's trainer, which gets `batch` at every step."""
     module, name = METHODS[model.config.model_type].trainer.split(":")
     made: type[ContrastiveTrainer] = getattr(import_module(module), name)
 
@@ -96,7 +90,6 @@ def make_trainer(model: PreTrainedModel, folder: str, batch: dict[str, Batch], *
 
 
 def our_step(model: PreTrainedModel, batch: Batch, folder: str, **settings: Any) -> Step:
-    """Adds the gradient of a batch to the weights, as the trainer does in a step."""
     trainer = make_trainer(model, folder, {}, **settings)
     trainer.current_gradient_accumulation_steps = 1  # `train` would set it
     # As its collator hands images over, and its weights lie.
@@ -131,8 +124,6 @@ def cached_step(model: PreTrainedModel, batch: Batch, chunk: int, folder: str, *
 
 
 class Towers(nn.Module):
-    """A dual encoder as a module of sentence-transformers."""
-
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
         self.model = model
@@ -188,7 +179,7 @@ def compare(
 
 
 def _gradients(model: nn.Module) -> dict[str, Tensor]:
-    """The gradients of weights that matter: that of a key's bias, say, is zero except for rounding."""
+    """The gradients of weights that matter: a key's bias, for example, has a gradient of zero except for rounding."""
     found = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
     largest = max(gradient.norm() for gradient in found.values())
     return {name: gradient for name, gradient in found.items() if gradient.norm() > 1e-4 * largest}

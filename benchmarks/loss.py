@@ -8,13 +8,11 @@ All compute the mean of both directions of the same loss on the same float32 emb
 
 - babelens: `symmetric_contrastive_loss / 2`, tiles as by default.
 - open_clip: `ClipLoss` on normalised embeddings, as its models give them; normalising counts for every side.
-- sentence-transformers: the loss stage of `CachedMultipleNegativesRankingLoss` in both directions, one softmax for
-  each, with its default mini-batch of 32 unless `--mini-batch` says otherwise. Its temperature is a number without a
-  gradient.
+- sentence-transformers: `CachedMultipleNegativesRankingLoss`'s loss stage with one softmax for each direction,
+mini-batches of 32 by default, and a temperature without a gradient.
 
-`compare` takes wall-clock times by turns in one process; `curve` takes the processor's time, which other work on the
-machine disturbs less. Peak memory is the growth of the resident set's high-water mark (Linux's `VmHWM`), in a process
-of its own for each size and side: the gradients and everything on the way to them, without the embeddings themselves.
+`compare` takes wall-clock times by turns; `curve` takes the processor's time, which other work disturbs less. Peak
+memory is Linux's `VmHWM` in a separate process for each size and side, without the embeddings themselves.
 """
 
 import importlib.metadata
@@ -107,7 +105,6 @@ def make_side(name: str, mini_batch: int = 32) -> Side:
 
 
 def embeddings(count: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Pairs that resemble each other, and the temperature."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(count, width, generator=generator)
     y = torch.randn(count, width, generator=generator).add_(x, alpha=0.3)
@@ -118,7 +115,7 @@ def embeddings(count: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def measured_alone(name: str, count: int, width: int, threads: int, mini_batch: int = 32) -> dict[str, float]:
-    """{"mebibytes", "seconds"} of one side in a process of its own, the seconds of all its threads together."""
+    """{"mebibytes", "seconds"} of one side in a separate process, the seconds of all its threads together."""
     options = {"--width": width, "--threads": threads, "--mini-batch": mini_batch}
     arguments = ["alone", name, str(count), *(str(word) for option in options.items() for word in option)]
     run = subprocess.run([sys.executable, __file__, *arguments], check=True, stdout=subprocess.PIPE, text=True)

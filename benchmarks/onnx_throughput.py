@@ -2,10 +2,9 @@
 
     python benchmarks/onnx_throughput.py
 
-The towers are those of a CLIP of the shapes of ViT-B/32, and a text tower of six layers of width 384, as that of
-multilingual MiniLM; all weights are random. Each is exported in float32 and with weights of 8 bits, and the three
-encode the same inputs in turns. Counted is the processor's time, which other work on the machine disturbs less;
-reading images and tokenizing is not counted. Batches of one are queries as they come.
+The towers have random weights and the shapes of CLIP ViT-B/32, and of multilingual MiniLM's text tower (six layers of
+width 384), in float32 and with weights of 8 bits. The times are the processor's, which other work on the machine
+disturbs less, without reading images and tokenizing. Batches of one are queries as they come.
 """
 
 import tempfile
@@ -69,7 +68,6 @@ def main(
 
 
 def graphs(model: nn.Module, tower: str, folder: Path, tokens: int) -> dict[str, onnxruntime.InferenceSession]:
-    """The tower at each precision."""
     traced, paths = made(tower, 2, tokens), {name: folder / f"{name}.onnx" for name in PRECISIONS}
     write_graph(model, tower, traced, paths["fp32"])
     convert(paths["fp32"], paths["int8"], "int8")
@@ -77,7 +75,6 @@ def graphs(model: nn.Module, tower: str, folder: Path, tokens: int) -> dict[str,
 
 
 def made(tower: str, size: int, tokens: int) -> dict[str, Tensor]:
-    """A batch of random inputs."""
     if tower == "image":
         return {"pixel_values": torch.randn(size, 3, 224, 224)}
     ids = torch.randint(3, 30000, (size, tokens))

@@ -6,8 +6,7 @@
     python benchmarks/photos.py losses --photos TRAIN --validation VALIDATION --image google/efficientnet-b0 \\
         --text sentence-transformers/all-MiniLM-L6-v2
 
-TRAIN and VALIDATION are folders of images with captions (`load_captions`), TRANSLATIONS are sentences in English and
-other languages (`load_translations`). Runs that are there are not repeated.
+TRAIN and VALIDATION are for `load_captions`, TRANSLATIONS for `load_translations`. Finished runs are not repeated.
 """
 
 import json
@@ -60,10 +59,7 @@ TextTower = Annotated[str, typer.Option(help="The text tower.")]
 
 @dataclass(frozen=True)
 class Measured(Experiment):
-    """Runs whose costs are kept, and whose results are those on the one dataset that they search."""
-
     def run(self, command: list[str], output: Path) -> None:
-        """Trains in a process of its own, and writes down what that takes."""
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         _, status, usage = os.wait4(process.pid, 0)
         if status:
@@ -77,12 +73,10 @@ class Measured(Experiment):
         return report and next(iter(report.values()))
 
     def most(self, row: str, seeds: list[int], cost: str) -> float:
-        """The largest cost of the runs that are there."""
         files = [self.folder(row, seed) / COSTS for seed in seeds]
         return max((json.loads(file.read_text())[cost] for file in files if file.is_file()), default=float("nan"))
 
     def trained_parameters(self, row: str, seed: int) -> int:
-        """The number of parameters that the last stage of a row's recipe changed."""
         model = AutoModel.from_pretrained(self.folder(row, seed))
         towers = load_recipe(self.recipe_of(row)).all_stages[-1].training.get("towers")
         set_trained_towers(model, checked_training(towers))
@@ -156,8 +150,8 @@ def methods(
 
 
 def methods_table(experiment: Measured, rows: list[str], seeds: list[int], translated: list[str]) -> str:
-    """A row for each method: what it costs, and the mean recall and its deviation over the seeds in each group of
-    languages. Minutes are processor time of the seed that took longest, whose features were not there yet."""
+    """A row for each method: its cost, and the mean recall and its deviation over the seeds in each group of
+    languages. Minutes are processor time of the slowest seed, whose features were not cached yet."""
     reports = {row: found for row in rows if (found := experiment.reports(row, seeds))}
     measured = dict.fromkeys(tag for found in reports.values() for tag in found[0])
     others = [tag for tag in measured if tag not in (NATIVE, *translated)]
@@ -225,7 +219,6 @@ def losses(
 
 
 def recall_by_width(run: Path, validation: str) -> dict[str, float]:
-    """A model's recall at each width, kept in `widths.json`."""
     file = run / "widths.json"
     if not file.is_file():
         embeddings: dict[str, tuple[np.ndarray, np.ndarray, list[list[int]]]] = {}

@@ -1,5 +1,4 @@
-"""Experiments of several rows and seeds: a row is a recipe, or what settings make of one; it is trained once for each
-seed."""
+"""Experiments of several rows and seeds: a row is a recipe, or what settings make of one."""
 
 import shutil
 import subprocess
@@ -26,13 +25,8 @@ OnlyTable = Annotated[bool, typer.Option("--only-table", help="Do not train; mak
 
 @dataclass(frozen=True)
 class Experiment:
-    """Runs in `output/<row>-<seed>`; one that is there is not trained again.
-
-    Args:
-        output: folder of the runs.
-        recipe: the recipe of a row, with `{}` in place of the row's name, such as `emoji/mla/{}`.
-        settings: keys of the recipe, as for `babelens train --set`; or a function from a row and a seed to them.
-    """
+    """Runs in `output/<row>-<seed>`, each trained once, of a `recipe` such as `emoji/mla/{}` for the row's name, with
+    `settings` of the recipe, as for `babelens train --set`, or a function from a row and a seed to them."""
 
     output: Path
     recipe: str
@@ -44,8 +38,7 @@ class Experiment:
     def train_all(
         self, rows: Iterable[str], seeds: Iterable[int], shared: Mapping[str, tuple[str, str]] | None = None
     ) -> None:
-        """Trains rows, seed by seed. `shared` is a row -> (another row, a stage): it begins behind this stage, as the
-        other row has trained it with the same seed."""
+        """Trains rows, seed by seed. `shared` is a row -> (another row, a stage of it), after which the row begins."""
         rows = list(rows)
         for seed in seeds:
             for row in rows:
@@ -77,11 +70,9 @@ class Experiment:
         return file if variant and file.endswith(f"/{variant}") else name
 
     def run(self, command: list[str], output: Path) -> None:
-        """Runs the command that trains a model in `output`."""
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
     def report(self, row: str, seed: int) -> dict[str, Any] | None:
-        """A run's results, by dataset, language and metric, or None while there are none."""
         if not (self.folder(row, seed) / RESULTS).is_file():
             return None
         report: dict[str, Any] = {}
@@ -91,22 +82,18 @@ class Experiment:
         return report or None
 
     def reports(self, row: str, seeds: Iterable[int]) -> list[dict[str, Any]]:
-        """Those of the seeds that have been trained."""
         return [report for seed in seeds if (report := self.report(row, seed)) is not None]
 
 
 def chosen(given: str, known: Iterable[str]) -> list[str]:
-    """The rows of an option, in the order in which they are known; all for an empty one."""
     names = list(known)
     return sorted(given.split(","), key=names.index) if given else names
 
 
 def numbers(given: str) -> list[int]:
-    """The numbers of an option."""
     return [int(number) for number in given.split(",")]
 
 
 def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose columns but the first are numbers."""
     lines = [f"| {' | '.join(headings)} |", "|---|" + "--:|" * (len(headings) - 1)]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])

@@ -25,13 +25,11 @@ def by_turns(steps: Mapping[str, Step], rounds: int, clock: Clock = time.perf_co
 
 
 def quartiles(values: np.ndarray | list[float], digits: int = 2) -> str:
-    """The median of ratios, with quartiles."""
     low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
     return f"{middle:.{digits}f} ({low:.{digits}f}–{high:.{digits}f})"
 
 
 def versions(*packages: str) -> str:
-    """The versions of torch, transformers and other packages, and of Python."""
     named = ("torch", "transformers", *packages)
     found = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in named)
     return f"{found}, Python {platform.python_version()}"
