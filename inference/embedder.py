@@ -92,7 +92,8 @@ class Embedder:
         if not (hasattr(model, "get_text_features") and (self.takes_images or isinstance(model, SentenceEncoder))):
             raise ModelKindError(
                 f"{type(model).__name__} is not a dual encoder: it lacks get_text_features or get_image_features. "
-                "Save a text encoder with its pooling by sentence-transformers"
+                "Save a text encoder with its pooling by sentence-transformers; babelens evaluate task measures RC3's "
+                "models of tasks"
             )
         if device is not None or dtype is not None:
             model = model.to(device=device, dtype=dtype)

@@ -133,7 +133,7 @@ def test_liwe_reads_characters_and_sees_by_the_same_backbone(content, tmp_path):
 def test_a_backbone_that_cannot_serve_is_refused(content, tmp_path):
     saved_backbone("vit", tmp_path / "vit")
     given = liwe(content) | {"backbone": str(tmp_path / "vit"), "image": {"resize": 48, "crop": 48}}
-    with pytest.raises(InputError, match=r"vit does not take the images .* of 48 x 48 pixels: .*; set the sizes"):
+    with pytest.raises(InputError, match=r"vit does not take the images of 48 x 48 pixels .*; change the sizes"):
         train(content, tmp_path, **given)
     (tmp_path / "vit" / "preprocessor_config.json").unlink()
     with pytest.raises(ModelFolderError, match="vit has no image processor"):

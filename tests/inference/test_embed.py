@@ -215,6 +215,15 @@ def test_an_image_that_was_replaced_is_embedded_again(embedder, tmp_path, caplog
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the killed process is a fork")
+def test_lines_that_were_changed_are_embedded_again(embedder, tmp_path):
+    file, settings = tmp_path / "t.txt", {"what": "texts", "language": "de", "shard_size": 2}
+    file.write_text("eins\nzwei\ndrei\nvier")
+    _, _, before = run(embedder, file, tmp_path / "texts", **settings)
+    file.write_text("eins\nzwei\ndrei\nrund\nneu")
+    _, _, after = run(embedder, file, tmp_path / "texts", **settings)
+    assert (before[:3] == after[:3]).all() and (before[3] != after[3]).any() and len(after) == 5
+
+
 def test_killed_and_resumed(embedder, tmp_path):
     """The folder is then that of a run that nobody killed, byte by byte."""
     tars = write_tars(tmp_path / "tars", 4, 6, broken=(3,))

@@ -73,6 +73,7 @@ def test_a_draft_keeps_as_many_pixels(draft: int | None, size: tuple[int, int], 
 
 
 def test_the_limit_can_be_lowered_and_holds_before_decoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert images.MAX_PIXELS == 2**26
     monkeypatch.setattr(images, "MAX_PIXELS", 3071)
     path = tmp_path / "noise.jpg"
     path.write_bytes(jpeg()[:-200])  # decoding would say that it is truncated
