@@ -1,7 +1,5 @@
-"""Evaluation of models: retrieval, consistent retrieval, classification and the emoji benchmark.
-
-The public names are listed in `__init__.pyi`; each is imported when it is first used.
-"""
+"""Evaluation of models: retrieval, consistent retrieval, classification and the emoji benchmark. `__init__.pyi` lists
+the public names; each is imported when it is first used."""
 
 import lazy_loader
 

@@ -1,7 +1,5 @@
 """Published retrieval benchmarks, each evaluated by its own protocol, with the results that papers report.
-
-`data.benchmarks` describes the benchmarks, and `data.readers.coco` reads their files.
-"""
+`data.benchmarks` describes them, and `data.readers.coco` reads their files."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -30,8 +28,7 @@ ALL = "all"  # the name of the mean over all languages
 
 @dataclass(frozen=True)
 class LoadedBenchmark:
-    """A benchmark with its data; `load_benchmark` returns it. `data` has the images and captions; for `cxc`, the
-    captions, images and ratings."""
+    """A benchmark with its `data`, from `load_benchmark`: images and captions; for `cxc`, also ratings."""
 
     facts: Benchmark
     languages: tuple[str, ...]
@@ -40,15 +37,11 @@ class LoadedBenchmark:
     def evaluate(
         self, embedder: Embedder, *, ranks: dict[str, QueryRanks] | None = None, show_progress: bool | None = None
     ) -> dict[str, Any]:
-        """Evaluates a model by the protocol of the benchmark; `ranks` receives the ranks of single queries, by test
-        set and language.
-
-        Returns:
-            `benchmark`, its name. `results`: test set -> language -> metric -> number; except for `cxc`, there is one
-            test set, named like the benchmark, with the metrics of `evaluate_retrieval`. `means`: the mean over all
-            languages, if there are several. `published`: the `rows` of papers for these languages, as the fields of
-            `Figures`, and `ours`, the numbers measured here for each column.
-        """
+        """Evaluates a model by the benchmark's protocol; `ranks` receives the ranks of single queries, by test set and
+        language. Returns `benchmark`, its name; `results`, test set -> language -> metric -> number: except for `cxc`,
+        one test set, named like the benchmark, with the metrics of `evaluate_retrieval`; `means` over several
+        languages; and `published`, for these languages the tables of papers, as `Figures`, with `ours`, the numbers
+        measured here."""
         name, collected = self.facts.name, dict[str, QueryRanks]()
         if self.facts.protocol == "crisscrossed":
             found = evaluate_crisscrossed(embedder, self.data, ranks=collected, show_progress=show_progress)
@@ -121,8 +114,8 @@ def _over_folds(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _mean(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean of each recall, without counts. If no captions are equal, the second reading is the same as the
-    first."""
+    """Returns the mean of each recall, without counts. The second reading equals the first if no captions are
+    equal."""
     names = dict.fromkeys(name for part in parts for name in part if not name.startswith("n_"))
     first_of = {name: name.removesuffix("_equal_texts") for name in names}
     return {name: sum(part.get(name, part[first_of[name]]) for part in parts) / len(parts) for name in names}
@@ -166,14 +159,11 @@ def evaluate_crisscrossed(
     ranks: dict[str, QueryRanks] | None = None,
     show_progress: bool | None = None,
 ) -> Results:
-    """Evaluates a model on CxC. `ranks` receives the ranks of image-text retrieval, as `image-text/en`.
-
-    Returns:
-        By test set, language (English) and metric: `image-text` has the recalls of `evaluate_retrieval`,
-        `t2i_mean_rank` and `i2t_mean_rank`; `text-text` and `image-image` have `r1`, `r5`, `r10`, `mean_rank`, and
-        `n`, the number of queries with a positive; `sts`, `sis` and `sits` have `spearman`, 100 times the mean
-        correlation of `SAMPLES` samples, its standard deviation `std`, and `n`, the number of rated pairs.
-    """
+    """Evaluates a model on CxC; `ranks` receives the ranks of image-text retrieval, as `image-text/en`. Returns test
+    set -> `en` -> metric -> number: `image-text` has the recalls of `evaluate_retrieval`, `t2i_mean_rank` and
+    `i2t_mean_rank`; `text-text` and `image-image` have `r1`, `r5`, `r10`, `mean_rank`, and `n`, the number of queries
+    with a positive; `sts`, `sis` and `sits` have `spearman`, 100 times the mean correlation of `SAMPLES` samples, its
+    standard deviation `std`, and `n`, the number of rated pairs."""
     image_ids = list(data.corpus["image_id"])
     # The image that a caption was written for comes first among its images.
     right = [
@@ -209,9 +199,9 @@ def evaluate_crisscrossed(
 def sampled_spearman(
     queries: np.ndarray, ratings: np.ndarray, scores: np.ndarray, *, samples: int = SAMPLES, seed: int = 0
 ) -> tuple[float, float]:
-    """The mean and the standard deviation of Spearman's correlation between ratings [N] and scores [N] of pairs with
-    these queries [N], over samples of half of the queries with one item each; NaN if a sample has fewer than two
-    queries or only equal numbers."""
+    """Returns the mean and standard deviation of Spearman's correlation between ratings [N] and scores [N], over
+    samples of half of the queries with one item each; NaN if a sample has fewer than two queries or only equal
+    numbers."""
     from scipy.stats import spearmanr  # takes half a second to import
 
     order = np.argsort(queries, kind="stable")

@@ -5,9 +5,9 @@
     evaluate_classification(Embedder.from_pretrained("runs/mural"), data, labels)["de"]["top1"]
 
 In zero-shot classification, the embedding of a class is the normalized mean of the unit embeddings of its texts, one
-for each template (Radford et al. 2021, section 3.1.4). Classes without a label in a language, and their images, are
-left out for this language, as in Babel-ImageNet. Languages with few labels therefore have an easier task: compare
-results within a group of languages, or between models. A class that ties with the correct one is ranked before it.
+for each template (Radford et al. 2021, section 3.1.4). Classes without a label in a language are left out with their
+images, as in Babel-ImageNet, so languages with few labels have an easier task: compare results within a group of
+languages, or between models. A class that ties with the correct one is ranked before it.
 """
 
 import json
@@ -110,15 +110,10 @@ class ClassifiedImages:
 def read_labels(
     file: str | Path, classes: Sequence[str], languages: str | list[str] | tuple[str, ...] | None = None
 ) -> Labels:
-    """Reads the labels of classes in each language, or in some `languages`: language -> class index -> label.
-    Languages without a label for any of the classes are missing.
-
-    Args:
-        file: JSON, `{"de": {"cat": "Katze", "dog": "Hund"}, …}`; a TSV file with the header `class`, `en`, `de` and so
-            on, whose cells may be empty; or Babel-ImageNet's `babel_imagenet-298.json`, `{"DE": [[0, 2, …],
-            ["Schleie", …]], …}`, with the indices of ImageNet's classes.
-        classes: the names of the classes, in the order of their indices.
-    """
+    """Reads the labels of `classes`, listed by index: language -> class index -> label, without languages that have
+    none. The file is JSON, `{"de": {"cat": "Katze", "dog": "Hund"}, …}`; a TSV file with the header `class`, `en`,
+    `de` and so on, whose cells may be empty; or Babel-ImageNet's `babel_imagenet-298.json`, `{"DE": [[0, 2, …],
+    ["Schleie", …]], …}`, with the indices of ImageNet's classes."""
     path = Path(file)
     wanted = None if languages is None else normalize_languages(languages)
     table: dict[str, Any] = _table(path) if path.suffix == ".tsv" else parse_file(path)
@@ -186,8 +181,7 @@ def _labels(given: Any, classes: Sequence[str], place: str) -> dict[int, str]:
 
 
 def read_prompts(file: str | Path) -> Prompts:
-    """Reads a JSON file of prompts, in the format of Babel-ImageNet's translated prompts: `{"de": ["ein Foto von {}.",
-    …], …}`."""
+    """Reads prompts as in Babel-ImageNet's JSON of translated prompts: `{"de": ["ein Foto von {}.", …], …}`."""
     prompts: dict[str, list[str]] = {}
     for tag, templates in parse_file(file).items():
         if not isinstance(templates, list) or not all(isinstance(template, str) for template in templates):
@@ -233,18 +227,13 @@ def evaluate_classification(
     ranks: dict[str, QueryRanks] | None = None,
     show_progress: bool | None = None,
 ) -> dict[str, Numbers]:
-    """Classifies images by the labels of their classes, language by language.
+    """Classifies images by the labels of their classes, language by language. `prompts` are the templates of each
+    language, or the name of one of `PROMPT_SETS`; languages without a template use only the labels, with a warning.
+    `ranks` receives the rank of each image's class, by language, for `evaluation.comparison`.
 
-    Args:
-        prompts: the templates of each language, or the name of one of `PROMPT_SETS`: `photo`, `clip` or `label`.
-            Languages without a template use only the labels, with a warning.
-        image_embeddings: the embeddings of the images [N, d], if they are already computed.
-        ranks: receives the rank of each image's class, by language, for comparing models (`evaluation.comparison`).
-
-    Returns:
-        For each language, `top1` and `top5`, the accuracy in percent (`top5` only for more than five classes);
-        `n_classes` and `n_images`, of classes with a label; `n_templates`, 0 if only labels are used; and
-        `n_equal_labels`, the number of classes that share their label, whose images are never classified correctly.
+    Returns, for each language, `top1` and `top5`, the accuracy in percent (`top5` only for more than five classes);
+    `n_classes` and `n_images`, of classes with a label; `n_templates`, 0 if only labels are used; and
+    `n_equal_labels`, the number of classes that share their label, whose images are never classified correctly.
     """
     given = prompt_set(prompts) if isinstance(prompts, str) else prompts
     templates = {language: templates_of(language, given) for language in labels}
@@ -296,9 +285,8 @@ _BABEL_IMAGENET_GROUPS = {"low": 333, "mid": 667, "high": IMAGENET_CLASSES}
 
 
 def language_groups(labels: Labels, n_classes: int) -> dict[str, Sequence[str]]:
-    """The groups of languages in the papers: ETCL's `well-resourced` and `under-resourced`; for the labels of
-    ImageNet's 1,000 classes also Babel-ImageNet's `low`, `mid` and `high`, by the number of classes with a label,
-    without English."""
+    """Returns the papers' groups of languages: ETCL's `well-resourced` and `under-resourced`; for ImageNet's 1,000
+    classes also Babel-ImageNet's `low`, `mid` and `high`, by the number of classes with a label, without English."""
     groups, least = dict(ETCL_GROUPS), 0
     for name, most in _BABEL_IMAGENET_GROUPS.items() if n_classes == IMAGENET_CLASSES else ():
         groups[name] = [tag for tag, named in labels.items() if tag != "en" and least < len(named) <= most]
@@ -328,14 +316,10 @@ def neighbor_accuracy(
     neighbors: int,
     ranks: list[int] | None = None,
 ) -> Numbers:
-    """Classifies images by a vote of the nearest labelled images, by cosine, without texts: `top1` in percent,
+    """Classifies images [N, d] by a vote of the nearest labelled images, by cosine, without texts: `top1` in percent,
     `neighbors`, `n_train` and `n_images`. ETCL's paper (appendix A.3) uses the class of the nearest image,
-    `neighbors=1`. If classes have equally many votes, the class with the lowest index wins, as in scikit-learn.
-
-    Args:
-        train, train_targets: the embeddings of images [N, d] and their classes [N].
-        ranks: receives for each classified image 1 if its class was predicted correctly, otherwise 2.
-    """
+    `neighbors=1`. If classes tie, the one with the lowest index wins, as in scikit-learn. `ranks` receives for each
+    classified image 1 if its class was predicted correctly, otherwise 2."""
     try:
         from sklearn.neighbors import KNeighborsClassifier
     except ImportError as error:

@@ -1,10 +1,7 @@
-"""Comparing models: the mean and the standard deviation over seeds, and whether differences are significant.
-
-A row is a model that was trained with one or several seeds; its score is the mean over them. The paired bootstrap
-(Efron & Tibshirani 1993) tests the difference from the first row: it resamples images with all of their texts, in all
-languages, in the same way for both rows. If each language searches different images, images are resampled within each
-language (a stratified bootstrap). The test is about other queries; the standard deviation is about other seeds.
-"""
+"""Comparing models: the mean and standard deviation over the seeds of a row, and whether differences are significant.
+The paired bootstrap (Efron & Tibshirani 1993) tests the difference from the first row: it resamples images with all of
+their texts, in all languages, in the same way for both rows; within each language if each searches different images (a
+stratified bootstrap). The test is about other queries; the standard deviation is about other seeds."""
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -165,8 +162,8 @@ def image_contributions(runs: Sequence[QueryRanks], metric: str) -> np.ndarray:
 def _difference(
     first: Sequence[RunResults], second: Sequence[RunResults], keys: Sequence[Key], metric: str
 ) -> Difference | None:
-    """The difference between two rows in the mean over languages; None if the metric cannot be computed from ranks, or
-    ranks are missing. Languages that search the same images are resampled together."""
+    """Returns the difference between two rows in the mean over languages, or None without ranks for the metric.
+    Languages that search the same images are resampled together."""
     if metric not in _OF_RANKS or not all(key in run.ranks for run in (*first, *second) for key in keys):
         return None
     languages_with: dict[str, list[Key]] = {}

@@ -1,8 +1,7 @@
-"""Retrieval with cross-lingual consistency (Burns et al. 2020, section 3.4), for any dual encoder.
-
-A caption and its translations are scored with all images, and `CrossLingualConsistency` combines the scores. A
-translator computes the machine translations of the paper; without one, the corpus' captions in the other languages are
-used. If people wrote these independently, they contain more information, and the gain is larger than the method's.
+"""Retrieval with cross-lingual consistency (Burns et al. 2020, section 3.4), for any dual encoder: a caption and its
+translations are scored with all images, and `CrossLingualConsistency` combines the scores. A translator computes the
+machine translations of the paper; without one, the corpus' captions in the other languages are used. If people wrote
+these independently, they contain more information, and the gain is larger than the method's.
 
     scores, right = consistency_scores(embedder, validation, "en", languages)
     consistency = CrossLingualConsistency(CrossLingualConsistencyConfig(languages=languages))
@@ -48,13 +47,9 @@ def evaluate_consistent_retrieval(
     show_progress: bool | None = None,
 ) -> dict[str, dict[str, float]]:
     """Evaluates retrieval as `evaluate_retrieval` does, by the joint scores of captions and their translations.
-
-    Args:
-        languages: the languages of the captions, among those of `consistency`.
-        consistency: CLC-A or a trained CLC-C.
-        translator: translates the captions. By default, the corpus' captions in the other languages are used as
-            translations, paired as in `translation_pairs`; the scores of several translations are averaged.
-    """
+    Without a `translator`, these are the corpus' captions in the other languages, paired as in `translation_pairs`;
+    the scores of several are averaged. `languages` are among those of `consistency`, which is CLC-A or a trained
+    CLC-C."""
     texts = _TranslatedTexts(embedder, corpus, translator, show_progress)
     return _evaluate(texts, languages, [consistency], protocol)[0]
 
@@ -69,19 +64,14 @@ def compare_consistency(
     protocol: str = "standard",
     show_progress: bool | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Evaluates retrieval with CLC-A, and with CLC-C fitted on other captions.
+    """Evaluates retrieval in `corpora` (name -> caption corpus) with CLC-A, and with CLC-C fitted on `validation`,
+    which should not be in `corpora`; without it, CLC-C is left out. The scores of all `languages` are combined.
+    Captions in each language are queries; those in the first one fit CLC-C.
 
-    Args:
-        corpora: name -> caption corpus with captions in all of `languages`.
-        languages: the languages whose scores are combined; the captions in each of them are queries.
-        validation: captions for fitting CLC-C, which should not be in `corpora`; the captions in the first language
-            are the queries. Without them, CLC-C is left out.
-
-    Returns:
-        `clc_a` and `clc_c`, as JSON values: `recalls`, the numbers of `evaluate_retrieval` by name and language;
-        `parameters`, the number of trained weights; `importances`, the share of each language in the joint score;
-        `translations`, which is `machine` or `captions` (of the same image). CLC-C also has its `weights`, `hidden`
-        and `output`; `losses`, before each iteration and after the last one; and `fitted_in`, its queries' language.
+    Returns `clc_a` and `clc_c`, as JSON values: `recalls`, the numbers of `evaluate_retrieval` by name and language;
+    `parameters`, the number of trained weights; `importances`, the share of each language in the joint score;
+    `translations`, which is `machine` or `captions` (of the same image). CLC-C also has its `weights`, `hidden` and
+    `output`; `losses`, before each iteration and after the last one; and `fitted_in`, its queries' language.
     """
     tags = normalize_languages(languages)
     options: dict[str, Any] = {"translator": translator, "show_progress": show_progress}
@@ -119,8 +109,8 @@ def consistency_scores(
     translator: Translator | None = None,
     show_progress: bool | None = None,
 ) -> tuple[Tensor, list[list[int]]]:
-    """The scores of captions in `language` and their translations with all images, for `CrossLingualConsistency.fit`:
-    [L, n_texts, n_images], in the order of `languages`, and for each text the indices of its correct images."""
+    """Returns the scores of captions in `language` and their translations with all images, [L, n_texts, n_images] in
+    the order of `languages`, and each text's correct images, for `CrossLingualConsistency.fit`."""
     languages = normalize_languages(languages)
     learned_language(language, languages, farthest=-1)
     queries = retrieval_set(corpus, language)
@@ -149,8 +139,7 @@ def parallel_captions(
 
 @dataclass
 class _TranslatedTexts:
-    """Embeds the images, the captions and their translations; a text that occurs several times in a language is
-    embedded once."""
+    """Embeds the images, the captions and their translations; each text of a language is embedded once."""
 
     embedder: Embedder
     corpus: datasets.Dataset
@@ -196,8 +185,7 @@ def _evaluate(
     models: Sequence[CrossLingualConsistency],
     protocol: str,
 ) -> list[dict[str, dict[str, float]]]:
-    """The results of `evaluate_consistent_retrieval` for each of several models for the same languages; texts and
-    images are embedded once."""
+    """Evaluates several models for the same languages, with texts and images embedded once."""
     check_protocol(protocol)
     known = models[0].config.languages
     languages = normalize_languages(languages)
@@ -245,10 +233,9 @@ def _joint_scores(consistency: CrossLingualConsistency, texts: Tensor, images: T
 def emoji_consistency(
     embedder: Embedder, languages: Sequence[str], *, test_vendor: str = "noto", seen_vendor: str = "twemoji"
 ) -> dict[str, dict[str, Any]]:
-    """Evaluates CLC on the emoji benchmark, where the names of an emoji in all languages form a joint query: on unseen
-    concepts and on a vendor that was held out of training, which are `unseen_concepts` and `unseen_vendor` in the
-    `recalls` of `compare_consistency`. CLC-C is fitted on the validation concepts of a vendor that was in training.
-    """
+    """Evaluates CLC on the emoji benchmark, where the names of an emoji in all languages form a joint query. In the
+    `recalls` of `compare_consistency`, `unseen_concepts` are of a vendor in training, and `unseen_vendor` was held
+    out. CLC-C is fitted on the validation concepts of the vendor in training."""
     tags = list(languages)
     corpora = {
         "unseen_concepts": load_emoji(vendors=[seen_vendor], split="test", languages=tags),

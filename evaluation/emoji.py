@@ -46,17 +46,10 @@ class LabelledImage:
 
 
 class EmojiBenchmark:
-    """Evaluates a model on the four questions. The images of each vendor and the names in each language are encoded
-    once for all questions.
-
-    Args:
-        image_languages: languages that had image-text pairs in training.
-        pair_languages: languages that only had translation pairs.
-        unseen_languages: languages that had neither.
-        test_vendor, seen_vendor: a vendor whose images the model never saw, and one whose images it was trained on.
-        corpus: the emoji benchmark; by default `load_emoji()` with the two vendors and these languages.
-        reranker: a cross-encoder that reorders the best candidates of every query.
-    """
+    """Evaluates a model on the four questions, with images and names encoded once. In training, the model had
+    image-text pairs in `image_languages`, only translation pairs in `pair_languages`, nothing in `unseen_languages`,
+    and images of `seen_vendor`, but none of `test_vendor`. `corpus` is by default `load_emoji()` with these vendors
+    and languages. `reranker`, a cross-encoder, reorders the best candidates of every query."""
 
     def __init__(
         self,
@@ -85,14 +78,11 @@ class EmojiBenchmark:
         }
 
     def report(self) -> dict[str, Any]:
-        """Computes the answers as JSON values.
-
-        `unseen_concepts` holds question 1, `unseen_vendor` questions 2 (group `image`), 3 (`pair`) and 4 (`unseen`).
-        Each has `vendor`, `split`, `n_images`, `n_flags`, `chance` (text-to-image recall of a random ranking) and
-        `groups`; a group has `languages`, with the numbers of `evaluate_retrieval` for each, and `mean`, their means.
-        In addition to these numbers, `flags` and `others` have the same numbers for flags and for other emoji as
-        queries.
-        """
+        """Computes the answers as JSON values: `unseen_concepts` has question 1, `unseen_vendor` questions 2 (group
+        `image`), 3 (`pair`) and 4 (`unseen`). Each has `vendor`, `split`, `n_images`, `n_flags`, `chance`
+        (text-to-image recall of a random ranking) and `groups`; a group has `languages`, with the numbers of
+        `evaluate_retrieval` for each, and `mean`, their means. `flags` and `others` have the same numbers for flags
+        and for other emoji as queries."""
         report: dict[str, Any] = {}
         for name, gallery in self.galleries.items():
             n_images, groups = len(gallery.is_flag), {}

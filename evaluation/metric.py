@@ -1,5 +1,4 @@
-"""Retrieval recall as an `evaluate.Metric`: the class in the folder `metrics/retrieval_recall`, which `evaluate.load`
-also reads."""
+"""Retrieval recall as an `evaluate.Metric`, from `metrics/retrieval_recall`, which `evaluate.load` also reads."""
 
 from ..metrics.retrieval_recall.retrieval_recall import RetrievalRecall
 

@@ -1,10 +1,7 @@
-"""Dual encoders as models of mteb, the benchmark of embeddings (https://github.com/embeddings-benchmark/mteb).
-
-mteb asks a model for the embeddings of a task's texts and images. An `Embedder` computes them, so every dual encoder
-that it loads is evaluated in the same way. mteb states languages by ISO 639-3 with a script (`ukr-Cyrl`), one or
-several for each subset, and the embedder needs the language of every text. If a task does not determine it, that is an
-error; no language is assumed.
-"""
+"""Dual encoders as models of mteb, the benchmark of embeddings (https://github.com/embeddings-benchmark/mteb): an
+`Embedder` computes the embeddings that mteb asks for, so all are evaluated in the same way. mteb states languages by
+ISO 639-3 with a script (`ukr-Cyrl`), one or several for each subset, but the embedder needs the language of every
+text. If a task does not determine it, that is an error; no language is assumed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -125,14 +122,12 @@ def mteb_model(
     """Makes an mteb model from a dual encoder or an adapter: a folder, a repository on the Hub, or an `Embedder`.
 
     Args:
-        tasks: the mteb tasks to evaluate, which are needed for tasks that pair texts in two languages (bitext mining,
-            cross-lingual STS), because mteb does not tell a model which of the two languages it gets.
+        tasks: needed for tasks that pair texts in two languages (bitext mining, cross-lingual STS), because mteb does
+            not tell a model which of the two languages it gets.
         language: the language of all texts, for tasks that do not state it.
         text_task: the head that embeds texts in tasks without images, such as `"text_text"` for MURAL.
-        name: the name, with an owner, under which mteb stores the results; by default that of the repository, or
-            `local/` and the name of the folder.
+        name: `owner/name` for mteb's stored results; by default the repository's, or `local/` and the folder's name.
         source: the folder or repository of an `Embedder`, for the description of the model.
-        loading: arguments of `Embedder.from_pretrained`.
     """
     embedder, source = (model, source) if isinstance(model, Embedder) else (None, model)
     embedder = embedder or Embedder.from_pretrained(str(source), **loading)

@@ -1,13 +1,11 @@
 """Ranks and recall of text-image retrieval, from embeddings or scores; and the ranks of single queries, which are kept
 next to recall so that two models can be compared query by query (`comparison`).
 
-The usual protocol (Karpathy & Fei-Fei 2015, arXiv 1412.2306) ranks single items and counts a query's best-ranked
-correct item; an image can have any number of texts, and a text any number of correct images. MLA's protocol (arXiv
-2206.11091, released code) differs for image-to-text retrieval: it ranks images by their best text, so several texts of
-one wrong image count as one. Its R@5 and R@10 are never below the usual R@5 and R@10.
-
-Ties count against the query: an item with the same score as the correct item is ranked before it. A collapsed model,
-which computes the same embedding for everything, has a recall of 0.
+The usual protocol (Karpathy & Fei-Fei 2015, arXiv 1412.2306) counts a query's best-ranked correct item; an image can
+have any number of texts, and a text any number of correct images. For image-to-text retrieval, MLA's protocol (arXiv
+2206.11091, released code) ranks images by their best text, so several texts of one wrong image count as one; its R@5
+and R@10 are never below the usual ones. Ties count against the query: an item with the same score as the correct item
+is ranked before it, so a collapsed model, which computes the same embedding for everything, has a recall of 0.
 """
 
 import hashlib
@@ -208,16 +206,10 @@ def check_protocol(protocol: str) -> None:
 
 @dataclass(frozen=True)
 class QueryRanks:
-    """The ranks of all queries in one language on one test set. In a task with labels, a query is a text with its
-    images, or an image with the name of its class, and its rank is the rank of its label among all labels.
-
-    Args:
-        text_to_image: the ranks of texts as queries, [n_texts], as in `RetrievalRanks`.
-        image_to_text: the ranks of images as queries, [n_images]; 0 for images that are not queries.
-        image_of_text: the index of each text's (first) image, [n_texts].
-        queries: a digest of the texts, their images and all images in the gallery.
-        images: a digest of the images in the gallery.
-    """
+    """The ranks of all queries in one language on one test set: of texts [n_texts] and of images [n_images], as in
+    `RetrievalRanks`; the index of each text's (first) image [n_texts]; and digests of the queries with the gallery,
+    and of its images. In a task with labels, a query is a text with its images, or an image with the name of its
+    class, and its rank is the rank of its label among all labels."""
 
     text_to_image: np.ndarray
     image_to_text: np.ndarray

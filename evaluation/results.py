@@ -1,6 +1,5 @@
-"""`results.json`: the numbers of one model, as `babelens train` and `babelens evaluate --output` write them.
-
-The file is a list, one entry for each number:
+"""`results.json`: the numbers of one model, as `babelens train` and `babelens evaluate --output` write them, a list
+with an entry for each number:
 
     {"dataset": "multi30k", "split": "test", "language": "de", "metric": "t2i_r10", "value": 85.2, "n": 5000,
      "command": "babelens evaluate captions …"}
@@ -53,8 +52,7 @@ def test_set(dataset: str, split: str = "") -> str:
 def measurements(
     scores: Mapping[str, Mapping[str, Any]], *, dataset: str, split: str = "", command: str = ""
 ) -> list[Measurement]:
-    """Converts the numbers of a report, by language and metric; the counts (`n_texts`, …) become `n`, and nested
-    values are left out."""
+    """Converts a report by language and metric; counts (`n_texts`, …) become `n`, and nested values are left out."""
     found = []
     for language, numbers in scores.items():
         for metric, value in numbers.items():

@@ -1,8 +1,6 @@
 """Text-image retrieval on a caption corpus, language by language; and the translate-test baseline, for which captions
-are machine-translated before a model for few languages searches with them.
-
-For protocols, ties and the meaning of the numbers, see `ranking.py`; `metric.py` has them for any scores.
-"""
+are machine-translated before a model for few languages searches with them. `ranking.py` explains protocols and
+ties."""
 
 import operator
 from typing import Any
@@ -36,27 +34,23 @@ def evaluate_retrieval(
     embeddings: dict[str, tuple[np.ndarray, np.ndarray, list[list[int]]]] | None = None,
     show_progress: bool | None = None,
 ) -> dict[str, dict[str, float]]:
-    """Evaluates retrieval between the images of a caption corpus and their captions in each language.
-
-    Every language searches all images of the corpus, which are encoded once. Several images can have exactly the same
-    caption. Recall counts the caption as correct only for its own image, and as wrong for the others, with which it
-    ties (`ranking`). A second reading, in which it is correct for all of these images, is also reported.
+    """Evaluates retrieval between the images of a caption corpus, which are encoded once, and their captions in each
+    language. Recall counts a caption that several images have as correct only for its own image, and as wrong for the
+    others, with which it ties (`ranking`); a second reading, in which it is correct for all of them, is also reported.
 
     Args:
         protocol: `"standard"`, or `"mla"` for the numbers of MLA's paper.
         only_captioned: whether a language only searches the images that have a caption in it: the protocol of WIT
-            (MURAL, section 4), where each language has its own images.
-        reranker: a cross-encoder that reorders the best candidates of every query.
-        ranks: receives the ranks of single queries, by language.
-        image_embeddings: the embeddings of all images of the corpus [N, d], if they are already computed.
-        embeddings: receives, by language, the embeddings of the captions [T, d] and of the gallery images [n, d], and
-            for each caption the indices of its images.
+            (MURAL, section 4), where each language has its own images. By default, all images of the corpus.
+        ranks, embeddings: receive, by language, the ranks of single queries; and the embeddings of captions [T, d] and
+            gallery images [n, d], with the indices of each caption's images.
+        image_embeddings: those of all images of the corpus [N, d], if they are already computed.
 
     Returns:
-        For each language, in percent, `t2i_r1`, `t2i_r5`, `t2i_r10` (text to image), `i2t_r1`, `i2t_r5`, `i2t_r10`
-        (image to text) and `mean_recall`, the mean of the six; `n_images` and `n_texts`. If several images have the
-        same caption: `n_equal_texts`, the number of these captions, and the recalls of the second reading, with the
-        suffix `_equal_texts`.
+        For each language, in percent, `t2i_r1`, `t2i_r5`, `t2i_r10` (text to image), `i2t_r1`, `i2t_r5`, `i2t_r10` and
+            `mean_recall`, the mean of the six; `n_images` and `n_texts`. If several images have the same caption:
+            `n_equal_texts`, the number of these captions, and the second reading's recalls, with the suffix
+            `_equal_texts`.
     """
     check_protocol(protocol)
     of_corpus = RetrievalSets(corpus)
@@ -101,16 +95,12 @@ def evaluate_translate_test(
 ) -> dict[str, Numbers]:
     """Evaluates retrieval with the original captions and with their machine translations into the language `to`: a
     multilingual model should be compared with translated queries and an English model (Jain et al. 2021, MURAL, table
-    2; Burns et al. 2020, SMALR, "Trans. to En").
+    2; Burns et al. 2020, SMALR, "Trans. to En"). `ranks` and `translated_ranks` receive the ranks of single queries,
+    by language; `options` are those of `evaluate_retrieval`.
 
-    `options` are those of `evaluate_retrieval`: `protocol`, `only_captioned`, `show_progress`. `ranks` and
-    `translated_ranks` receive the ranks of single queries, by language.
-
-    Returns:
-        For each language, the results of `evaluate_retrieval` for the original captions (`untranslated`, None for a
-        language that the model has not learned) and for their translations (`translated`, None for `to`). If there are
-        both, `gain`, the difference of each recall. If there are translations, `n_empty`, the number of captions with
-        an empty translation, for which the original caption is used.
+    Returns, for each language, the results of `evaluate_retrieval` as `untranslated` (None if the model has not
+    learned the language) and `translated` (None for `to`); `gain`, the difference of each recall; and `n_empty`, the
+    number of captions with an empty translation, for which the original caption is used.
     """
     tags, to = normalize_languages(languages), normalize_language(to)
     if tags == [to]:

@@ -1,9 +1,5 @@
 """Analyses from the papers: each has a function that computes its numbers, and a function in `figures` that draws
-them.
-
-The public names are listed in `__init__.pyi`; each is imported when it is first used. The extra `analysis` installs
-scikit-learn and matplotlib.
-"""
+them. `__init__.pyi` lists the public names; the extra `analysis` installs scikit-learn and matplotlib."""
 
 import lazy_loader
 

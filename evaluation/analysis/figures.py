@@ -70,8 +70,7 @@ def save_figure(figure: Any, file: str | Path) -> None:
 
 
 def draw_language_map(languages: LanguageMap) -> Any:
-    """Draws the tree of languages next to their similarities, which are in the order of its leaves, and the Laplacian
-    eigenmap."""
+    """Draws the tree of languages, their similarities in the order of its leaves, and the Laplacian eigenmap."""
     with analysis_extra():
         from scipy.cluster.hierarchy import dendrogram
     with _style() as figure_class:

@@ -53,13 +53,8 @@ def as_json(result: Any) -> Any:
 
 @dataclass(frozen=True)
 class ParallelTexts:
-    """Texts with the same meaning in several languages.
-
-    Args:
-        ids: the `image_id` of each text's row, or the index of the row in a corpus of translations, [N].
-        texts: language -> the texts [N]; texts with the same index are translations of each other.
-        rows: the row of each text in the corpus, [N].
-    """
+    """Texts with the same meaning: language -> texts [N], which are translations of each other at the same index; the
+    `image_id` of each text's row (in a corpus of translations the row's index), and the row in the corpus."""
 
     ids: list[str]
     texts: Mapping[str, list[str]]
@@ -121,18 +116,11 @@ _FEWEST = 4  # languages that a two-dimensional map can distinguish
 
 @dataclass(frozen=True)
 class LanguageMap:
-    """The similarity of a model's embeddings of parallel texts between languages.
-
-    Args:
-        languages: BCP-47 tags, [L].
-        similarities: the SVCCA similarity of each pair of languages, from 0 to 1, [L, L].
-        chance: the mean similarity of successive languages if the texts of one are shuffled. It grows with the number
-            of components and falls with the number of texts.
-        components: language -> the number of singular vectors that were kept to explain `variance`.
-        coordinates: the Laplacian eigenmap of the similarities, [L, 2].
-        tree: the steps of average linkage, as `scipy.cluster.hierarchy.linkage` returns them, [L - 1, 4].
-        order: the languages in the order of the tree's leaves.
-    """
+    """The similarity of a model's embeddings of parallel texts between L languages: `similarities` by SVCCA, from 0 to
+    1, [L, L]; their Laplacian eigenmap `coordinates` [L, 2]; the `tree` of average linkage, as
+    `scipy.cluster.hierarchy.linkage` returns it, [L - 1, 4], and the `order` of its leaves; and `components`, language
+    -> the number of singular vectors that explain `variance`. `chance` is the mean similarity of successive languages
+    if the texts of one are shuffled; it grows with the number of components and falls with the number of texts."""
 
     languages: list[str]
     n_texts: int
@@ -154,8 +142,7 @@ def svcca(x: np.ndarray, y: np.ndarray, *, variance: float = VARIANCE) -> float:
 
 
 def language_map(embeddings: Mapping[str, np.ndarray], *, variance: float = VARIANCE, seed: int = 0) -> LanguageMap:
-    """Compares languages by their embeddings of parallel texts: language -> [N, d], as `encode_parallel` returns
-    them."""
+    """Compares languages by their embeddings of parallel texts, language -> [N, d], from `encode_parallel`."""
     with analysis_extra():
         from scipy.cluster import hierarchy
         from scipy.spatial.distance import squareform
@@ -221,15 +208,9 @@ _COMPONENTS = 50  # dimensions before t-SNE, as in van der Maaten & Hinton (2008
 
 @dataclass(frozen=True)
 class LabelMap:
-    """Images and the labels of their classes in the plane.
-
-    Args:
-        languages: BCP-47 tags of the labels, [L].
-        targets: the class of each image, [N].
-        images: the coordinates of each image, [N, 2].
-        labels: the coordinates of each label, [L, C, 2]; NaN if a language has no label for a class.
-        accuracy: language -> the percentage of images whose nearest label is the label of their class.
-    """
+    """Images and the labels of their classes in the plane: the class of each image [N], and coordinates of images [N,
+    2] and labels [L, C, 2], NaN if a language has no label for a class. `accuracy` is language -> the percentage of
+    images whose nearest label is the label of their class."""
 
     seed: int
     classes: list[str]
@@ -248,13 +229,8 @@ def label_map(
     *,
     seed: int = 0,
 ) -> LabelMap:
-    """Computes a map of images and the labels of their classes.
-
-    Args:
-        images: the embeddings of the images, [N, d], of unit length.
-        targets: the class index of each image, [N].
-        labels: language -> class index -> the embedding of the label, [d], of unit length.
-    """
+    """Computes a map of images, embedded as [N, d], and the labels of their classes, language -> class index ->
+    embedding [d]. Embeddings have unit length; `targets` are class indices [N]."""
     with analysis_extra():
         from sklearn.decomposition import PCA
         from sklearn.manifold import TSNE
@@ -286,16 +262,9 @@ def label_map(
 
 @dataclass(frozen=True)
 class DistanceRatios:
-    """The distances of languages to an anchor in two models.
-
-    Args:
-        languages: the languages other than the anchor's, [L].
-        ids: the images, [N].
-        distances, baseline_distances: the distances in the model and in the baseline, [L, N].
-        ratios: the distances divided by the baseline's, [L, N]; NaN if the baseline's distance is 0.
-        median: language -> the median of its ratios.
-        nearer: language -> the percentage of images with a ratio below 1.
-    """
+    """The distances of L languages to an anchor, for N images: in the model and in the baseline [L, N], and their
+    ratios, NaN if the baseline's distance is 0. `median` is language -> the median of its ratios, and `nearer`
+    language -> the percentage of images with a ratio below 1."""
 
     anchor: str
     languages: list[str]
@@ -348,9 +317,8 @@ def joint_representations(
     batch_size: int = 64,
     show_progress: bool | None = None,
 ) -> dict[str, np.ndarray]:
-    """Returns the joint representations (VtR) of an `Rc3Model` for images with their texts, language -> [N]: language
-    -> float32 [N, d]. `find_regions` computes the regions of images for a model that reads regions, such as a
-    `RegionExtractor`."""
+    """Returns the joint representations (VtR) of an `Rc3Model`, language -> float32 [N, d], for images with their
+    texts, language -> [N]. `find_regions` computes the regions of images, as a `RegionExtractor` does."""
     if {len(each) for each in texts.values()} != {len(images)}:
         raise InputError(f"there are {len(images)} images, but not every language has as many texts")
     found: dict[str, list[np.ndarray]] = {language: [] for language in texts}
@@ -377,9 +345,8 @@ Direction = Literal["text-to-image", "image-to-text"]
 
 @dataclass(frozen=True)
 class Found:
-    """The results of a model for a query: the best images (rows of the corpus) or texts, best first, their `image_id`
-    or the texts, whether each is correct, and the rank of the best correct one, from 1; ties count against the
-    model."""
+    """A model's results for a query: the best images (rows of the corpus) or texts, best first, with `image_id` or
+    text and correctness, and the rank of the best correct one, from 1; ties count against the model."""
 
     candidates: list[int]
     names: list[str]
@@ -400,7 +367,7 @@ class ComparedQuery:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """The results of several models for the selected queries; `first` is language -> model -> R@1 over all queries, in
+    """Several models' results for the selected queries; `first` is language -> model -> R@1 over all queries in
     percent."""
 
     direction: Direction

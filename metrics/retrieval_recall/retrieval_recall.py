@@ -1,7 +1,5 @@
-"""Recall of text-image retrieval, in both directions: `evaluate.load("./metrics/retrieval_recall")`.
-
-This folder is self-contained: it needs only evaluate, datasets and numpy. babelens computes its recalls with it.
-"""
+"""Recall of text-image retrieval, in both directions: `evaluate.load("./metrics/retrieval_recall")`. This folder is
+self-contained: it needs only evaluate, datasets and numpy. babelens computes its recalls with it."""
 
 import datasets
 import evaluate
