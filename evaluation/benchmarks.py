@@ -38,10 +38,10 @@ class LoadedBenchmark:
         self, embedder: Embedder, *, ranks: dict[str, QueryRanks] | None = None, show_progress: bool | None = None
     ) -> dict[str, Any]:
         """Evaluates a model by the benchmark's protocol; `ranks` receives the ranks of single queries, by test set and
-        language. Returns `benchmark`, its name; `results`, test set -> language -> metric -> number: except for `cxc`,
-        one test set, named like the benchmark, with the metrics of `evaluate_retrieval`; `means` over several
-        languages; and `published`, for these languages the tables of papers, as `Figures`, with `ours`, the numbers
-        measured here."""
+        language. Returns the name as `benchmark`; `results`, test set -> language -> metric -> number: except for
+        `cxc`, one test set, named like the benchmark, with the metrics of `evaluate_retrieval`; `means` over several
+        languages; and `published`, the papers' tables for these languages, as `Figures`, with `ours`, the measured
+        numbers."""
         name, collected = self.facts.name, dict[str, QueryRanks]()
         if self.facts.protocol == "crisscrossed":
             found = evaluate_crisscrossed(embedder, self.data, ranks=collected, show_progress=show_progress)
@@ -114,8 +114,7 @@ def _over_folds(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _mean(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Returns the mean of each recall, without counts. The second reading equals the first if no captions are
-    equal."""
+    """Returns the mean of each recall, without counts; without equal captions, the second reading equals the first."""
     names = dict.fromkeys(name for part in parts for name in part if not name.startswith("n_"))
     first_of = {name: name.removesuffix("_equal_texts") for name in names}
     return {name: sum(part.get(name, part[first_of[name]]) for part in parts) / len(parts) for name in names}
@@ -199,9 +198,8 @@ def evaluate_crisscrossed(
 def sampled_spearman(
     queries: np.ndarray, ratings: np.ndarray, scores: np.ndarray, *, samples: int = SAMPLES, seed: int = 0
 ) -> tuple[float, float]:
-    """Returns the mean and standard deviation of Spearman's correlation between ratings [N] and scores [N], over
-    samples of half of the queries with one item each; NaN if a sample has fewer than two queries or only equal
-    numbers."""
+    """Returns the mean and deviation of Spearman's correlation between ratings [N] and scores [N], over samples of
+    half of the queries with one item each; NaN if a sample has fewer than two queries or only equal numbers."""
     from scipy.stats import spearmanr  # takes half a second to import
 
     order = np.argsort(queries, kind="stable")

@@ -229,12 +229,10 @@ def evaluate_classification(
 ) -> dict[str, Numbers]:
     """Classifies images by the labels of their classes, language by language. `prompts` are the templates of each
     language, or the name of one of `PROMPT_SETS`; languages without a template use only the labels, with a warning.
-    `ranks` receives the rank of each image's class, by language, for `evaluation.comparison`.
-
-    Returns, for each language, `top1` and `top5`, the accuracy in percent (`top5` only for more than five classes);
-    `n_classes` and `n_images`, of classes with a label; `n_templates`, 0 if only labels are used; and
-    `n_equal_labels`, the number of classes that share their label, whose images are never classified correctly.
-    """
+    `ranks` receives the rank of each image's class, by language. Returns for each language `top1` and `top5`, the
+    accuracy in percent (`top5` only for more than five classes); `n_classes` and `n_images`, of classes with a label;
+    `n_templates`, 0 if only labels are used; and `n_equal_labels`, the number of classes that share their label, whose
+    images are never classified correctly."""
     given = prompt_set(prompts) if isinstance(prompts, str) else prompts
     templates = {language: templates_of(language, given) for language in labels}
     if prompts != LABEL and (missing := [language for language in labels if not templates[language]]):
@@ -295,8 +293,7 @@ def language_groups(labels: Labels, n_classes: int) -> dict[str, Sequence[str]]:
 
 
 def group_means(results: Mapping[str, Numbers], groups: Mapping[str, Sequence[str]]) -> Numbers:
-    """The mean over the languages of each group of `language_groups`, and of `all`: `top1`, `top5` and `languages`,
-    the languages in the mean."""
+    """Returns the mean `top1` and `top5` over the `languages` of each group of `language_groups`, and of `all`."""
     means: Numbers = {}
     for name, languages in {"all": list(results), **groups}.items():
         if present := [language for language in languages if language in results]:

@@ -1,14 +1,13 @@
 """Retrieval with cross-lingual consistency (Burns et al. 2020, section 3.4), for any dual encoder: a caption and its
 translations are scored with all images, and `CrossLingualConsistency` combines the scores. A translator computes the
 machine translations of the paper; without one, the corpus' captions in the other languages are used. If people wrote
-these independently, they contain more information, and the gain is larger than the method's.
+these independently, they contain more information, and the gain is larger than the method's. A score is 1 + cosine, 2
+minus the paper's distance. It is never negative, so CLC-C's ReLU keeps it.
 
     scores, right = consistency_scores(embedder, validation, "en", languages)
     consistency = CrossLingualConsistency(CrossLingualConsistencyConfig(languages=languages))
     consistency.fit(scores, right)
     evaluate_consistent_retrieval(embedder, test, "en", consistency)
-
-A score is 1 + cosine, which is 2 minus the paper's distance. It is never negative, so CLC-C's ReLU keeps it.
 """
 
 from collections import defaultdict
@@ -48,8 +47,7 @@ def evaluate_consistent_retrieval(
 ) -> dict[str, dict[str, float]]:
     """Evaluates retrieval as `evaluate_retrieval` does, by the joint scores of captions and their translations.
     Without a `translator`, these are the corpus' captions in the other languages, paired as in `translation_pairs`;
-    the scores of several are averaged. `languages` are among those of `consistency`, which is CLC-A or a trained
-    CLC-C."""
+    the scores of several are averaged. `languages` are among those of `consistency`, CLC-A or a trained CLC-C."""
     texts = _TranslatedTexts(embedder, corpus, translator, show_progress)
     return _evaluate(texts, languages, [consistency], protocol)[0]
 
@@ -70,8 +68,8 @@ def compare_consistency(
 
     Returns `clc_a` and `clc_c`, as JSON values: `recalls`, the numbers of `evaluate_retrieval` by name and language;
     `parameters`, the number of trained weights; `importances`, the share of each language in the joint score;
-    `translations`, which is `machine` or `captions` (of the same image). CLC-C also has its `weights`, `hidden` and
-    `output`; `losses`, before each iteration and after the last one; and `fitted_in`, its queries' language.
+    `translations`, `machine` or `captions` (of the same image). CLC-C also has its `weights`, `hidden` and `output`;
+    `losses`, before each iteration and after the last; and `fitted_in`, its queries' language.
     """
     tags = normalize_languages(languages)
     options: dict[str, Any] = {"translator": translator, "show_progress": show_progress}
@@ -121,8 +119,7 @@ def consistency_scores(
 def parallel_captions(
     corpus: datasets.Dataset, queries: RetrievalSet, languages: Sequence[str]
 ) -> dict[str, list[list[str]]]:
-    """The captions in other languages that are translations of each query, at least one per query, as in
-    `translation_pairs`."""
+    """Returns language -> for each query, its translations among the captions, as in `translation_pairs`."""
     found: dict[str, dict[tuple[str, str], list[str]]] = {language: defaultdict(list) for language in languages}
     for pair in translation_pairs(corpus, [(queries.language, language) for language in languages]):
         found[pair["language_b"]][pair["image_id"], pair["text_a"]].append(pair["text_b"])
@@ -151,8 +148,7 @@ class _TranslatedTexts:
         return unit_rows(self.embedder.encode_image(images_of(self.corpus), show_progress=self.show_progress))
 
     def embed(self, queries: RetrievalSet, languages: list[str]) -> Tensor:
-        """The embeddings of the queries in each language, [L, n_texts, d], averaged over several translations: cosines
-        with a mean are the means of the cosines."""
+        """Embeds the queries in each language, [L, n_texts, d]; cosines with a mean are the means of cosines."""
         others = [language for language in languages if language != queries.language]
         translated = {queries.language: [[text] for text in queries.texts]}
         if self.translator is None:

@@ -81,8 +81,8 @@ class EmojiBenchmark:
         """Computes the answers as JSON values: `unseen_concepts` has question 1, `unseen_vendor` questions 2 (group
         `image`), 3 (`pair`) and 4 (`unseen`). Each has `vendor`, `split`, `n_images`, `n_flags`, `chance`
         (text-to-image recall of a random ranking) and `groups`; a group has `languages`, with the numbers of
-        `evaluate_retrieval` for each, and `mean`, their means. `flags` and `others` have the same numbers for flags
-        and for other emoji as queries."""
+        `evaluate_retrieval`, and their `mean`. `flags` and `others` have the same numbers with flags and other emoji
+        as queries."""
         report: dict[str, Any] = {}
         for name, gallery in self.galleries.items():
             n_images, groups = len(gallery.is_flag), {}

@@ -37,8 +37,7 @@ _NAMED = 40  # maximum number of subsets in an error message
 
 
 class MtebModel(AbsEncoder):
-    """A dual encoder as mteb's `EncoderProtocol`; use `mteb_model` to make one. `tasks` has tasks with pairs of texts
-    in two languages, by name."""
+    """A dual encoder as mteb's `EncoderProtocol`, from `mteb_model`. `tasks`, by name, pair texts in two languages."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
-"""Ranks and recall of text-image retrieval, from embeddings or scores; and the ranks of single queries, which are kept
-next to recall so that two models can be compared query by query (`comparison`).
+"""Ranks and recall of text-image retrieval, from embeddings or scores; and the ranks of single queries, so that two
+models can be compared query by query (`comparison`).
 
 The usual protocol (Karpathy & Fei-Fei 2015, arXiv 1412.2306) counts a query's best-ranked correct item; an image can
 have any number of texts, and a text any number of correct images. For image-to-text retrieval, MLA's protocol (arXiv

@@ -48,9 +48,8 @@ def evaluate_retrieval(
 
     Returns:
         For each language, in percent, `t2i_r1`, `t2i_r5`, `t2i_r10` (text to image), `i2t_r1`, `i2t_r5`, `i2t_r10` and
-            `mean_recall`, the mean of the six; `n_images` and `n_texts`. If several images have the same caption:
-            `n_equal_texts`, the number of these captions, and the second reading's recalls, with the suffix
-            `_equal_texts`.
+            `mean_recall`, the mean of the six; `n_images` and `n_texts`. If several images share captions:
+            `n_equal_texts`, the number of these captions, and the second reading's recalls, ending in `_equal_texts`.
     """
     check_protocol(protocol)
     of_corpus = RetrievalSets(corpus)
@@ -95,13 +94,11 @@ def evaluate_translate_test(
 ) -> dict[str, Numbers]:
     """Evaluates retrieval with the original captions and with their machine translations into the language `to`: a
     multilingual model should be compared with translated queries and an English model (Jain et al. 2021, MURAL, table
-    2; Burns et al. 2020, SMALR, "Trans. to En"). `ranks` and `translated_ranks` receive the ranks of single queries,
-    by language; `options` are those of `evaluate_retrieval`.
-
-    Returns, for each language, the results of `evaluate_retrieval` as `untranslated` (None if the model has not
-    learned the language) and `translated` (None for `to`); `gain`, the difference of each recall; and `n_empty`, the
-    number of captions with an empty translation, for which the original caption is used.
-    """
+    2; Burns et al. 2020, SMALR, "Trans. to En"). `options` are those of `evaluate_retrieval`; `ranks` and
+    `translated_ranks` receive the ranks of queries. Returns for each language the results of `evaluate_retrieval`,
+    `untranslated` (None if the model has not learned the language) and `translated` (None for `to`); `gain`, the
+    difference of each recall; and `n_empty`, the number of empty translations, for which the original caption is
+    used."""
     tags, to = normalize_languages(languages), normalize_language(to)
     if tags == [to]:
         raise InputError(f"there is nothing to translate: all captions are already in {to}")

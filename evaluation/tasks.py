@@ -72,8 +72,7 @@ def matching_recall(
     ranks: Ranks | None = None,
 ) -> Results:
     """Measures retrieval as `evaluate_retrieval` does, by a forward pass for every caption with every image. IGLUE
-    reports R@1, `t2i_r1` and `i2t_r1`; the paper reports their mean, `r1`. `ranks` receives those of queries, by
-    language."""
+    reports R@1, `t2i_r1` and `i2t_r1`; the paper reports their mean, `r1`. `ranks` receives those of queries."""
     judge = CrossEncoder(model, processor, batch_size=batch_size)
     images = Images(corpus) if "image" in corpus.column_names else None
     features = None
@@ -100,9 +99,8 @@ def translation_quality(
     regions: Regions | None = None,
     batch_size: int = 64,
 ) -> Results:
-    """Measures `bleu` and `chrf` with sacrebleu, which tokenizes the target language, for each pair of languages, such
-    as `en-de`, in a view of `triplets`; `n` is the number of texts. `generation_config` sets beams, length and so
-    on."""
+    """Measures `bleu` and `chrf` with sacrebleu, which tokenizes the target language, for each pair of languages in a
+    view of `triplets`, such as `en-de`; `n` is the number of texts. `generation_config` sets beams and length."""
     metrics = sacrebleu_metrics()
     inputs = TaskInputs(processor, model.config, regions)
     generated_texts: dict[tuple[str, str], list[tuple[str, str]]] = {}

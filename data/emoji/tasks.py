@@ -54,8 +54,7 @@ def emoji_entailment(corpus: Dataset, languages: str | list[str] | tuple[str, ..
 
     Within a vendor and a split, the name of each image is the wrong name of exactly one other image, so neither the
     name nor the image alone reveals the label. The other emoji is the same in all languages, and differs in its names
-    and pixels (unlike the flags of Norway and of Bouvet Island). Images without a name in one of the languages are
-    left out.
+    and pixels (unlike the flags of Norway and of Bouvet Island). Images without a name in a language are left out.
     """
     tags = normalize_languages(languages)
     names = [{caption["language"]: caption["text"] for caption in row} for row in corpus["captions"]]
@@ -137,10 +136,10 @@ def _wordings() -> dict[str, dict[str, list[str]]]:
 
 
 def main_colour(image: PIL.Image.Image) -> str | None:
-    """Returns the colour, one of `COLOURS`, of at least half of the pixels that are not white; None if none covers
-    half, or nearly all pixels are white. Colours are hues in HSV: red from 335 degrees, orange (with brown) from 12,
-    yellow from 40, green from 70, blue from 170, purple (with pink) from 250; grey if the saturation is below 0.2 or
-    the value below 0.25."""
+    """Returns the colour, one of `COLOURS`, of at least half of the pixels that are not white, if there is one and not
+    nearly all are white. Colours are hues in HSV: red from 335 degrees, orange (with brown) from 12, yellow from 40,
+    green from 70, blue from 170, purple (with pink) from 250; grey has a saturation below 0.2 or a value below
+    0.25."""
     rgb = np.asarray(image.convert("RGB"))
     painted = rgb.min(axis=-1) < _PAPER  # [H, W]
     if painted.mean() < _PAINTED:
@@ -190,9 +189,8 @@ def _dataset(corpus: Dataset, examples: list[_Example], labels: Sequence[str]) -
 def weakly_aligned_emoji(corpus: Dataset, *, pairs: int = 1, seed: int = 0) -> Dataset:
     """Makes a caption corpus whose rows have two captions: the name of the image, and keywords in another language.
     Each image has `pairs` rows with different pairs of languages, fewer if it has fewer. A keyword that equals the
-    name in its language is left out, and at most five keywords are sampled. (The only keyword of a flag is the word
-    for `flag`; select rows by `category` to leave flags out.) Choices depend on `seed`, the image and the languages,
-    not on the rest of the corpus."""
+    name in its language is left out, and at most five are sampled. (The only keyword of a flag is the word for `flag`;
+    select rows by `category` to leave flags out.) Choices depend on the seed, the image and the languages only."""
     if pairs < 1:
         raise CorpusError(f"pairs is the number of rows for each image, not {pairs}")
     concepts = corpus.select_columns(["image_id", "vendor", "captions", "keywords"])

@@ -37,8 +37,7 @@ _SIDE = re.compile(rf"((?:.*[./])?({_TAG})-({_TAG}))\.(\2|\3|{_SCORES})(?:\.gz)?
 
 
 class Bitext(NamedTuple):
-    """A table of sentence pairs; or two texts whose lines correspond, and any scores: `names` in a folder or zip
-    file."""
+    """A table of sentence pairs; or two texts, and any scores, whose lines correspond: `names` in `place`."""
 
     place: Path
     languages: tuple[str, str]

@@ -51,10 +51,9 @@ def load_cc3m(
         train_imageId2Ann_de.tsv    the same lines with the caption in German; cs, fr, ja and zh likewise
 
     Columns: `image` (if `images` is given), `image_id` (the CRC-32 of the address, as in VOLTA's files of regions),
-    `captions`. Empty captions, those marked `fail`, and images without captions in two languages are left out. Files
-    in the folder `images` are named by their image_id without an ending, as VOLTA downloads them. `image_ids` is a
-    JSON object whose names are the images to keep, such as VOLTA's `caption_train.json`: those with regions
-    (Bugliarello et al. 2022).
+    `captions`. Empty captions, those marked `fail`, and images without captions in two languages are left out.
+    `images` has files named by their image_id without an ending, as VOLTA downloads them. `image_ids` is a JSON object
+    that names the images to keep, such as VOLTA's `caption_train.json`: those with regions (Bugliarello et al. 2022).
     """
     tags = normalize_languages(languages if isinstance(languages, str) else list(languages))
     english = Path(folder) / f"{split}_imageId2Ann.tsv"
@@ -133,9 +132,6 @@ def load_cc300k(
     Columns: `image` (if `images` is given), `image_id` (the file name), `captions`. `folder` is that of the archive,
     or of its files `ref_captions_*.json`. Users download the images themselves: one missing in `images` is an error,
     or left out with a warning. `image_ids` is a JSON list of those to keep, `cc300k.json`; by default all.
-
-    Examples:
-        >>> corpus = load_cc300k("cc300k", ["en", "de"], images="cc300k/images", image_ids="cc300k/cc300k.json")
     """
     tags = normalize_languages(languages if isinstance(languages, str) else list(languages))
     files = {tag: find_file(folder, f"annotation/uc2_6langs/jsons/ref_captions_{tag}.json") for tag in tags}

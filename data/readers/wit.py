@@ -91,12 +91,10 @@ def load_wit(
 ) -> Dataset | IterableDataset:
     """Loads a caption corpus of WIT for `weak_pairs`: `image`, `image_id` (the address of the image) and `captions`,
     all of its texts, without repetitions, texts in unknown languages, and texts of more than 10,000 characters.
-
-    `files` are those of `wikimedia/wit_base`: a folder, or a pattern such as `wit_base/data/train-*.parquet`. `texts`
-    are captions: `reference` (under the image on the page), `page` (the beginning of the page), `section`, `alt`, and
-    `attribution` (the description on Wikimedia Commons, if WIT found that it is in the language of the page). A
-    `split` is drawn as MURAL's authors divide WIT's training images (`wit_split`); not for a stream.
-    """
+    `files` are a folder or a pattern, such as `wit_base/data/train-*.parquet`. `texts` are `reference` (under the
+    image on the page), `page` (the beginning of the page), `section`, `alt`, and `attribution` (the description on
+    Wikimedia Commons, if WIT found that it is in the language of the page). A `split` is drawn as MURAL's authors
+    divide WIT's training images (`wit_split`); not for a stream."""
     if split is not None and streaming:
         raise CorpusError("WIT is divided into splits by all of its images at once: give streaming=False")
     if unknown := [name for name in texts if name not in _TEXTS]:

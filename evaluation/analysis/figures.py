@@ -171,8 +171,7 @@ def draw_distance_ratios(ratios: DistanceRatios) -> Any:
 
 
 def draw_side_by_side(compared: SideBySide, corpus: datasets.Dataset) -> Any:
-    """Draws each query with a line for each model: the images that it finds, or the texts next to the query image.
-    Correct results are green."""
+    """Draws each query with a line for each model: the images or texts that it finds, the correct ones in green."""
     images = images_of(corpus)
     if not isinstance(images, Images):
         raise ModelKindError("the figure needs images, but the corpus has features instead")

@@ -279,9 +279,8 @@ class DistanceRatios:
 def distance_ratios(
     representations: Mapping[str, np.ndarray], baseline: Mapping[str, np.ndarray], ids: Sequence[str], *, anchor: str
 ) -> DistanceRatios:
-    """Compares the distances to an anchor in a model and in a baseline, which was trained without the term. Both are
-    language -> the representations of parallel captions, [N, d], with their images (`joint_representations`) or
-    without (`encode_parallel`)."""
+    """Compares the distances to an anchor in a model and in a baseline, which was trained without the term: language
+    -> [N, d], parallel captions with their images (`joint_representations`) or without (`encode_parallel`)."""
     languages = [language for language in representations if language != anchor]
     if not languages:
         raise InputError(f"there is no language other than the anchor {anchor}")
@@ -367,8 +366,8 @@ class ComparedQuery:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """Several models' results for the selected queries; `first` is language -> model -> R@1 over all queries in
-    percent."""
+    """Several models' results for the selected queries; `first`: language -> model -> R@1 in percent over all
+    queries."""
 
     direction: Direction
     queries: list[ComparedQuery]
