@@ -37,11 +37,11 @@ class LoadedBenchmark:
     def evaluate(
         self, embedder: Embedder, *, ranks: dict[str, QueryRanks] | None = None, show_progress: bool | None = None
     ) -> dict[str, Any]:
-        """Evaluates a model by the benchmark's protocol; `ranks` receives the ranks of single queries, by test set and
+        """Evaluates a model by the benchmark's protocol; `ranks` receives the ranks of queries, by test set and
         language. Returns the name as `benchmark`; `results`, test set -> language -> metric -> number: except for
         `cxc`, one test set, named like the benchmark, with the metrics of `evaluate_retrieval`; `means` over several
-        languages; and `published`, the papers' tables for these languages, as `Figures`, with `ours`, the measured
-        numbers."""
+        languages; and `published`, the papers' tables for these languages, as `Figures`, with `ours`, measured
+        here."""
         name, collected = self.facts.name, dict[str, QueryRanks]()
         if self.facts.protocol == "crisscrossed":
             found = evaluate_crisscrossed(embedder, self.data, ranks=collected, show_progress=show_progress)
@@ -121,7 +121,6 @@ def _mean(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _next_to(figures: Figures, measured: Results) -> dict[str, Any]:
-    """The published numbers of the measured columns, with the measured numbers."""
     ours = []
     for language, metric in map(figures.place, figures.columns):
         numbers = measured.get(figures.test_set, {}).get(language, {})

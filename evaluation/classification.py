@@ -206,7 +206,6 @@ PHOTO, CLIP, LABEL = PROMPT_SETS = ("photo", "clip", "label")
 
 @cache
 def prompt_set(name: str) -> Prompts:
-    """Returns one of `PROMPT_SETS`: language -> templates."""
     if name not in PROMPT_SETS:
         raise InputError(f"there are no prompts named {name!r}; choose one of {', '.join(PROMPT_SETS)}")
     if name == CLIP:

@@ -80,9 +80,8 @@ class EmojiBenchmark:
     def report(self) -> dict[str, Any]:
         """Computes the answers as JSON values: `unseen_concepts` has question 1, `unseen_vendor` questions 2 (group
         `image`), 3 (`pair`) and 4 (`unseen`). Each has `vendor`, `split`, `n_images`, `n_flags`, `chance`
-        (text-to-image recall of a random ranking) and `groups`; a group has `languages`, with the numbers of
-        `evaluate_retrieval`, and their `mean`. `flags` and `others` have the same numbers with flags and other emoji
-        as queries."""
+        (text-to-image recall of a random ranking) and `groups` with the numbers of `evaluate_retrieval` by
+        `languages`, and their `mean`; `flags` and `others` have them for flags and for other emoji as queries."""
         report: dict[str, Any] = {}
         for name, gallery in self.galleries.items():
             n_images, groups = len(gallery.is_flag), {}
@@ -129,8 +128,6 @@ class EmojiBenchmark:
 
 @dataclass
 class _VendorGallery:
-    """The images of one vendor for the concepts of one split, which the queries of a question search."""
-
     embedder: Embedder
     reranker: Reranker | None
     corpus: Dataset

@@ -196,7 +196,6 @@ def percent_within(ranks: np.ndarray, k: int) -> float:
 
 
 def check_protocol(protocol: str) -> None:
-    """Raises `ValueError` unless `protocol` is one of `PROTOCOLS`."""
     if protocol not in PROTOCOLS:
         raise ValueError(f"unknown protocol {protocol!r}; use one of {', '.join(map(repr, PROTOCOLS))}")
 
@@ -257,7 +256,6 @@ class QueryRanks:
 
 
 def ranks_file(results: str | Path) -> Path:
-    """The path of the ranks that belong to a file of results."""
     return Path(results).with_suffix(".ranks.npz")
 
 

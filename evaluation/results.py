@@ -40,12 +40,10 @@ class Measurement:
 
     @property
     def test_set(self) -> str:
-        """The dataset with its split, which identifies the queries."""
         return test_set(self.dataset, self.split)
 
 
 def test_set(dataset: str, split: str = "") -> str:
-    """Returns the name of a dataset with its split, as in tables and ranks."""
     return f"{dataset}, {split}" if split else dataset
 
 
@@ -86,7 +84,6 @@ def emoji_ranks(report: Mapping[str, Any], ranks: Mapping[str, QueryRanks]) -> d
 
 
 def emoji_dataset(question: str, group: str) -> str:
-    """The name of one of the emoji benchmark's questions."""
     return f"Emoji, {TITLES[question].lower()} ({GROUP_TITLES[group]})"
 
 

@@ -96,7 +96,7 @@ def evaluate_translate_test(
     multilingual model should be compared with translated queries and an English model (Jain et al. 2021, MURAL, table
     2; Burns et al. 2020, SMALR, "Trans. to En"). `options` are those of `evaluate_retrieval`; `ranks` and
     `translated_ranks` receive the ranks of queries. Returns for each language the results of `evaluate_retrieval`,
-    `untranslated` (None if the model has not learned the language) and `translated` (None for `to`); `gain`, the
+    `untranslated` (None for a language that the model has not learned) and `translated` (None for `to`); `gain`, the
     difference of each recall; and `n_empty`, the number of empty translations, for which the original caption is
     used."""
     tags, to = normalize_languages(languages), normalize_language(to)

@@ -135,7 +135,6 @@ def _on_device(inputs: dict[str, torch.Tensor], model: PreTrainedModel) -> dict[
 
 
 def sacrebleu_metrics() -> Any:
-    """The module `sacrebleu.metrics`; raises a `MissingExtraError` without it."""
     try:
         from sacrebleu import metrics
     except ImportError as error:

@@ -126,7 +126,6 @@ class CaptionedImages:
         return [example | {"image": self.images[row]} for example, row in zip(examples, rows, strict=True)]
 
     def without_images(self) -> "CaptionedImages":
-        """Returns the same examples without their images."""
         return CaptionedImages(self.corpus, self.languages, with_images=False)
 
 

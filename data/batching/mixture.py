@@ -160,7 +160,6 @@ Schedule = Callable[[int], tuple[int, int]]  # step -> its group, and the number
 
 
 def batch_order(data: SizedView, batch_size: int, seed: list[int], num_processes: int) -> Order:
-    """Returns the order of the batches of a task's data."""
     if not _one_at_a_time(data):
         return _shuffled(len(data), batch_size, seed)
     by_group = [_shuffled(size, batch_size, [*seed, k]) for k, size in enumerate(data.sizes)]
@@ -195,8 +194,6 @@ def _shuffled(size: int, batch_size: int, seed: list[int]) -> Order:
 
 
 def _uniform(count: int, seed: list[int]) -> Schedule:
-    """Samples the group of each step uniformly."""
-
     @lru_cache(maxsize=1)
     def sampled(size: int) -> tuple[np.ndarray, np.ndarray]:
         # A longer sequence from the same seed begins with the shorter one.

@@ -51,7 +51,6 @@ class RetrievalSets:
         self._image_ids = np.array(corpus["image_id"][:], dtype=object)
 
     def of(self, language: str, *, only_captioned: bool = False) -> RetrievalSet:
-        """Returns the set of a language."""
         language = normalize_language(language)
         index = self._index
         captions = index.captions_in(language)

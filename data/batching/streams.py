@@ -79,7 +79,6 @@ class StreamMixture(IterableDataset):
         }
 
     def _share(self, task: str, view: StreamView) -> Stream:
-        """Returns the rows of a stream that this process reads."""
         shards, workers = view.rows.num_shards, max(self.num_workers, 1)
         if shards < workers:
             raise InputError(
@@ -144,7 +143,6 @@ class _StreamReader:
         return self.position | {"taken": self.taken}
 
     def take(self, count: int) -> list[Example]:
-        """Returns the next `count` examples."""
         examples: list[Example] = []
         while len(examples) < count:
             if self.taken == len(self.order):

@@ -100,7 +100,6 @@ def _keys(row: list[Caption], wanted: Collection[str] | None) -> list[_Key]:
 
 
 def _translated(row: list[Caption], wanted: Collection[str] | None, known: _Known) -> list[Caption]:
-    """Returns the captions in the languages, followed by their translations."""
     own = _keys(row, wanted)
     added = dict.fromkeys(key for each in own for key in known.get(each, ()) if key not in {*own})
     return [{"language": language, "text": text} for language, text in [*own, *added]]

@@ -131,7 +131,6 @@ class CorpusView(Sequence[Example]):
         return CaptionIndex(text_table(self._corpus)).pairs_at(self.rows, self._positions)
 
     def without_images(self) -> "CorpusView":
-        """Returns the same examples without their images."""
         columns = [column for column in self._columns if column != "image"]
         return CorpusView(self._corpus, columns, self.rows, self._positions)
 
@@ -196,7 +195,6 @@ class Images(Sequence[PIL.Image.Image]):
         return _with_image(self._corpus[row], row)["image"]
 
     def encoded(self, row: int) -> bytes:
-        """Returns the encoded image of a row."""
         stored = self._corpus[row]
         return image_bytes(stored["image"], f"image_id {stored['image_id']!r}, row {row}")
 
@@ -229,7 +227,6 @@ def images_of(corpus: Dataset) -> Images | ImageFeatures:
 
 
 def _view(corpus: Dataset | IterableDataset, select: Select, columns: Sequence[str]) -> View:
-    """Returns the view of the examples that `select` selects for each language or language pair."""
     if "captions" not in (corpus.column_names or []):
         raise CorpusError("the corpus has no column 'captions': use as_caption_corpus or as_translation_corpus first")
     if "image" in columns:

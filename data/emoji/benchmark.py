@@ -1,8 +1,8 @@
 """The emoji benchmark: emoji by four vendors with their names in 120 languages, for training and evaluation.
 
-Names come from Unicode CLDR, images from Twemoji, OpenMoji, Fluent and Noto, in pinned packages that are fetched once.
-The benchmark measures generalization to unseen concepts, unseen vendors, languages that had translation pairs only,
-and languages that were never trained on.
+Names come from Unicode CLDR, images from Twemoji, OpenMoji, Fluent and Noto, in pinned packages. The benchmark
+measures generalization to unseen concepts, unseen vendors, languages with translation pairs only, and unseen
+languages.
 """
 
 import hashlib
@@ -107,7 +107,6 @@ def _table_path(cache_dir: str | Path | None) -> Path:
 
 
 def _keep_languages(table: pa.Table, languages: list[str]) -> pa.Table:
-    """Keeps the captions and keywords in `languages`."""
     known = pc.unique(pc.struct_field(pc.list_flatten(table["captions"]), "language")).to_pylist()
     if missing := [tag for tag in languages if tag not in known]:
         there = ", ".join(sorted(known))
@@ -148,7 +147,6 @@ def words_by_language(keywords: list[dict[str, str]]) -> dict[str, list[str]]:
 
 
 def with_column(table: pa.Table, name: str, cells: Sequence[Any]) -> pa.Table:
-    """Replaces the cells of a column."""
     field = table.field(name)
     return table.set_column(table.column_names.index(name), field, pa.array(cells, field.type))
 
@@ -198,7 +196,6 @@ class EmojiNames:
 
     @cached_property
     def languages(self) -> list[str]:
-        """Returns the languages that name most of the emoji."""
         return [language for language in self._files if self.names_most(language)]
 
     def names_most(self, language: str) -> bool:

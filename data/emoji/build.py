@@ -233,8 +233,6 @@ _LANGUAGE_AND_SCRIPT = re.compile(r"[a-z]{2,3}(-[A-Z][a-z]{3})?")
 
 
 class Annotation(NamedTuple):
-    """The name and the keywords of an emoji in one language."""
-
     name: str
     keywords: list[str]
 
@@ -307,7 +305,6 @@ def file_integrity(path: Path) -> str:
 
 
 def _npm_pack(package: str, folder: Path, timeout: float) -> Path:
-    """Runs npm to write the tarball of `package` into the empty `folder`."""
     arguments = ["pack", package, f"--pack-destination={folder}", *_NPM_OPTIONS]
     options: dict[str, Any] = {"cwd": folder, "timeout": timeout, "capture_output": True, "text": True}
     try:
@@ -384,8 +381,7 @@ def build_emoji(path: Path, package_folder: Path) -> None:
 def _read_concepts(
     tarballs: Mapping[str, Path],
 ) -> tuple[list[Concept], dict[str, dict[str, Annotation]]]:
-    """Returns the concepts in Unicode's order, and language -> concept id -> annotation, sorted by language, of the
-    languages that name at least half of the concepts."""
+    """Returns the concepts, and language -> concept id -> annotation, for languages that name half of them or more."""
     ((_, listing),) = read_package(tarballs["noto"], lambda path: str(path) == "package/emoji.json")
     entries = sorted(json.loads(listing), key=lambda entry: entry["sort_order"])
     emoji = ["".join(chr(int(point, 16)) for point in entry["unified"].split("-")) for entry in entries]

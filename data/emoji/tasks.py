@@ -136,9 +136,9 @@ def _wordings() -> dict[str, dict[str, list[str]]]:
 
 
 def main_colour(image: PIL.Image.Image) -> str | None:
-    """Returns the colour, one of `COLOURS`, of at least half of the pixels that are not white, if there is one and not
-    nearly all are white. Colours are hues in HSV: red from 335 degrees, orange (with brown) from 12, yellow from 40,
-    green from 70, blue from 170, purple (with pink) from 250; grey has a saturation below 0.2 or a value below
+    """Returns the colour, one of `COLOURS`, of at least half of the pixels that are not white; None if there is none,
+    or nearly all are white. Colours are hues in HSV: red from 335 degrees, orange (with brown) from 12, yellow from
+    40, green from 70, blue from 170, purple (with pink) from 250; grey is a saturation below 0.2 or a value below
     0.25."""
     rgb = np.asarray(image.convert("RGB"))
     painted = rgb.min(axis=-1) < _PAPER  # [H, W]

@@ -60,7 +60,6 @@ def caption_row(images: Folder, name: str, captions: list[Caption], place: str) 
 
 
 def captions_in(texts: Mapping[str, Iterable[str]]) -> list[Caption]:
-    """Returns the texts of each language as captions."""
     return [{"language": language, "text": text} for language, own in texts.items() for text in own]
 
 

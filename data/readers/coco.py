@@ -94,7 +94,6 @@ def _coco(root: Path, split: str, chosen: Sequence[str], rule: str = "karpathy",
 
 
 def _mule_split(rows: list[dict[str, Any]], split: str) -> list[dict[str, Any]]:
-    """Returns the rows of one of MULE's splits from the rows of all images."""
     languages = {row["image_id"]: {caption["language"] for caption in row["captions"]} for row in rows}
     everywhere = set[str]().union(*languages.values())
     complete = sorted(name for name, found in languages.items() if found == everywhere)
@@ -143,7 +142,6 @@ def _parts(split: str) -> tuple[str, ...]:
 
 
 def _coco_row(root: Path, name: str, texts: Texts, place: str) -> dict[str, Any]:
-    """Returns the row of an image of COCO 2014."""
     if (match := _COCO_IMAGE.fullmatch(name)) is None:
         raise CorpusError(f"{place}: {name!r} is not the name of an image of COCO 2014")
     return caption_row(root / match[1], name, captions_in(texts), place)
@@ -181,12 +179,10 @@ def _listed(record: dict[str, Any], key: str, kind: type, place: str) -> list[An
 
 
 def _sentences(record: dict[str, Any], place: str) -> list[str]:
-    """Returns the captions of an image in Karpathy's file."""
     return [value_of(sentence, "raw", place).strip() for sentence in _listed(record, "sentences", dict, place)]
 
 
 def _texts(root: Path, name: str, parts: Sequence[str]) -> Iterator[Texts]:
-    """Yields the captions of files by the id of the image."""
     if name == "stair":
         # All of Karpathy's images but those of `train` are among COCO's validation images.
         for part in ("train", "val") if "train" in parts else ("val",):
@@ -347,7 +343,6 @@ READERS: dict[str, Callable[[Path, tuple[str, ...]], Any]] = {
 
 
 def read_benchmark(benchmark: Benchmark, root: str | Path, languages: tuple[str, ...]) -> Any:
-    """Reads the files of a benchmark from its folder."""
     if not Path(root).is_dir():
         raise CorpusError(f"{root}: there is no such folder; it should hold the files of {benchmark.name}")
     return READERS[benchmark.name](Path(root), languages)

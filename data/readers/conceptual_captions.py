@@ -51,9 +51,9 @@ def load_cc3m(
         train_imageId2Ann_de.tsv    the same lines with the caption in German; cs, fr, ja and zh likewise
 
     Columns: `image` (if `images` is given), `image_id` (the CRC-32 of the address, as in VOLTA's files of regions),
-    `captions`. Empty captions, those marked `fail`, and images without captions in two languages are left out.
-    `images` has files named by their image_id without an ending, as VOLTA downloads them. `image_ids` is a JSON object
-    that names the images to keep, such as VOLTA's `caption_train.json`: those with regions (Bugliarello et al. 2022).
+    `captions`. Captions that are empty or marked `fail`, and images without captions in two languages, are left out.
+    Images are files named by image_id, without an ending, as VOLTA downloads them. `image_ids` is a JSON object that
+    names those to keep, such as VOLTA's `caption_train.json`: those with regions (Bugliarello et al. 2022).
     """
     tags = normalize_languages(languages if isinstance(languages, str) else list(languages))
     english = Path(folder) / f"{split}_imageId2Ann.tsv"

@@ -5,8 +5,8 @@
     train.1.en.gz  …  train.5.de.gz             the descriptions of task 2, five files for each language
     train.txt or train_images.txt               the file name of the image of each line
 
-Other splits are `val`, `test_2016_flickr`, `test_2017_flickr`, `test_2017_mscoco`, `test_2018_flickr`; of task 2 there
-are `train`, `val` and `test_2016`.
+Other splits: `val`, `test_2016_flickr`, `test_2017_flickr`, `test_2017_mscoco`, `test_2018_flickr`; in task 2,
+`train`, `val` and `test_2016`.
 """
 
 from pathlib import Path

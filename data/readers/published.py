@@ -1,5 +1,4 @@
-"""Published data sets by name. Recipes name them as a `source`, and commands as the data that they read, with the
-arguments of the readers as options."""
+"""Published data sets by name: the `source` and `options` of recipes, and the data that commands read."""
 
 import inspect
 from collections.abc import Callable

@@ -94,7 +94,7 @@ def load_wit(
     `files` are a folder or a pattern, such as `wit_base/data/train-*.parquet`. `texts` are `reference` (under the
     image on the page), `page` (the beginning of the page), `section`, `alt`, and `attribution` (the description on
     Wikimedia Commons, if WIT found that it is in the language of the page). A `split` is drawn as MURAL's authors
-    divide WIT's training images (`wit_split`); not for a stream."""
+    divide WIT's images (`wit_split`)."""
     if split is not None and streaming:
         raise CorpusError("WIT is divided into splits by all of its images at once: give streaming=False")
     if unknown := [name for name in texts if name not in _TEXTS]:
@@ -125,7 +125,6 @@ def load_wit(
 def _captions(
     batch: dict[str, list[Any]], wanted: Sequence[str] | None, kinds: Sequence[str], least: int, count: RowCount
 ) -> dict[str, list[Any]]:
-    """Returns the images that have texts in enough languages."""
     kept: dict[str, list[Any]] = {"image": [], "image_id": [], "captions": []}
     for image, image_id, attribution, pages in zip(*(batch[name] for name in batch), strict=True):
         found: dict[tuple[str, str], None] = {}

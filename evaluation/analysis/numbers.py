@@ -366,8 +366,7 @@ class ComparedQuery:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """Several models' results for the selected queries; `first`: language -> model -> R@1 in percent over all
-    queries."""
+    """Several models' results for selected queries; `first`: language -> model -> R@1 in percent over all queries."""
 
     direction: Direction
     queries: list[ComparedQuery]

@@ -29,11 +29,10 @@ Examples:
 
 
 class RetrievalRecall(evaluate.Metric):
-    """Retrieval recall as an `evaluate.Metric`: the numbers of `evaluate_retrieval` from rows of scores, which may be
-    added in batches with `add_batch`.
+    """Retrieval recall as an `evaluate.Metric`, from rows of scores, which `add_batch` may add in batches.
 
-        >>> RetrievalRecall().compute(predictions=[[0.9, 0.1], [0.2, 0.7]], references=[[0], [1]])["t2i_r1"]
-        100.0
+    >>> RetrievalRecall().compute(predictions=[[0.9, 0.1], [0.2, 0.7]], references=[[0], [1]])["t2i_r1"]
+    100.0
     """
 
     def _info(self) -> evaluate.MetricInfo:
