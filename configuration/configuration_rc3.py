@@ -133,12 +133,12 @@ class Rc3Config(HubCodeMixin, PreTrainedConfig):
 
     @property
     def has_regions(self) -> bool:
-        """Whether the model reads regions."""
+        """True if the model reads regions."""
         return self.visual in (REGIONS, BOTH)
 
     @property
     def has_patches(self) -> bool:
-        """Whether the model reads patches."""
+        """True if the model reads patches."""
         return self.visual in (PATCHES, BOTH)
 
     @property

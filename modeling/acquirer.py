@@ -1,12 +1,10 @@
-"""MLA's language acquirers, and how a frozen text tower uses them (Zhang et al. 2022, section 3.2).
-
-The text tower does not change. Its embedding and each of its blocks are wrapped:
+"""MLA's language acquirers (Zhang et al. 2022, section 3.2), and the layers that wrap those of a frozen text tower:
 
     AcquiredEmbedding   embeds rows in an acquired language with a second vocabulary, and native rows as before
     AcquiredBlock       runs the whole block, then the acquirer of each row's language
 
-While the tower runs, each thread stores the language of each row in its batch (`languages_of_rows`). The assembled
-model (`modeling_mla`) and the PEFT method (`peft_mla`) use the same layers; only the names of their weights differ.
+While the tower runs, each thread stores the language of each row in its batch (`languages_of_rows`). `modeling_mla`
+and `peft_mla` use the same layers; only the names of their weights differ.
 """
 
 import re
@@ -67,8 +65,7 @@ class RowsByLanguage:
 
 
 class MasksByLanguage:
-    """Replaces `RowsByLanguage` in an exported graph, which takes the language ids [N] as an input: every language's
-    function is applied to all rows, and each row keeps the result for its own language."""
+    """`RowsByLanguage` for exported graphs, whose input are language ids [N]: each language computes all rows."""
 
     def __init__(self, languages: Sequence[str | None], ids: Tensor) -> None:
         self.languages, self.ids = list(languages), ids
@@ -93,7 +90,7 @@ BatchLanguages = RowsByLanguage | MasksByLanguage
 
 
 class _Call(threading.local):  # a context variable would work too, but torch.compile does not trace it
-    """What this thread computes, by the ids of wrapped layers; the dictionaries are never modified."""
+    """The assignments of this thread, by the ids of wrapped layers; the dictionaries are never modified."""
 
     rows: Mapping[int, BatchLanguages | None] = MappingProxyType({})
     ids: Mapping[int, Tensor | None] = MappingProxyType({})  # of an embedding, before marking
@@ -149,8 +146,7 @@ class Acquirer(nn.Module):
 
 
 class NonNativeEmbedding(nn.Module):
-    """Embedding of the vocabulary shared by all acquired languages: a table (M-BERT's is 119 547 x 768), projected to
-    the width of the tower. [N, T] -> [N, T, width]"""
+    """Embedding of the acquired languages' vocabulary, projected to the tower's width. [N, T] -> [N, T, width]"""
 
     def __init__(self, vocab_size: int, embedding_size: int, width: int) -> None:
         super().__init__()
@@ -215,12 +211,9 @@ class AcquiredBlock(WrappedLayer):
 
 
 class AcquiredEmbedding(WrappedLayer):
-    """The frozen embedding of a text tower, with a second vocabulary for the rows of acquired languages.
-
-    These rows use the tower's position embedding. A tower that pools the state at its end-of-text token
-    (`end_token_id`) searches the ids for that token. The hook that `watch` registers therefore puts that token at the
-    first closing token (`sep_token_id`) of these rows, whose state must be pooled.
-    """
+    """The frozen embedding of a text tower, with a second vocabulary for rows in acquired languages, at the tower's
+    positions. A tower that pools at its end-of-text token (`end_token_id`) searches the ids for it; the hook of
+    `watch` therefore puts it at the first closing token (`sep_token_id`) of these rows."""
 
     def __init__(
         self, base_layer: nn.Module, non_native: NonNativeEmbedding, sep_token_id: int, end_token_id: int | None
@@ -330,8 +323,7 @@ class TowerParts:
 
 
 def name_of_blocks(encoder: nn.Module, config: PreTrainedConfig) -> str:
-    """Returns the name of a text encoder's list of blocks: the only list with as many modules as its configuration
-    states, not counting lists inside such lists."""
+    """Returns the name of a text encoder's list of blocks, its only outermost list of `num_hidden_layers` modules."""
     found: list[str] = []
     count = config.num_hidden_layers
     for name, part in encoder.named_modules():  # an outer list precedes those in it
@@ -357,8 +349,7 @@ def plain_state_dict(model: nn.Module) -> dict[str, Tensor]:
 
 
 def load_plain_state_dict(model: nn.Module, weights: dict[str, Tensor]) -> dict[str, str]:
-    """Loads the weights of a plain model into a model with wrapped layers, each in its own precision; returns their
-    names there."""
+    """Loads a plain model's weights into one with wrapped layers, in their precision; returns their names there."""
     own = {plain_name(name): name for name in model.state_dict() if ".mla_" not in name}
     weights = {own.get(name, name): value for name, value in weights.items()}
     take_precision(model, weights)

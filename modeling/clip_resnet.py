@@ -1,9 +1,6 @@
-"""The ResNets of OpenAI's CLIP as a vision backbone of transformers (Radford et al. 2021, section 2.4).
-
-They differ from an ordinary ResNet in three ways: the stem has three convolutions; an average pooling precedes each
-convolution with a stride; and attention pools the last stage, with its mean as the query. Modules have the names in
-OpenAI's checkpoints, so weights load without renaming (`convert_mla`).
-"""
+"""The ResNets of OpenAI's CLIP as a vision backbone (Radford et al. 2021, section 2.4): a stem of three convolutions,
+an average pooling before each convolution with a stride, and attention that pools the last stage, with its mean as the
+query. Modules have the names in OpenAI's checkpoints, so weights load without renaming (`convert_mla`)."""
 
 from typing import Any
 
@@ -108,9 +105,8 @@ class ClipResNetModel(PreTrainedModel):
     def forward(
         self, pixel_values: Tensor, output_hidden_states: bool | None = None, **kwargs: Any
     ) -> BaseModelOutputWithPooling:
-        """Computes features of images [N, 3, H, W]: `last_hidden_state` [N, C, H / 32, W / 32], the feature map of the
-        last stage, and `pooler_output` [N, d], which is not normalized. Hidden states are the feature maps of the stem
-        and of each stage; there are no attentions."""
+        """Returns the features of images [N, 3, H, W]: `pooler_output` [N, d], not normalized, and the last stage's
+        map, `last_hidden_state` [N, C, H / 32, W / 32]. Hidden states are the maps of the stem and of each stage."""
         size = self.config.image_size
         if pixel_values.shape[-2:] != (size, size):
             raise ValueError(f"images of {list(pixel_values.shape[-2:])} pixels: this tower reads {size} x {size}")

@@ -1,9 +1,6 @@
-"""Converts checkpoints of OpenAI's CLIP and of the MLA authors' code, which use the same names.
-
-The image tower is a vision transformer or a ResNet (RN50, RN101, RN50x4, RN50x16, RN50x64). transformers' `CLIPModel`
-has no ResNet, so a CLIP with a ResNet becomes a `VisionTextDualEncoderModel` of a `ClipResNetModel` and a
-`CLIPTextModel`. Its image projection is the identity, because the attention that pools the images already projects.
-"""
+"""Converts checkpoints of OpenAI's CLIP and of the MLA authors' code, which use the same names. A CLIP with a ResNet,
+which `CLIPModel` does not have, becomes a `VisionTextDualEncoderModel`. Its image projection is the identity, because
+the attention that pools the images already projects."""
 
 import re
 import warnings
@@ -61,25 +58,17 @@ _OF_RESNETS = "visual.attnpool.c_proj.weight"
 
 
 def mla_from_openai(weights: dict[str, Tensor], *, sep_token_id: int = 102, **sizes: int | None) -> MlaModel:
-    """Converts the state dict of an MLA with the names of OpenAI's CLIP to an `MlaModel`. `sep_token_id` is the id of
-    [SEP] in the multilingual vocabulary; `sizes` are as in `clip_from_openai`.
-
-    Examples:
-        >>> model = mla_from_openai(torch.load("mla.pt", weights_only=True))
-        >>> model.save_pretrained("mla-converted")
-    """
+    """Converts the state dict of an MLA with the names of OpenAI's CLIP. `sep_token_id` is the id of [SEP] in the
+    multilingual vocabulary; `sizes` are as in `clip_from_openai`."""
     named = _all_renamed(weights)
     model = MlaModel(_config(weights, _native_config(weights, **sizes), sep_token_id))
     return _loaded(model, model.native_model, named)
 
 
 def clip_from_openai(weights: dict[str, Tensor], **sizes: int | None) -> PreTrainedModel:
-    """Converts the state dict of OpenAI's CLIP to a `CLIPModel`, or to a `VisionTextDualEncoderModel` if the image
-    tower is a ResNet.
-
-    Args:
-        sizes: `text_heads` and `vision_heads`, by default one for every 64 of the width, as in CLIP (in a ResNet, of
-            the attention that pools its last stage); `end_token_id` in the native vocabulary, by default the last one.
+    """Converts the state dict of OpenAI's CLIP to a `CLIPModel`, or with a ResNet to a `VisionTextDualEncoderModel`.
+    `sizes` are `text_heads` and `vision_heads`, by default one for every 64 of the width, as in CLIP (in a ResNet, of
+    the attention that pools its last stage), and `end_token_id`, by default the last id of the native vocabulary.
 
     Examples:
         >>> clip = clip_from_openai(torch.jit.load("RN50.pt", map_location="cpu").state_dict())
@@ -182,9 +171,8 @@ def _layer_count(weights: dict[str, Tensor], pattern: str) -> int:
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
-    """Returns the state dict of a checkpoint, in float32: of a safetensors file; of a file written by `torch.save`,
-    read with weights-only unpickling, also one level down (`state_dict`); or of one of OpenAI's TorchScript archives,
-    which contain code and have a member for their constants."""
+    """Returns the float32 state dict of a safetensors file, of a file written by `torch.save` (read with weights-only
+    unpickling, also one level down), or of OpenAI's TorchScript archives, which hold code and a file of constants."""
     members: list[str] = []
     try:
         if zipfile.is_zipfile(file):

@@ -39,8 +39,7 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 
 def autocasting(device: torch.device, precision: str) -> torch.autocast:
-    """Returns a context manager that computes matrix products and convolutions in `float32`, which changes nothing,
-    `bfloat16` or `float16`. Weights, normalizations and results stay in float32."""
+    """Returns a context manager for matrix products and convolutions in `precision`; all else stays in float32."""
     return torch.autocast(device.type, getattr(torch, precision), enabled=precision != "float32")
 
 

@@ -1,5 +1,4 @@
-"""Shared by several methods: modules that initialize themselves, checks of towers, exported graphs, and the number of
-the training step."""
+"""Shared by several methods: modules that initialize themselves, exported graphs, training steps, checks of towers."""
 
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -16,10 +15,8 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 def initialized_by_itself(module: ModuleT) -> ModuleT:
-    """Marks `module` as initialized by its own `reset_parameters` and not by the model around it; returns it.
-
-    Its weights have just been initialized, or it is on the `meta` device because a model is being loaded.
-    """
+    """Marks a module as initialized by its own `reset_parameters`, not by the model around it, and returns it. Its
+    weights have just been initialized, or are on the `meta` device because a model is being loaded."""
     module.awaits_weights = next(module.parameters()).is_meta
     for part in () if module.awaits_weights else module.modules():
         part._is_hf_initialized = True  # otherwise the model around it would initialize it again
@@ -28,11 +25,8 @@ def initialized_by_itself(module: ModuleT) -> ModuleT:
 
 def is_exporting() -> bool:
     """Returns whether a graph is being made that must not depend on tensor values: by `torch.export`,
-    `torch.jit.trace`, or `torch.compile` without gradients (`fullgraph=True`).
-
-    In such a graph, all rows go through the layers of every kind, with the same results. Compiled training still
-    separates rows by kind, which costs less.
-    """
+    `torch.jit.trace`, or `torch.compile` without gradients (`fullgraph=True`). All rows then go through the layers of
+    every kind, with the same results; compiled training still separates rows by kind, which costs less."""
     compiler = torch.compiler
     if compiler.is_exporting() or torch.jit.is_tracing():
         return True

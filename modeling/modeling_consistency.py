@@ -1,16 +1,13 @@
-"""Cross-lingual consistency, CLC (Burns et al. 2020, section 3.4): combines the scores of a query and its
-translations.
-
-Any dual encoder scores a query and its translations with all candidates. With a candidate's scores s in L languages:
+"""Cross-lingual consistency, CLC (Burns et al. 2020, section 3.4): combines the scores s of a candidate with a query
+and its translations, which any dual encoder computes, in L languages.
 
     CLC-A   mean(s)
     CLC-C   w2 ReLU(W1 s),  W1 [32, L], w2 [1, 32], trained by L_mm (equation 3) on the scores of a validation set
 
-The paper says: "All parameters are initialized with uniform weight". If that meant equal weights, all hidden units
-would get the same gradient and remain identical. Here, the weights of a layer are therefore drawn from a uniform
-distribution, between 0 and twice the weight of a mean, with a seed from the configuration, and the weights of each
-language are scaled so that the untrained CLC-C computes exactly the scores of CLC-A. The ReLU is not in the paper.
-Scores should therefore be positive, such as 1 + cosine, because negative scores can become ties.
+The paper says: "All parameters are initialized with uniform weight". With equal weights, all hidden units would get
+the same gradient and remain identical. Here, a layer's weights are drawn uniformly between 0 and twice the weight of a
+mean, by the configuration's seed, and each language's are scaled so that the untrained CLC-C computes exactly the
+scores of CLC-A. The ReLU is not in the paper. Scores should be positive, such as 1 + cosine: others can become ties.
 """
 
 from collections.abc import Sequence
@@ -62,8 +59,7 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
             init.constant_(module.language_weights, 1 / len(module.config.languages))
 
     def forward(self, scores: Tensor) -> Tensor:
-        """Combines the scores of queries and candidates in each of `config.languages`; higher means more similar.
-        [L, n_queries, n_candidates] -> [n_queries, n_candidates]"""
+        """Combines scores in each of `config.languages`, [L, n_queries, n_candidates] -> [n_queries, n_candidates]."""
         self._check(scores)
         return self._join(scores.to(self.dtype))
 
@@ -81,17 +77,12 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         iterations: int = 30,
         learning_rate: float = 1e-2,
     ) -> list[float]:
-        """Trains CLC-C on the scores [L, n_queries, n_candidates] of a validation set, from its current weights; each
-        iteration uses all scores.
-
-        The loss is L_mm (equation 3), with the negated scores as distances and the candidates as images. The joint
-        scores are always multiplied by the factor that gives them the standard deviation of CLC-A's, which is not in
-        the paper: otherwise, smaller weights would reduce the loss without changing any ranking, because its margin is
-        a constant. The paper states 30 iterations, and neither the optimizer, which is Adam, nor its learning rate.
-
-        Returns:
-            The loss before each iteration and after the last one, `iterations + 1` values; the first is CLC-A's loss.
-        """
+        """Trains CLC-C, from its current weights, on the scores [L, n_queries, n_candidates] of a validation set, by
+        L_mm (equation 3) with negated scores as distances and candidates as images; returns the loss before each
+        iteration, first that of CLC-A, and after the last. The joint scores are always scaled to the standard
+        deviation of CLC-A's, which is not in the paper: the margin is a constant, so smaller weights would reduce the
+        loss without changing any ranking. The paper states 30 iterations, but not the optimizer, here Adam, or its
+        learning rate."""
         if self.config.aggregation == "mean":
             raise ValueError("CLC-A (aggregation='mean') has nothing to learn; CLC-C is aggregation='mlp'")
         self._check(scores)

@@ -1,11 +1,6 @@
-"""The base of all dual encoders: their output, their base class, the learned temperature, and their towers, which are
-text encoders and vision backbones of transformers.
-
-A dual encoder embeds images x and texts y in one space and compares them by s(x, y) = cos(x, y) / t. Its inputs
-determine the pairs in a batch: `pixel_values`, `input_ids` and `paired_input_ids` (translations of the texts) give
-`image_embeds`, `text_embeds` and `paired_text_embeds`. A method's `contrastive_objective` computes the loss from them,
-and trainers call it on embeddings gathered from many chunks or processes.
-"""
+"""The base of all dual encoders, which embed images x and texts y in one space, compared by s(x, y) = cos(x, y) / t.
+`pixel_values`, `input_ids` and `paired_input_ids` (translations of the texts) give embeddings, from which a method's
+`contrastive_objective` computes the loss; trainers call it on those of many chunks or processes."""
 
 import re
 from collections.abc import Callable
@@ -32,18 +27,9 @@ from ..utils.hub_mixin import HubCodeMixin
 
 @dataclass
 class DualEncoderOutput(ModelOutput):
-    """Output of a dual encoder.
-
-    Args:
-        loss ([]): training loss of this batch, with `return_loss=True`.
-        logits_per_image ([n_images, n_texts]): cosines divided by the temperature.
-        logits_per_text ([n_texts, n_images]): its transpose.
-        text_embeds ([n_texts, d]), image_embeds ([n_images, d]): normalized embeddings.
-        text_model_output, vision_model_output: outputs of `get_text_features` and `get_image_features`.
-        paired_text_embeds ([n_texts, d]): normalized embeddings of the translations of the texts.
-        temperature ([]): the learned temperature, at least 0.01, as a part of the graph.
-        logit_bias ([]): the bias added to the logits, if the image-text loss uses one (`sigmoid_loss`).
-    """
+    """Output of a dual encoder: normalized embeddings [.., d] of images, texts and translations, and
+    `logits_per_image` [n_images, n_texts], cosines divided by the `temperature` [], which is at least 0.01 and a part
+    of the graph, plus `logit_bias` [] if the image-text loss uses one (`sigmoid_loss`)."""
 
     loss: Tensor | None = None
     logits_per_image: Tensor | None = None
@@ -77,11 +63,9 @@ class RenamedWeight(WeightRenaming):
 
 
 class WeightsAsMade(PreTrainedModel):
-    """Base class of all models; put it before `HubCodeMixin` and `PreTrainedModel` among the bases.
-
-    A loaded model equals a new one unless its folder says otherwise: weights that are frozen in a new model are
-    frozen, and modules marked by `initialized_by_itself` initialize missing weights with `reset_parameters`.
-    """
+    """Base class of all models, before `HubCodeMixin` and `PreTrainedModel` among the bases. A loaded model equals a
+    new one unless its folder says otherwise: weights that are frozen in a new model are frozen, and modules marked by
+    `initialized_by_itself` initialize missing weights with `reset_parameters`."""
 
     # Names of weights in the folders of earlier versions -> their current names.
     renamed_weights: ClassVar[dict[str, str]] = {}
@@ -127,17 +111,14 @@ _SHARED = frozenset(TransformersKwargs.__annotations__) - {"position_ids", "num_
 
 
 def tower_keywords(given: dict[str, Any], *calls: Callable[..., Any]) -> dict[str, Any]:
-    """Returns the extra keyword arguments of a call that concern a tower: transformers' own, such as
-    `output_hidden_states`, and the parameters of the functions that run the tower."""
+    """Returns the keywords that transformers' layers share, such as `output_hidden_states`, or that `calls` accept."""
     accepted = _SHARED.union(*(signature(call).parameters for call in calls)) - {"inputs_embeds"}
     return {name: value for name, value in given.items() if name in accepted}
 
 
 class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
-    """Base class of the dual encoders.
-
-    Subclasses define `get_text_features`, `get_image_features`, and `contrastive_objective` or `_objective`.
-    """
+    """Base class of dual encoders; subclasses define `get_text_features`, `get_image_features`, and `_objective` or
+    `contrastive_objective`."""
 
     base_model_prefix = "dual_encoder"
     main_input_name = "input_ids"
@@ -157,11 +138,8 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         self.text_model.set_input_embeddings(value)
 
     def contrastive_objective(self, output: Any, **options: Any) -> Tensor:
-        """Computes the training loss [] from the embeddings of a batch, or of several chunks or processes.
-
-        Options are `positives` and `tile_size` (as in `contrastive_loss`), and `step` (a `TrainingStep`) for losses
-        that change in training.
-        """
+        """Computes the training loss [] from the embeddings of a batch, or of several chunks or processes. Options are
+        `positives` and `tile_size` (as in `contrastive_loss`), and `step`, for losses that change in training."""
         return self.mean_over_widths(partial(self._objective, **options), output)
 
     def _objective(self, output: Any, **options: Any) -> Tensor:
@@ -169,8 +147,7 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         raise NotImplementedError
 
     def mean_over_widths(self, loss: Callable[[OutputT], Tensor], output: OutputT) -> Tensor:
-        """Returns the mean of a loss over the whole embeddings and their first dimensions, up to each of the
-        configuration's `matryoshka_dims`; `loss` normalizes the embeddings that it compares."""
+        """Averages a loss, which normalizes embeddings, over the whole ones and their first `matryoshka_dims`."""
         widths = self.config.matryoshka_dims
         if not widths:
             return loss(output)
@@ -189,9 +166,8 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     def with_logits_and_loss(
         self, output: OutputT, return_logits: bool, return_loss: bool | None, positives: Tensor | None
     ) -> OutputT:
-        """Adds the similarities of all images with all texts, and the loss, to the embeddings of a batch. By default,
-        it computes the loss only if `positives` are given. Without logits, as in training on large batches, it drops
-        the states of the towers, unless they were asked for."""
+        """Adds the similarities of all images with all texts, and the loss, by default only with `positives`. Without
+        logits, as in training on large batches, it drops the states of the towers unless they were asked for."""
         if output.text_embeds is None and output.image_embeds is None and output.paired_text_embeds is None:
             raise InputError(f"{type(self).__name__} was called without texts (input_ids) and images")
         for name in ("text_model_output", "vision_model_output"):
@@ -226,8 +202,7 @@ def in_dtype_of(tower: PreTrainedModel, images: Tensor) -> Tensor:
 
 
 def as_output(features: BaseModelOutputWithPooling | Tensor) -> BaseModelOutputWithPooling:
-    """Returns the output of a dual encoder's `get_text_features` or `get_image_features`; code that comes with a model
-    may return only the features [N, d]."""
+    """Returns a dual encoder's features as an output; code that comes with a model may return only a tensor [N, d]."""
     return BaseModelOutputWithPooling(pooler_output=features) if isinstance(features, Tensor) else features
 
 
@@ -300,11 +275,8 @@ def tower_class(config: PreTrainedConfig) -> Any:
 
 
 def build_tower(config: PreTrainedConfig, *, pooler: bool | None = None) -> PreTrainedModel:
-    """Builds an untrained text encoder or vision backbone.
-
-    `pooler` says whether it has the optional pooling layer of some classes. By default, a vision backbone is as its
-    class is, and a text encoder has none: next-sentence prediction trained that layer.
-    """
+    """Builds an untrained text encoder or vision backbone. By default, a backbone has its class's optional pooling
+    layer, and a text encoder has none, because next-sentence prediction trained that layer."""
     chosen = tower_class(config)
     if pooler is None and hasattr(config, "vocab_size"):
         pooler = False
@@ -320,8 +292,7 @@ def build_tower(config: PreTrainedConfig, *, pooler: bool | None = None) -> PreT
 
 
 def text_head(width: int, out_width: int, hidden_size: int | None, dropout: float) -> nn.Module:
-    """Returns new layers from the width of pooled texts to the width of a shared space: one linear layer, or two with
-    a hidden layer between them, to which dropout is applied."""
+    """Returns a linear layer from pooled texts to a shared space, or two around a hidden layer with dropout."""
     if hidden_size is None:
         return nn.Linear(width, out_width)
     return nn.Sequential(
@@ -336,8 +307,8 @@ def text_head_input(width: int, *, layer_norm: bool, dropout: float) -> nn.Modul
 
 
 def pool_image(output: BaseModelOutputWithPooling, pooling: str = POOLER) -> Tensor:
-    """Returns one vector for each image, [N, width]: by the backbone's own pooling (`pooler`) or else the mean over
-    positions; the state of the first position (`cls`); the mean over all positions (`mean`)."""
+    """Returns one vector for each image [N, width]: the mean over all positions (`mean`), the state of the first one
+    (`cls`), or the backbone's own pooling, which is the mean if it has none (`pooler`)."""
     pooled = getattr(output, "pooler_output", None) if pooling == POOLER else None
     if pooled is None:
         last = output.last_hidden_state  # [N, width, H, W] or [N, patches, width]
@@ -355,11 +326,8 @@ def pool_text(
     input_ids: Tensor,
     end_id: int | None = None,
 ) -> Tensor:
-    """Returns one vector for each text, [N, width].
-
-    `cls` takes the state of the first token, `mean` the mean over the tokens of the text, `eos` the state of its last
-    token (the first `end_id` in `input_ids` without a mask), `pooler` the encoder's own pooling.
-    """
+    """Returns one vector for each text [N, width]: the state of its first token (`cls`) or last one (`eos`; without a
+    mask, the first `end_id`), the mean over its tokens (`mean`), or the encoder's pooling (`pooler`)."""
     if pooling == POOLER:
         return output.pooler_output
     states = output.last_hidden_state  # [N, T, width]
@@ -380,8 +348,8 @@ def pool_text(
 
 
 def eval_frozen_modules(module: nn.Module) -> None:
-    """Sets evaluation mode in the modules whose weights are all frozen: they have no dropout, and no new batch
-    statistics. Batch normalization updates its statistics only if all of its weights are trained."""
+    """Sets evaluation mode, without dropout and new batch statistics, in the modules whose weights are all frozen.
+    Batch normalization updates its statistics only if all of its weights are trained."""
     trained = [weight.requires_grad for weight in module.parameters()]
     if trained and all(trained):
         return

@@ -1,8 +1,8 @@
 """ETCL: enhancement by triple contrastive learning (Lee et al. 2022).
 
-It starts from a MURAL with one linear text layer for all tasks, which the authors retrained (section 3.3), and
-continues its training on triplets: an image x, its caption a in one language, and a translation b of the caption
-(section 3.2). With the symmetric in-batch softmax
+It continues the training of a MURAL with one text layer for all tasks, retrained by the authors (section 3.3), on
+triplets: an image x, its caption a in one language, and a translation b of the caption (section 3.2), with the
+symmetric in-batch softmax
 
     L(u, v) = -1/B sum_i [log softmax_j s(u_i, v_j) / t  +  log softmax_j s(v_i, u_j) / t]_(j = i)       (equation 2)
     L_ETCL  = 1/3 (L(x, a) + L(a, b) + L(b, x))                                                          (equation 4)
@@ -45,16 +45,14 @@ class EtclModel(TwoTowerModel):
         text_features: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """Embeds texts [N, T] with a mask [N, T], or precomputed features [N, W] of the text tower; `pooler_output`
-        [N, d] is not normalized."""
+        """Embeds texts [N, T], or features [N, W] of the text tower; `pooler_output` [N, d] is not normalized."""
         return self.embed_text(input_ids, attention_mask, self.text_projection, text_features, **kwargs)
 
     def training_head(self, has_images: bool, has_translations: bool) -> nn.Module:
         return self.text_projection
 
     def _objective(self, output: DualEncoderOutput, **options: Any) -> Tensor:
-        """Computes L_ETCL on triplets, and L(x, a) on images with texts or L(a, b) on translations, which the trainer
-        weights as in equation 3."""
+        """Computes L_ETCL on triplets, and on pairs L(x, a) or L(a, b), which the trainer weights as in equation 3."""
         images, texts, translations = output.image_embeds, output.text_embeds, output.paired_text_embeds
         if texts is None or (output.image_embeds is None and translations is None):
             raise ValueError("a loss needs texts and their images (pixel_values) or translations (paired_input_ids)")

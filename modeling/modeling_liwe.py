@@ -5,11 +5,9 @@
     image   W features + b
     L = (1 − k) Σ_n v_n + k max_n v_n,   v_n = max(0, m + d(a, p) − d(a, n))
 
-of each anchor a and positive p, with a hardness k that grows in training, as in the authors' code.
-
-Two parts of the paper are left out: the weight normalization of the convolutions, whose scale the batch normalization
-removes, and the attention over the regions of an image, because an image has one feature vector here. The batch
-normalization ignores padded words.
+of each anchor a and positive p, with a hardness k that grows in training, as in the authors' code. Left out are the
+weight normalization of the convolutions, whose scale the batch normalization removes, and the attention over regions,
+because an image has one feature vector here. The batch normalization ignores padded words.
 """
 
 from itertools import combinations, pairwise
@@ -74,15 +72,12 @@ class LiweTextEncoder(nn.Module):
 
 
 class LiweModel(WordDualEncoderModel):
-    """LIWE, a dual encoder without language-specific parameters.
-
-    The texts of a batch may be in any language; the loss uses `language_ids` to find texts in the same language.
+    """LIWE, a dual encoder without language-specific parameters; its loss groups texts by `language_ids`.
 
     Examples:
         >>> model = LiweModel(LiweConfig(vocab_size=processor.vocab_size))
         >>> inputs = processor(text=["ein rotes Auto"], language="de", return_tensors="pt")
-        >>> output = model(**inputs, image_features=features)  # [n_images, 2048]
-        >>> output.logits_per_image  # [n_images, 1]
+        >>> model(**inputs, image_features=features).logits_per_image  # [n_images, 2048] -> [n_images, 1]
     """
 
     config_class = LiweConfig
@@ -103,9 +98,8 @@ class LiweModel(WordDualEncoderModel):
         language_ids: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """Embeds texts of character ids [N, W, C], in any language; by default, words without characters are padding.
-        Returns the mean of both directions of the GRU, `last_hidden_state` [N, W, width], and `pooler_output`
-        [N, width], which is not normalized."""
+        """Embeds character ids [N, W, C]; by default, words without characters are padding. `last_hidden_state` [N, W,
+        width] is the mean of both GRU directions; `pooler_output` [N, width] is not normalized."""
         mask = (input_ids != PADDING_ID).any(-1).long() if attention_mask is None else attention_mask
         pooled, words, states = self.text_model(input_ids, mask)
         return BaseModelOutputWithPooling(states, pooled, (words, states) if output_hidden_states else None)
@@ -115,12 +109,8 @@ class LiweModel(WordDualEncoderModel):
         return pooled, pooled
 
     def _objective(self, output: Any, *, step: TrainingStep = FIRST_STEP, **options: Any) -> Tensor:
-        """Computes the hinge losses of the batch: between images and the texts of each language, averaged over the
-        languages, and between texts in two languages, averaged over the pairs.
-
-        The loss gradually turns from all negatives to the hardest ones, at one rate for images and texts and another
-        for texts in two languages. The labels in `output` name all positive pairs.
-        """
+        """Computes the hinge losses between images and texts, averaged over the languages, and between texts in two
+        languages, averaged over the pairs; each turns from all negatives to the hardest ones at its own rate."""
         image_labels, text_labels = self.labels(output)
 
         def hinge(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor], rate: float) -> Tensor:

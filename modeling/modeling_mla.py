@@ -1,10 +1,8 @@
 """MLA: a frozen dual encoder that acquires languages (Zhang et al. 2022).
 
-`native_model` is an ordinary dual encoder of transformers or babelens. It embeds the images, and the native texts
-whose features are the targets of other texts. Its text tower has the wrapped layers of `acquirer`: it embeds a native
-text (`language_ids` 0) as the plain model does, and for a text in an acquired language, that language's acquirers
-follow every block. With features f, a text t, its native translation n and its image v are trained in two stages
-(section 3.3):
+`native_model` is an ordinary dual encoder, which embeds the images, and the native texts (`language_ids` 0) whose
+features are the targets of other texts. In its text tower, the acquirers of a text's language follow every block. With
+features f, a text t, its native translation n and its image v are trained in two stages (section 3.3):
 
     native language transfer    L = ‖f(t) − f(n)‖²                               (equation 4)
     language exposure           L = −log softmax(cos(f(t), f(v)) · 100), twice   (equation 5)
@@ -72,8 +70,7 @@ Trainable = Literal["acquirers", "native", "all"]
 
 @dataclass
 class MlaOutput(DualEncoderOutput):
-    """Output of an `MlaModel`, an `MlaStudentModel` or a `RidgeModel`, with the embeddings [N, d] before
-    normalization."""
+    """Output of `MlaModel`, `MlaStudentModel` and `RidgeModel`, with the embeddings [N, d] before normalization."""
 
     text_features: Tensor | None = None
     image_features: Tensor | None = None
@@ -95,12 +92,9 @@ def new_native_model(config: PreTrainedConfig) -> PreTrainedModel:
 
 
 class MlaPreTrainedModel(DualEncoderPreTrainedModel):
-    """Base class of models that build on a frozen dual encoder, the native model.
-
-    The native model keeps its precision, and saved files keep the exact bits of its weights; the modules of
-    `learned_parts` may have another precision, which the configuration states (`learned_dtype`). The modules of
-    `frozen_parts` are never trained, except for acquirers inside them.
-    """
+    """Base class of models that build on a frozen dual encoder, the native model. It keeps its precision, and saved
+    files the exact bits of its weights; `learned_parts` may have another precision (the configuration's
+    `learned_dtype`). The modules of `frozen_parts` are never trained, except for acquirers inside them."""
 
     _no_split_modules = ("AcquiredBlock", "AcquiredEmbedding")
     native_model: PreTrainedModel
@@ -238,16 +232,9 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         positives: Tensor | None = None,
         **kwargs: Any,
     ) -> MlaOutput:
-        """Embeds the given inputs, and compares texts with images, or with their native translations.
-
-        Args:
-            input_ids ([N, T]), attention_mask ([N, T]), language_ids ([N]): texts, as in `get_text_features`.
-            pixel_values ([M, 3, H, W]): images; a loss needs M = N.
-            paired_input_ids, paired_attention_mask, paired_language_ids: native translations of the texts, as ids of
-                the native tokenizer. Their features are targets and receive no gradient.
-            image_features ([M, d]), paired_text_features ([N, d]): precomputed features, instead.
-            return_loss, return_logits, positives, kwargs: as in `MuralModel`.
-        """
+        """Embeds the given inputs, and compares texts with images [M, 3, H, W] (a loss needs M = N), or with native
+        translations, ids of the native tokenizer, whose features are targets and receive no gradient. `image_features`
+        [M, d] and `paired_text_features` [N, d] are precomputed; other arguments are as in `MuralModel`."""
         kwargs |= {"return_dict": True}
         found: dict[str, Any] = {"temperature": self._temperature()}
         if input_ids is not None:
@@ -303,8 +290,7 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
             raise ModelKindError(f"image_text_objective='sigmoid' needs logits with a bias, not those of {kind!r}")
 
     def _objective(self, output: Any, **options: Any) -> Tensor:
-        """Computes native language transfer on translations (equation 4), language exposure on images (equation 5), or
-        their sum on texts with both."""
+        """Computes native language transfer (equation 4), language exposure (equation 5), or the sum of both."""
         self.check_objectives()
         losses = []
         for features, embeds, objective in (
@@ -358,14 +344,9 @@ class MlaModel(MlaPreTrainedModel):
 
     @classmethod
     def from_native(cls, native_model: PreTrainedModel, *, table: Tensor | None = None, **options: Any) -> Self:
-        """Makes a model of a dual encoder that is ready to acquire languages; acquirers and the projection of the
-        shared embedding start with random weights.
-
-        Args:
-            table ([vocabulary, size]): initial word pieces of the embedding, from the model whose tokenizer reads the
-                languages; the authors start with M-BERT's. Without it, training takes many more steps.
-            options: keys of `MlaConfig`, such as `languages`.
-        """
+        """Makes a model that is ready to acquire languages; acquirers and the embedding's projection are random.
+        `table` [vocabulary, size] holds initial word pieces, from the model whose tokenizer reads the languages
+        (M-BERT in the paper); without it, training takes many more steps. `options` are keys of `MlaConfig`."""
         tower_pooling(getattr(native_model, "config", None))  # checks its kind
         if table is not None:
             options |= dict(zip(("vocab_size", "embedding_size"), table.shape, strict=True))
@@ -440,16 +421,10 @@ class MlaModel(MlaPreTrainedModel):
     def set_trainable(
         self, part: Trainable, languages: Sequence[str] | None = None, *, temperature: bool = True
     ) -> None:
-        """Selects the parts to train; everything else is frozen, including batch-norm statistics.
-
-        A loaded model trains the `acquirers` of all its languages, as a new one does.
-
-        Args:
-            part: `acquirers`, for those of `languages` (by default all) and, unless the configuration freezes it, the
-                non-native embedding; `native`, for only the native model; or `all`.
-            temperature: whether to train the native model's temperature with it, down to 0.01. Otherwise, a loss
-                multiplies the cosines by the configuration's `logit_scale`: the authors fine-tune with a fixed 100.
-        """
+        """Selects the parts to train; everything else is frozen, including batch-norm statistics. `part` is
+        `acquirers`, those of `languages` (by default all, as in a loaded model) and, unless the configuration freezes
+        it, the non-native embedding; `native`, only the native model; or `all`. With `temperature`, the native model's
+        is trained too, down to 0.01; otherwise a loss multiplies cosines by `logit_scale`, the authors' fixed 100."""
         self.requires_grad_(False)
         self.trains_native = part != "acquirers"
         self.trains_temperature = self.trains_native and temperature
@@ -495,13 +470,9 @@ class MlaModel(MlaPreTrainedModel):
         language_ids: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """Embeds texts, each in its language; `pooler_output` [N, d] is not normalized.
-
-        Args:
-            input_ids ([N, T]): token ids from the native tokenizer in native rows, else from the multilingual one.
-            language_ids ([N]): 0 for native texts, k for the k-th of the configuration's `languages`; by default, all
-                texts are native. `MlaProcessor` makes them.
-        """
+        """Embeds texts, each in its language; `pooler_output` [N, d] is not normalized. `input_ids` [N, T] are of the
+        native tokenizer where `language_ids` [N] are 0, by default everywhere, and else of the multilingual one; k is
+        the k-th of the configuration's `languages`."""
         native = self.native_model
         kwargs = tower_keywords(kwargs, native.get_text_features, native.text_model.forward)
         kwargs |= {"input_ids": input_ids, "attention_mask": attention_mask, "return_dict": True}

@@ -6,12 +6,7 @@ is trained by
     L = ‖f(n) − g(t)‖²,    g(t) = W pool(h(t)) + b        pooled at [CLS] in the paper
 
 The student reads every language with one multilingual vocabulary, including the native language unless the
-configuration assigns that to the native model, which embeds the images. There are three strategies:
-
-    distillation   MKD: trains the encoder and the projection (Reimers and Gurevych 2020)
-    acquisition    CMA: freezes the encoder, and trains the projection and cross-modal acquirers after its blocks,
-                   which all languages share
-    projection     freezes the encoder, and trains only the projection
+configuration assigns that to the native model, which embeds the images. `MlaStudentConfig` describes the strategies.
 """
 
 from collections.abc import Sequence
@@ -103,11 +98,8 @@ class MlaStudentModel(MlaPreTrainedModel):
         trust_remote_code: bool = False,
         **options: Any,
     ) -> Self:
-        """Makes an untrained student from a dual encoder and a text encoder, each a folder, a Hub id or a model.
-
-        `text_pooling` is by default what the text encoder's folder states (`1_Pooling/config.json`, which
-        sentence-transformers writes), else `cls`; `options` are other keys of `MlaStudentConfig`.
-        """
+        """Makes an untrained student from a dual encoder and a text encoder, each a folder, a Hub id or a model, with
+        other keys of `MlaStudentConfig`. `text_pooling` is by default as the encoder's folder states, else `cls`."""
         from ..utils.pretrained import load_model
         from .tower_loading import chosen_pooling, load_text_encoder
 
@@ -125,8 +117,7 @@ class MlaStudentModel(MlaPreTrainedModel):
     def set_trainable(
         self, part: Trainable, languages: Sequence[str] | None = None, *, temperature: bool = False
     ) -> None:
-        """Selects the parts that the strategy trains, for all languages; `part` must be `acquirers`, because the
-        native model provides the targets."""
+        """Selects what the strategy trains; `part` must be `acquirers`: the native model provides the targets."""
         if part != "acquirers":
             raise ValueError(f"trainable={part!r}: the native model of a student stays frozen")
         self.requires_grad_(False)

@@ -1,8 +1,7 @@
-"""MURAL: multimodal, multitask representations across languages (Jain et al. 2021); ALIGN is MURAL without the
-text-text task.
+"""MURAL: multimodal, multitask representations across languages (Jain et al. 2021); ALIGN has no text-text task.
 
-It has an image tower and a text tower. The text tower's state at [CLS] goes through one of two linear heads, one for
-matching images with texts and one for matching translations (section 3.1). With cosines s and B pairs in a batch:
+The text tower's state at [CLS] goes through one of two linear heads, one for matching images with texts and one for
+matching translations (section 3.1). With cosines s and B pairs in a batch:
 
     L_i2t = -1/B sum_i log exp(s(x_i, y_i) / t) / sum_j exp(s(x_i, y_j) / t)
     L     = w_it (L_i2t + L_t2i) + w_tt (L_l2r + L_r2l)
@@ -50,9 +49,8 @@ class MuralModel(TwoTowerModel):
         text_features: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """Embeds texts [N, T] with a mask [N, T], or precomputed features [N, W] of the text tower, with the head of a
-        task; `"text_text"` gives the space in which translations are compared. `pooler_output` [N, d] is not
-        normalized."""
+        """Embeds texts [N, T], or features [N, W] of the text tower, with the head of a task; translations are
+        compared in the space of `"text_text"`. `pooler_output` [N, d] is not normalized."""
         return self.embed_text(input_ids, attention_mask, self._head(task), text_features, **kwargs)
 
     def _head(self, task: str) -> nn.Module:

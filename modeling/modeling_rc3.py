@@ -49,16 +49,10 @@ class Rc3PreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
 
     @classmethod
     def from_mbart(cls, mbart: PreTrainedModel | str | Path, **overrides: Any) -> Self:
-        """Makes a model with the weights of an mBART (a model, a folder or a Hub id); the image layers and the head of
-        a task are new.
-
-        [CLS] and [SEP'] are added at the end of mBART's vocabulary, as copies of `<s>` and `</s>`, unless `overrides`
-        names existing tokens. `overrides` are keys of `Rc3Config`; a vocabulary other than mBART-50's needs
-        `mask_token_id`, `languages` and `language_token_ids`.
-
-        Examples:
-            >>> model = Rc3ForPreTraining.from_mbart("facebook/mbart-large-50", visual="patches")
-        """
+        """Makes a model with the weights of an mBART (a model, a folder or a Hub id); image layers and the head of a
+        task are new. [CLS] and [SEP'] are added at the end of its vocabulary, as copies of `<s>` and `</s>`, unless
+        `overrides`, keys of `Rc3Config`, name existing tokens. A vocabulary other than mBART-50's needs
+        `mask_token_id`, `languages` and `language_token_ids`."""
         source = MBartForConditionalGeneration.from_pretrained(mbart) if isinstance(mbart, str | Path) else mbart
         config = _config_of(source.config, overrides)
         model = cls(config).to(device=source.device, dtype=source.dtype)
@@ -149,9 +143,9 @@ class Rc3Model(Rc3PreTrainedModel):
         cache: Cache | None = None,
         **kwargs: Any,
     ) -> Seq2SeqModelOutput | Rc3EncoderOutput:
-        """Encodes texts with visual inputs (`kwargs`), as `Rc3Encoder.forward` does, or takes the result of `encode`
-        (`encoder_outputs`), and decodes `decoder_input_ids` [N, U], `[LANG] words`; without them, returns the
-        output of the encoder. `cache` is the name of `past_key_values` since transformers 5.24."""
+        """Encodes as `Rc3Encoder.forward` does, or takes `encoder_outputs`, and decodes `decoder_input_ids` [N, U],
+        `[LANG] words`; without them, returns the encoder's output. `cache` is `past_key_values` since transformers
+        5.24."""
         encoded = encoder_outputs
         if encoded is None:
             encoded = self.encode(input_ids=input_ids, attention_mask=attention_mask, **kwargs)

@@ -3,10 +3,8 @@
     [CLS] W_r r_1 … W_r r_R [SEP] W_p p_1 … W_p p_P [SEP'] (a second image) [BOS] text [LANG]
     [BOS] text [LANG]                                                       without an image
 
-with the features r of detected regions and the pixels p of patches. [SEP] separates the regions and the patches of an
-image that has both, and [SEP'] separates two images.
-
-Every row of a batch is packed to the left, so its positions count from 0 and do not depend on the other rows.
+with features r of detected regions and pixels p of patches. [SEP] separates the regions and the patches of an image
+that has both. Every row is packed to the left, so its positions count from 0 and do not depend on the other rows.
 """
 
 from collections.abc import Mapping
@@ -31,15 +29,9 @@ from .modeling_dual_encoder import tower_keywords
 
 
 class RunningProbability(nn.Module):
-    """The mean probability of the last `history` steps; 0 before the first step.
-
-    Buffers hold the probabilities, so checkpoints save them and a resumed run continues with them. A step's entry is
-    the mean over all anchors of all its batches and processes. Processes therefore agree, and with gradient
-    accumulation, the batches count as one step, during which the average does not change.
-
-    Args:
-        history: number of recent steps to average; 100 in the paper.
-    """
+    """The mean probability of the last `history` steps, p_avg; 0 before the first step. Checkpoints save its buffers,
+    so a resumed run continues with them. A step's entry is the mean over all anchors of all its batches and processes:
+    processes agree, and accumulated batches count as one step, during which the average does not change."""
 
     probabilities: Tensor  # [history], a ring buffer; 0 where there was no step yet
     steps: Tensor  # [], number of steps so far
@@ -81,13 +73,8 @@ VISUAL_INPUTS = ("region_features", "region_mask", "pixel_values", "pixel_mask")
 
 @dataclass
 class Rc3EncoderOutput(BaseModelOutput):
-    """Output of `Rc3Encoder`: the states [N, S, d] of the packed inputs, with padding on the right.
-
-    Args:
-        pooler_output ([N, d]): the first state: VtR for a row with an image, TR for a row without.
-        attention_mask ([N, S]): False at padding.
-        text_start ([N]): position of the first token of the text.
-    """
+    """Output of `Rc3Encoder`: states [N, S, d] of packed inputs, padded on the right; the first state, `pooler_output`
+    [N, d], VtR with an image and TR without; and `text_start` [N], the position of the text's first token."""
 
     pooler_output: Tensor | None = None
     attention_mask: Tensor | None = None
@@ -152,17 +139,10 @@ class Rc3Encoder(MBartEncoder):
         image_embeds: ImageEmbeds | None = None,
         **kwargs: Any,
     ) -> Rc3EncoderOutput:
-        """Encodes texts, with or without images. With two images for each text, visual inputs are [N, 2, …] instead of
-        [N, …].
-
-        Args:
-            input_ids ([N, T]): `[BOS] text [LANG]`.
-            attention_mask ([N, T]): 0 at padding, which is on the right.
-            region_features ([N, R, F]), region_mask ([N, R]): features of detected regions, and which exist, by
-                default all; a row without an image has none.
-            pixel_values ([N, 3, H, W]), pixel_mask ([N]): images, and which rows have one, by default all.
-            image_embeds: the result of `embed_images`, instead of visual inputs.
-        """
+        """Encodes texts `[BOS] text [LANG]` [N, T], with or without images: features of detected regions [N, R, F],
+        and which exist (`region_mask` [N, R], none in a row without an image); images [N, 3, H, W], and which rows
+        have one (`pixel_mask` [N]); or the result of `embed_images`. By default, all exist. With two images for each
+        text, visual inputs are [N, 2, …] instead of [N, …]."""
         kwargs = tower_keywords(kwargs)
         kwargs.pop("use_cache", None)  # transformers' tools pass it to every encoder-decoder
         if input_ids is None:

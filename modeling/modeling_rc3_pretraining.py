@@ -54,12 +54,9 @@ _MATCHES = [image == text for image, text, _ in _PAIRS[:_MATCHING]]
 
 @dataclass
 class Rc3ForPreTrainingOutput(ModelOutput):
-    """Output of `Rc3ForPreTraining`; losses [] are means over words, pairs or images.
-
-    `loss` is the weighted sum of the four objectives; `mclm_loss` that of `mlm_loss`, on the masked words, and
-    `decoder_loss`, on the other text; `rxvtcl_loss` that of the contrasts of both data sets and of `relevance_loss`,
-    KL(P_vtr || P_tr). States and attentions are those of the rows with masked text (MCLM), on request.
-    """
+    """Output of `Rc3ForPreTraining`; losses [] are means over words, pairs or images. `loss` is the weighted sum of
+    the four objectives, `mclm_loss` of `mlm_loss` (masked words) and `decoder_loss` (the other text), `rxvtcl_loss` of
+    the contrasts and `relevance_loss`, KL(P_vtr || P_tr). States are those of the rows with masked text."""
 
     loss: Tensor | None = None
     mclm_loss: Tensor | None = None
@@ -122,15 +119,14 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         """Computes the objectives of the data sets that are given.
 
         Args:
-            strict: images with two texts that translate each other: `first` and `second`, text inputs; the visual
-                inputs; `partner`, the index of another image in the batch [B]; `masked`, `first` with some of its
-                words masked (`input_ids`, and `labels` that are -100 elsewhere); `decoder`, `second` for the decoder
+            strict: images (the visual inputs) with two texts that translate each other, `first` and `second`;
+                `partner`, the index of another image in the batch [B]; `masked`, `first` with some words masked
+                (`input_ids`, and `labels` that are -100 elsewhere); `decoder`, `second` for the decoder
                 (`decoder_input_ids`, `decoder_attention_mask`, `labels`).
             weak: the same for two texts that need not translate each other, without `masked` and `decoder`.
             parallel: two texts that translate each other, `first` and `second`. Pairs with an equal label in one of
                 the `identities` [K, B], such as an equal text or image, are not each other's negatives.
-            ends_step: in training, whether the optimizer takes a step after this batch. The running probabilities
-                count the batches of a step once.
+            ends_step: whether the optimizer steps after this batch; running probabilities count a step's batches once.
             gather: the rows of this process [B, ...] -> those of all processes [N, ...], with gradient. XTCL then
                 contrasts the parallel texts of all processes; by default of this one.
         """
@@ -294,8 +290,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
     def _encode(
         self, parts: Sequence[Mapping[str, Tensor]], images: ImageEmbeds | None = None, indices: Tensor | None = None
     ) -> Tensor:
-        """Returns the representations of all texts, [N, d]: VtR with the images at `indices` [N], or TR without
-        images."""
+        """Returns the representations [N, d] of all texts: VtR with the images at `indices` [N], or else TR."""
         own = None if images is None or indices is None else images.at(indices)
         length = max(part["input_ids"].shape[1] for part in parts)
         joined = {

@@ -25,7 +25,8 @@ from ..utils.errors import InputError, LanguageTagError
 from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel
 from .modeling_rc3_encoder import Rc3EncoderOutput
 
-# A logit for which a softmax gives exactly 0, also in half precision, and whose sum with others stays finite.
+# The logit of [CLS] and [SEP'], which only the encoder uses: a softmax gives exactly 0, also in half precision, and
+# its sum with others stays finite.
 _NEVER = -1e4
 
 
@@ -41,8 +42,6 @@ class WordBias(nn.Module):
 
 class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
     """Writes a text in a language, given a text and an image: multi-modal translation, or captions.
-
-    It never writes [CLS] and [SEP'], which only the encoder uses.
 
     Examples:
         >>> model = AutoModelForImageTextToText.from_pretrained("runs/rc3-translation")
@@ -103,11 +102,8 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
         use_cache: bool | None = None,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput:
-        """Computes the logits of the next token at every position of the target, [N, U, vocabulary].
-
-        Inputs are as in `Rc3Model.forward`; `labels` [N, U] are `words </s>`, -100 at padding, and the loss is the
-        mean cross-entropy over the tokens.
-        """
+        """Computes the logits of the next token, [N, U, vocabulary], for inputs as in `Rc3Model.forward`. `labels` [N,
+        U] are `words </s>`, -100 at padding, and the loss is the mean cross-entropy over the tokens."""
         if decoder_input_ids is None:
             raise InputError("decoder_input_ids are needed: they start with the target language's token")
         output = self.model(
@@ -127,8 +123,8 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
     def generate(
         self, inputs: Tensor | None = None, *args: Any, language: str | Sequence[str] | None = None, **kwargs: Any
     ) -> Any:
-        """Generates texts as transformers' `generate` does, in the language of one tag for all rows, or of a tag for
-        each row; `decoder_start_token_id` or `decoder_input_ids` can be given instead."""
+        """Generates texts as transformers does, in the `language` of one tag for all rows, or of a tag for each row;
+        `decoder_start_token_id` or `decoder_input_ids` can be given instead."""
         if language is not None:
             tags = [language] if isinstance(language, str) else language
             tokens = [self.config.language_token_id(tag) for tag in tags]
@@ -167,15 +163,14 @@ class Rc3EncoderTaskModel(Rc3PreTrainedModel):
 
 @dataclass
 class Rc3RetrievalOutput(SequenceClassifierOutput):
-    """Output of `Rc3ForImageTextRetrieval`: how well the text and the image of each row fit, `scores` [N], and the
-    same with one row for each question, `logits` [N / candidates, candidates]."""
+    """Output of `Rc3ForImageTextRetrieval`: how well the text and the image of each row fit, `scores` [N], also with
+    one row for each question, `logits` [N / candidates, candidates]."""
 
     scores: Tensor | None = None
 
 
 class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
-    """Scores how well a text and an image fit; trained to find the right one of several candidates (Flickr30K,
-    MSCOCO).
+    """Scores how well a text and an image fit; trained to find the right candidate (Flickr30K, MSCOCO).
 
     Examples:
         >>> model = AutoModelForMultipleChoice.from_pretrained("runs/rc3-retrieval")
@@ -204,11 +199,9 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
         candidates: int | None = None,
         **kwargs: Any,
     ) -> Rc3RetrievalOutput:
-        """Scores N texts with their images; inputs are as in `Rc3Encoder.forward`.
-
-        `labels` [N / candidates] are the indices of the right candidates. A question has `candidates` consecutive
-        rows, by default 4 with labels, as in IGLUE (the right pair, another caption, another image, a hard caption).
-        """
+        """Scores N texts with their images; inputs are as in `Rc3Encoder.forward`. A question has `candidates`
+        consecutive rows, by default 4 with labels, as in IGLUE (the right pair, another caption, another image, a hard
+        caption); `labels` [N / candidates] are the indices of the right ones."""
         encoded = self.model.encode(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
         scores = self.scorer(self.dropout(encoded.pooler_output))[:, 0]  # [N]
         size = candidates or (1 if labels is None else 4)
@@ -277,10 +270,9 @@ class Rc3ForVisualEntailment(Rc3ForClassification):
 
 
 class Rc3ForVisualReasoning(Rc3ForClassification):
-    """Classifies whether a text is true of two images (MaRVL, NLVR2), `logits` [N, 2]; a processor takes pairs of
-    images."""
+    """Classifies whether a text is true of two images, which the processor pairs (MaRVL, NLVR2), `logits` [N, 2]."""
 
-    # Of transformers' Auto classes, this one comes closest to labelling a statement about two images.
+    # transformers has no closer Auto class for labelling a statement about two images.
     auto_classes = ("AutoModelForImageClassification",)
     default_labels = ("false", "true")
     settings: ClassVar[dict[str, Any]] = {"images_per_text": 2}
@@ -299,8 +291,7 @@ class Rc3ForVisualQuestionAnswering(Rc3ForClassification):
         )
 
     def objective(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Returns the binary cross-entropy with scores [N, answers] from 0 to 1, summed over the answers, the mean
-        over the rows."""
+        """Returns the mean over rows of the summed binary cross-entropies with scores [N, answers] from 0 to 1."""
         if not ((labels >= 0) & (labels <= 1)).all():
             raise InputError("the scores of answers (labels) must be between 0 and 1")
         loss = F.binary_cross_entropy_with_logits(logits.float(), labels.float())

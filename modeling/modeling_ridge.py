@@ -1,5 +1,5 @@
-"""Languages for a frozen dual encoder in closed form: ridge regression from what a text consists of to the embedding
-that the dual encoder gives its translation.
+"""Languages for a frozen dual encoder in closed form: ridge regression from the characters of a text, and a text
+encoder's features, to the embedding that the dual encoder gives its translation.
 
 A text x is its character n-grams, hashed into rows with tf-idf weights φ(x), and, where the model has a frozen
 multilingual text encoder, its pooled features ψ(x) without their mean μ in the language. Each language has a linear
@@ -8,8 +8,8 @@ map W. With the mean m of embeddings, their mean distance r from it, and the dir
     e(x) = m + r · D · u/‖u‖,    u = W (φ(x), (ψ(x) − μ)/‖ψ(x) − μ‖)
 
 Predictions are scaled to the distance r, because a regression shrinks them towards the mean. With a glossary, the
-direction of the native model's embedding of the text, translated word by word, is added to u/‖u‖. The native model
-embeds images and native texts. All languages share a map for texts whose language is not stated (`und`).
+direction of the native embedding of the word-by-word translation is added to u/‖u‖. The native model embeds images and
+native texts. All languages share a map for texts whose language is not stated (`und`).
 """
 
 import logging
@@ -42,14 +42,10 @@ _PRIME, _FACTOR, _SALT = 2_147_483_647, 1_000_003, 7_919
 
 
 def hashed_ngrams(characters: Tensor, rows: int, shortest: int, longest: int) -> tuple[Tensor, Tensor]:
-    """Hashes the n-grams, of `shortest` to `longest` characters, of texts [N, C] to one of `rows`. An n-gram lies
-    inside a word, or begins or ends with the space next to it, as in scikit-learn's `char_wb`; scripts without spaces
-    are one long word. Texts are Unicode code points that begin and end with a space, and 0 at padding on the right.
-
-    Returns:
-        The row of each n-gram [N, J], and whether it is one [N, J]: some of the J positions are padding, lie across
-        words, or are spaces alone.
-    """
+    """Hashes the n-grams, of `shortest` to `longest` characters, of texts [N, C] to one of `rows`, inside words or
+    with the space next to them, as in scikit-learn's `char_wb`; scripts without spaces are one long word. Texts are
+    code points that begin and end with a space, padded with 0 on the right. Returns the row of each n-gram [N, J], and
+    whether it is one [N, J]: some of the J positions are padding, lie across words, or are only spaces."""
     is_space = characters == _SPACE
     places, kept = [], []
     for size in range(shortest, longest + 1):
@@ -72,9 +68,8 @@ def hashed_ngrams(characters: Tensor, rows: int, shortest: int, longest: int) ->
 
 
 def ngram_weights(places: Tensor, kept: Tensor, importance: Tensor) -> Tensor:
-    """Returns the weight of each n-gram of `hashed_ngrams` in its text [N, J]: log(1 + count) times the importance of
-    its row, for each text [N, rows] or for all [1, rows]. This is tf-idf with sublinear counts. Summed by row, the
-    weights of a text have length 1."""
+    """Returns the weights of `hashed_ngrams` [N, J], tf-idf with sublinear counts: log(1 + count) times the importance
+    of the row, for each text [N, rows] or for all [1, rows]. Summed by row, the weights of a text have length 1."""
     ones = kept.to(importance.dtype)
     counts = torch.zeros(places.shape[0], importance.shape[1], dtype=ones.dtype, device=ones.device)
     counts = counts.scatter_add(1, places, ones).gather(1, places).clamp(min=1)  # [N, J]
@@ -91,8 +86,7 @@ def centered(features: Tensor, mean: Tensor) -> Tensor:
 
 
 class VectorSpaceModel(PreTrainedModel):
-    """The native model of texts whose targets were vectors of a table, or of another library's model, which embeds
-    images and native texts itself."""
+    """The native model of texts whose targets were vectors of a table, or of a library that embeds native inputs."""
 
     config_class = VectorSpaceConfig
     base_model_prefix = ""
@@ -114,11 +108,8 @@ AutoModel.register(VectorSpaceConfig, VectorSpaceModel, exist_ok=True)
 
 
 class RidgeMaps(nn.Module):
-    """The maps of all languages; the first is shared, for texts whose language is not stated.
-
-    They are float32 in any model; those of n-grams are whole numbers of 8 bits with a factor for each direction: 1.5
-    MB a language.
-    """
+    """The maps of all languages, in float32 in any model; the first is shared, for texts whose language is not stated.
+    Those of n-grams are whole numbers of 8 bits with a factor for each direction: 1.5 MB a language."""
 
     mean: Tensor  # [d], of all targets
     radius: Tensor  # [], their distance from it
@@ -169,7 +160,7 @@ class RidgeMaps(nn.Module):
 
     @property
     def has_shared(self) -> bool:
-        """Whether the map of texts whose language is not stated has been solved for."""
+        """True if the map of texts whose language is not stated has been solved for."""
         return any(bool(values[0].any()) for name, values in self._by_language() if name in ("ngrams", "encoder_map"))
 
     @torch.no_grad()
@@ -180,14 +171,14 @@ class RidgeMaps(nn.Module):
 
     @torch.no_grad()
     def set_map(self, index: int, values: Mapping[str, Tensor]) -> None:
-        """Sets the map of the language at a position to what `rounded` returned."""
+        """Sets the map of the language at a position to a result of `rounded`."""
         for name, value in values.items():
             getattr(self, name)[index] = value
 
     @staticmethod
     def rounded(importance: Tensor, ngrams: Tensor, encoder: tuple[Tensor, Tensor] | None) -> dict[str, Tensor]:
-        """Returns the map of one language as it is kept: the importance [rows] and the map [rows, rank] of n-grams,
-        rounded to 8 bits; the mean [W] and the map [W, rank] of the encoder's pooled features."""
+        """Returns the map of one language as it is kept: importance [rows] and map [rows, rank] of n-grams, rounded to
+        8 bits, mean [W] and map [W, rank] of the encoder's pooled features."""
         factors = ngrams.abs().amax(0).clamp(min=1e-12) / 127
         values = {"importance": importance, "factors": factors, "ngrams": (ngrams / factors).round().to(torch.int8)}
         if encoder is not None:
@@ -211,9 +202,8 @@ class RidgeMaps(nn.Module):
         gloss: Tensor | None = None,
         gloss_weights: Tensor | None = None,
     ) -> Tensor:
-        """Embeds texts by the map of each [N]. They have code points [N, C], features of the text encoder [N, W] if
-        there is one, and embeddings by the native model of what they are word by word [N, d], with weights [N].
-        -> [N, d]"""
+        """Embeds texts by the maps at `indices` [N], from code points [N, C], features of the text encoder [N, W] if
+        there is one, and native embeddings of word-by-word translations [N, d] with weights [N]. -> [N, d]"""
         if is_exporting():  # a graph has no branches
             found = self._read(indices, characters, pooled)
         else:
@@ -276,8 +266,7 @@ class RidgeModel(MlaPreTrainedModel):
     def from_native(
         cls, native_model: PreTrainedModel, text_model: PreTrainedModel | None = None, **options: Any
     ) -> Self:
-        """Makes a model without acquired languages, of a dual encoder and a multilingual text encoder; `options` are
-        keys of `RidgeConfig`."""
+        """Makes a model without acquired languages; `options` are keys of `RidgeConfig`."""
         text_config = None if text_model is None else text_model.config
         with init.no_init_weights():  # which are those of the models, but for the maps
             model = cls(RidgeConfig(base_config=native_model.config, text_config=text_config, **options))
@@ -315,23 +304,17 @@ class RidgeModel(MlaPreTrainedModel):
         gloss_attention_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """Embeds texts in any language; `pooler_output` [N, d] is not normalized.
-
-        Args:
-            input_ids ([N, T]): token ids of the native tokenizer in rows of the native language, else of the text
-                encoder's.
-            language_ids ([N]): 0 for the native language, 1 for a language that is not stated, and the position of
-                an acquired language in the configuration plus 2.
-            character_ids ([N, C]): code points of the texts, as `RidgeProcessor` makes them, 0 at padding.
-            gloss_ids ([N, T2]), gloss_attention_mask ([N, T2]): texts translated word by word, for the native
-                tokenizer; the mask is 0 in rows without a translation.
-        """
+        """Embeds texts in any language; `pooler_output` [N, d] is not normalized. `input_ids` [N, T] are of the native
+        tokenizer in native rows, else of the text encoder's. `language_ids` [N] are 0 for the native language, 1 for a
+        language that is not stated, and the position of an acquired one plus 2. `RidgeProcessor` makes `character_ids`
+        [N, C], code points with 0 at padding, and `gloss_ids` [N, T2], texts translated word by word for the native
+        tokenizer, whose mask is 0 in rows without a translation."""
         if input_ids is None:
             raise InputError("a ridge model needs texts: input_ids")
         if character_ids is None:
             if language_ids is not None and language_ids.any():
                 raise InputError("texts of acquired languages need character_ids: the processor makes them")
-            # A tokenizer alone, as in transformers' own pipelines, is that of the native model.
+            # transformers' own pipelines have only the native model's tokenizer.
             return self.native_model.get_text_features(input_ids=input_ids, attention_mask=attention_mask)
         if language_ids is None:
             raise InputError("character_ids need language_ids: the processor makes both")
@@ -366,8 +349,7 @@ class RidgeModel(MlaPreTrainedModel):
     def _glosses(
         self, indices: Tensor, ids: Tensor | None, mask: Tensor | None
     ) -> tuple[Tensor | None, Tensor | None]:
-        """The native model's embeddings [N, d] of texts translated word by word, and the weight of each [N]:
-        0 where no word is known."""
+        """Returns native embeddings [N, d] of word-by-word translations, and weights [N], 0 where no word is known."""
         if ids is None or mask is None or not self.config.gloss_weights:
             return None, None
         read = mask.any(1)

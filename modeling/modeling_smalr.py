@@ -47,15 +47,9 @@ from .modeling_word_dual_encoder import WordDualEncoderModel, WordDualEncoderOut
 
 @dataclass
 class SmalrOutput(WordDualEncoderOutput):
-    """Output of a `SmalrModel`.
-
-    Args:
-        sentence_embeds ([n_texts, width]): mean universal embeddings of the words of each text.
-        masked_text_embeds, masked_sentence_embeds: `text_embeds` and `sentence_embeds` of the texts with some of their
-            words masked; in training.
-        drift ([]): how far the vectors of words have moved, where it is a part of the loss; in training.
-        alignment ([]): zero, a sum over the weights with which the loss aligns the languages; in training.
-    """
+    """Output of a `SmalrModel`. `sentence_embeds` [n_texts, width] are mean universal embeddings of words. In
+    training, `masked_…` are embeddings of texts with masked words, `drift` [] is how far word vectors have moved, and
+    `alignment` [] is zero, a sum over the weights that align the languages."""
 
     sentence_embeds: Tensor | None = None
     masked_text_embeds: Tensor | None = None
@@ -65,15 +59,13 @@ class SmalrOutput(WordDualEncoderOutput):
 
 
 class SmalrModel(WordDualEncoderModel):
-    """SMALR, a dual encoder whose languages share most of their word embeddings.
-
-    In training mode, texts are embedded a second time with some of their words masked.
+    """SMALR, a dual encoder whose languages share most of their word embeddings. In training mode, texts are embedded
+    a second time with some of their words masked.
 
     Examples:
         >>> model = AutoModel.from_pretrained("runs/smalr")
         >>> inputs = processor(text=["ein rotes Auto"], language="de", return_tensors="pt")
-        >>> output = model(**inputs, image_features=features)  # [n_images, 2048]
-        >>> output.logits_per_image  # [n_images, 1]
+        >>> model(**inputs, image_features=features).logits_per_image  # [n_images, 2048] -> [n_images, 1]
     """
 
     config_class = SmalrConfig
@@ -135,8 +127,7 @@ class SmalrModel(WordDualEncoderModel):
 
     @torch.no_grad()
     def compress(self) -> Self:
-        """Returns the same model for inference: a table holds every universal embedding, and parts for training are
-        left out."""
+        """Returns the model for inference, with a table of all universal embeddings and without parts for training."""
         config = type(self.config).from_dict(self.config.to_dict() | {"compressed": True})
         model = type(self)(config).to(device=self.device, dtype=self.dtype)
         left_out = ("word_embedding.", "alignment.")
@@ -188,9 +179,8 @@ class SmalrModel(WordDualEncoderModel):
         output_hidden_states: bool = False,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """Embeds texts of word ids [N, T] in the vocabularies of their languages, by default all in the first one.
-        Returns the states of the sentence encoder, `last_hidden_state` [N, T, width], and
-        `pooler_output` [N, width], which is not normalized."""
+        """Embeds word ids [N, T] in the vocabularies of their languages, by default the first: `last_hidden_state` [N,
+        T, width], the states of the sentence encoder, and `pooler_output` [N, width], which is not normalized."""
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         languages = input_ids.new_zeros(input_ids.shape[0]) if language_ids is None else language_ids
         table, indices = self._distinct_words(self.words(input_ids, languages))
@@ -229,11 +219,9 @@ class SmalrModel(WordDualEncoderModel):
     def contrastive_objective(
         self, output: Any, *, positives: Tensor | None = None, step: TrainingStep = FIRST_STEP, **options: Any
     ) -> Tensor:
-        """Computes L_SMALR (equation 4), and on sentences without images the loss of the warm-up.
-
-        `positives` are the labels [N] or [1, N] of the images that sentences without images describe; with images, the
-        labels in `output` name all positive pairs. The weight of the adversarial loss depends on the step.
-        """
+        """Computes L_SMALR (equation 4), or on sentences without images the loss of the warm-up, with `positives` [N]
+        or [1, N], labels of the images that they describe; with images, the labels in `output` name all positive
+        pairs. The weight of the adversarial loss depends on the step."""
         config, texts, languages = self.config, output.text_embeds, output.language_ids
         if config.compressed:
             raise ValueError("a compressed model cannot be trained: parts that training needs were left out")
@@ -299,8 +287,7 @@ class SmalrModel(WordDualEncoderModel):
         return found
 
     def _mask_loss(self, output: Any, grid: SentenceGrid) -> Tensor:
-        """Computes L_mask of both representations (equation 2), over all pairs of sentences in two languages that
-        share a column of the grid."""
+        """Computes L_mask of both representations (equation 2), over pairs of sentences in one column of the grid."""
         first, second = torch.triu_indices(*[len(grid.indices)] * 2, offset=1, device=grid.indices.device)
         are_there = grid.is_there[first] & grid.is_there[second]  # [pairs of languages, K]
         pairs = torch.stack([grid.indices[first][are_there], grid.indices[second][are_there]])  # [2, P]

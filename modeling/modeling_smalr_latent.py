@@ -103,8 +103,7 @@ class HybridWordEmbedding(nn.Module):
         return torch.cat(table), indices
 
     def drift(self) -> Tensor:
-        """Returns half the squared distance of the specific words' vectors from the initial ones, averaged over the
-        languages, []."""
+        """Returns half the squared distance of specific vectors from the initial ones, mean over languages, []."""
         return (self.specific - self.initial_specific).square().sum() / (2 * len(self.projections))
 
     def table(self) -> Tensor:
@@ -116,8 +115,7 @@ class HybridWordEmbedding(nn.Module):
 
 
 class SentenceEncoder(nn.Module):
-    """A GRU whose state at the last word goes through a linear layer (EmbN on MULE): maps the words of N texts
-    [.., width] to [N, width], and returns the states at all words too."""
+    """A GRU, and a linear layer on its last state (EmbN on MULE): words [.., width] -> [N, width], states."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -130,8 +128,7 @@ class SentenceEncoder(nn.Module):
 
 
 class ImageBranch(nn.Module):
-    """Two layers on features [N, F] of images (the Embedding Network of Wang et al. 2018): returns embeddings
-    [N, width] and hidden states [N, image_hidden_size]."""
+    """Embeds features [N, F] (Embedding Network, Wang et al. 2018): [N, width], and hidden states [N, hidden]."""
 
     def __init__(self, config: SmalrConfig, feature_size: int) -> None:
         super().__init__()
@@ -146,8 +143,8 @@ class ImageBranch(nn.Module):
 
 
 class LanguageAlignment(nn.Module):
-    """Parameters that align the languages in training (sections 3.2 and 3.3): a layer for each of the two
-    representations that reconstructs masked words, for all pairs of languages, and a classifier of languages."""
+    """Weights that align languages in training (sections 3.2, 3.3): for both representations, a layer that
+    reconstructs masked words, for all pairs of languages, and a classifier of languages."""
 
     def __init__(self, config: SmalrConfig) -> None:
         super().__init__()
@@ -158,11 +155,9 @@ class LanguageAlignment(nn.Module):
 
 
 class HardAttention(nn.Module):
-    """Chooses one latent token [n, width] for each word vector [n, vector size].
-
-    The gradient reaches the scores by a straight-through estimator, which the paper does not specify: the token is
-    multiplied by its probability, whose value is replaced by 1.
-    """
+    """Chooses one latent token [n, width] for each word vector [n, vector size]. The gradient reaches the scores by a
+    straight-through estimator, which the paper does not specify: the token is multiplied by its probability, whose
+    value is replaced by 1."""
 
     def __init__(self, config: SmalrConfig) -> None:
         super().__init__()
@@ -187,11 +182,8 @@ class HardAttention(nn.Module):
 
 
 class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
-    """Learns the latent vocabulary; `assignment` returns the latent token of each word.
-
-    Assignments are predicted from the vectors themselves, `vectors`; specific words will have their principal
-    components, `components` (section 3.1). Without `config.vector_size`, both are the same.
-    """
+    """Learns the latent vocabulary; `assignment` predicts the latent token of each word from its vector (`vectors`).
+    Specific words will have its principal components, `components` (section 3.1), the same without `vector_size`."""
 
     config_class = SmalrConfig
     base_model_prefix = "smalr_latent"
@@ -223,8 +215,8 @@ class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
 
     @torch.no_grad()
     def load_word_vectors(self, vectors: Tensor, components: Tensor) -> None:
-        """Sets the vectors of words [words, vector size], in descending order of frequency for each language in turn,
-        and their principal components [words, word size]."""
+        """Sets the vectors [words, vector size] and principal components [words, word size] of words, in descending
+        order of frequency for each language in turn."""
         self.vectors[SPECIAL_IDS:] = vectors
         if self.config.vector_size:
             self.components[SPECIAL_IDS:] = components
@@ -248,8 +240,7 @@ class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
     def contrastive_objective(
         self, output: DualEncoderOutput, *, positives: Tensor | None = None, step: TrainingStep = FIRST_STEP
     ) -> Tensor:
-        """Computes the triplet loss of sentences about one image, in any languages (equation 1). `positives` are the
-        labels [N] or [1, N] of the images that the sentences describe."""
+        """Computes the triplet loss of sentences in any languages (equation 1); `positives` are image labels [N]."""
         if positives is None:
             raise ValueError("a loss needs positives, the labels of the images")
         embeds, labels = output.text_embeds, positives.reshape(-1)
@@ -260,8 +251,7 @@ class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
 
     @torch.no_grad()
     def assignment(self, chunk_size: int = 4096) -> Tensor:
-        """Returns the index of the latent token of every word of all languages, without the special tokens, [words];
-        `chunk_size` words are scored at a time."""
+        """Returns the latent token of every word [words], without special tokens, `chunk_size` words at a time."""
         vectors = self.vectors[SPECIAL_IDS:].split(chunk_size)
         return torch.cat([self.attention.score(part).argmax(1) for part in vectors])
 
@@ -278,8 +268,7 @@ def rows_at(x: Tensor, indices: Tensor) -> Tensor:
 
 
 def fill_pairs(fill: nn.Linear, masked: Tensor, pairs: Tensor) -> Tensor:
-    """Applies the layer to two sentences side by side, [N, d], [2, P] -> [2, P, d]. What it computes from each
-    sentence is computed once, and added up for the pairs."""
+    """Applies the layer to pairs of sentences, [N, d], [2, P] -> [2, P, d], and computes each sentence's part once."""
     first, second = fill.weight.chunk(2, dim=1)  # [2 d, d] each
     filled = rows_at(masked @ first.T, pairs[0]) + rows_at(masked @ second.T, pairs[1]) + fill.bias  # [P, 2 d]
     return torch.stack(filled.chunk(2, dim=1))

@@ -1,11 +1,11 @@
-"""The base of MURAL and ETCL: a text encoder f, a vision backbone g, and linear layers into one space.
+"""The base of MURAL and ETCL: a text encoder f, a vision backbone g and a linear layer h into one space (Jain et al.
+2021, section 3.1; Lee et al. 2022, section 3.3).
 
     text    h(pool(f(tokens)))      pooled at [CLS] in the papers
     image   pool(g(pixels))         the pooled width of the backbone is the width of the shared space
 
-(Jain et al. 2021, section 3.1; Lee et al. 2022, section 3.3.) Pretrained towers may be pooled otherwise, and images
-projected too (`from_towers`). The features of a frozen tower, before the linear layer, can be computed once and given
-instead of images and texts.
+Pretrained towers may be pooled otherwise, and images projected too (`from_towers`). The features of a frozen tower,
+before the linear layer, can be computed once and given instead of images and texts.
 """
 
 from typing import Any, ClassVar, Self
@@ -37,10 +37,7 @@ from .modeling_dual_encoder import (
 
 
 class TwoTowerModel(DualEncoderPreTrainedModel):
-    """Base class of MURAL and ETCL.
-
-    Subclasses make their heads with `new_text_head`, and define `training_head` and `get_text_features`.
-    """
+    """Base class of MURAL and ETCL; subclasses define `training_head` and `get_text_features`."""
 
     # The temperature once belonged to the model itself, where torchao cannot read it.
     renamed_weights: ClassVar[dict[str, str]] = {"temperature": "similarity.temperature"}
@@ -61,12 +58,10 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
 
     @classmethod
     def from_towers(cls, image: Any, text: Any, **options: Any) -> Self:
-        """Makes a model of two pretrained towers, with new linear layers.
-
-        Each tower is a folder, a Hub id or a model, also of a dual encoder that contains it. `options` are keys of the
-        configuration; `projection_dim` adds a projection of images, and `text_pooling` is by default the pooling that
-        the text encoder's folder states, else `cls`. `fresh` names the towers ("image", "text") whose weights are
-        initialized; `loading` holds arguments of `from_pretrained`.
+        """Makes a model of two pretrained towers, with new linear layers. Each tower is a folder, a Hub id or a model,
+        also of a dual encoder that contains it. `options` are keys of the configuration; `projection_dim` adds a
+        projection of images, and `text_pooling` is by default as the text encoder's folder states, else `cls`. `fresh`
+        names the towers whose weights are initialized; `loading` holds arguments of `from_pretrained`.
 
         Examples:
             >>> towers = "google/efficientnet-b0", "intfloat/multilingual-e5-small"
@@ -79,12 +74,9 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
 
     @classmethod
     def from_native(cls, native: Any, **options: Any) -> Self:
-        """Makes a model with the towers, the temperature and the image-text head of a trained MURAL, ETCL or ALIGN.
-
-        Other heads are initialized; `options` are keys of the configuration that replace the native model's. An ALIGN
-        of transformers stays one, with its label smoothing, unless `tasks` add a text head for translations (Jain et
-        al. 2021, appendix A.1).
-        """
+        """Makes a model with the towers, the temperature and the image-text head of a trained MURAL, ETCL or ALIGN;
+        other heads are initialized, and `options` replace keys of its configuration. An ALIGN of transformers stays
+        one, with its label smoothing, unless `tasks` add a text head for translations (Jain et al. 2021, A.1)."""
         from .tower_loading import model_from_native
 
         return model_from_native(cls, native, **options)
@@ -175,8 +167,7 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
     def get_image_features(
         self, pixel_values: Tensor | None = None, image_features: Tensor | None = None, **kwargs: Any
     ) -> BaseModelOutputWithPooling:
-        """Embeds images [N, 3, H, W], or precomputed features [N, F] of the image tower; `pooler_output` [N, d] is not
-        normalized."""
+        """Embeds images [N, 3, H, W], or features [N, F] of their tower; `pooler_output` [N, d] is not normalized."""
         if image_features is not None:
             features = in_dtype_of(self, image_features)
             return BaseModelOutputWithPooling(pooler_output=self.image_projection(self.image_dropout(features)))
@@ -203,17 +194,10 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         positives: Tensor | None = None,
         **kwargs: Any,
     ) -> DualEncoderOutput:
-        """Embeds images [M, 3, H, W], texts [N, T] and translations of the texts [N, U], whichever are given, and
-        compares them; a loss needs M = N.
-
-        Args:
-            image_features ([M, F]), text_features ([N, W]), paired_text_features ([N, W]): precomputed features of the
-                towers (`frozen_features`), instead.
-            return_loss: whether to compute `contrastive_objective`; by default, if `positives` are given.
-            return_logits: whether to compare all images with all texts, for which large batches have no memory.
-            positives: other pairs that belong together, as collators mark them; see `contrastive_loss`.
-            kwargs: arguments of transformers for both towers, such as `output_hidden_states`.
-        """
+        """Embeds images [M, 3, H, W], texts [N, T] and their translations [N, U], whichever are given, or features of
+        the towers ([M, F], [N, W], `frozen_features`), and compares them. A loss needs M = N, and is by default
+        computed if `positives` are given, other pairs that belong together (`contrastive_loss`). Large batches have no
+        memory for `return_logits`, which compares all images with all texts."""
         has_images = pixel_values is not None or image_features is not None
         has_translations = paired_input_ids is not None or paired_text_features is not None
         head = self.training_head(has_images, has_translations)

@@ -32,8 +32,7 @@ from .modeling_dual_encoder import (
 
 @dataclass
 class WordDualEncoderOutput(DualEncoderOutput):
-    """Output of a dual encoder that reads words: also the index of the language of each text, and labels of images and
-    texts; an image and a text with equal labels belong together."""
+    """Output of a dual encoder that reads words; an image and a text with equal labels belong together."""
 
     language_ids: Tensor | None = None
     image_labels: Tensor | None = None
@@ -41,8 +40,7 @@ class WordDualEncoderOutput(DualEncoderOutput):
 
 
 class WordDualEncoderModel(DualEncoderPreTrainedModel):
-    """Base class of SMALR and LIWE. Their `_embed_image_features` projects features of a backbone [N, F] to embeddings
-    [N, width], and also returns the last hidden state."""
+    """Base class of SMALR and LIWE; `_embed_image_features` maps features [N, F] to embeddings and a hidden state."""
 
     output_class: ClassVar[type[WordDualEncoderOutput]] = WordDualEncoderOutput
     supports_gradient_checkpointing = False  # the models have few layers
@@ -57,12 +55,7 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
     @classmethod
     def from_backbone(cls, backbone: PreTrainedModel, **options: Any) -> Self:
         """Makes a model with a copy of a vision backbone, or of a dual encoder's vision tower; `options` are keys of
-        the configuration. A new processor takes its image processor as the first argument.
-
-        Examples:
-            >>> backbone = AutoModel.from_pretrained("facebook/dinov2-small")
-            >>> model = LiweModel.from_backbone(backbone, vocab_size=processor.vocab_size)
-        """
+        the configuration. A new processor takes its image processor as the first argument."""
         tower = vision_tower(backbone)
         model = cls(cls.config_class(vision_config=deepcopy(tower.config), **options))
         model.vision_model.load_state_dict(tower.state_dict())
@@ -86,8 +79,7 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
         output_hidden_states: bool = False,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """Embeds images [N, 3, H, W], for a model with a backbone, or features [N, F] of a backbone; `pooler_output`
-        [N, width] is not normalized."""
+        """Embeds images [N, 3, H, W], or features [N, F]; `pooler_output` [N, width] is not normalized."""
         attentions = None
         if image_features is None:
             if pixel_values is None:
@@ -119,15 +111,9 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
         positives: Tensor | None = None,
         **kwargs: Any,
     ) -> WordDualEncoderOutput:
-        """Embeds images and texts, whichever are given, and compares them.
-
-        Args:
-            input_ids, attention_mask, language_ids: N texts, as in `get_text_features`.
-            pixel_values ([M, 3, H, W]), image_features ([M, F]): images, or features of a backbone.
-            image_labels ([M]), text_labels ([N]): an image and a text with equal labels belong together; by default,
-                the n-th image belongs to the n-th text.
-            return_loss, return_logits, positives: as in `MuralModel`; the labels contain more than `positives`.
-        """
+        """Embeds N texts and images [M, 3, H, W], or features [M, F] of a backbone, whichever are given, and compares
+        them. An image and a text with equal `image_labels` [M] and `text_labels` [N] belong together, by default the
+        n-th image and the n-th text; labels contain more than `positives`. Other arguments are as in `MuralModel`."""
         temperature = torch.tensor(float(self.config.temperature), device=self.device)
         found: dict[str, Any] = {"temperature": temperature, "image_labels": image_labels, "text_labels": text_labels}
         if input_ids is not None:
@@ -160,11 +146,8 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
 
 def gru_states(gru: nn.GRU, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the states at all words [N, T, directions * width], zeros at padding, and the last state of each
-    direction [directions, N, width].
-
-    A text without words is read as if it had one. An exported graph is limited to the length of the texts that it was
-    made with, because torch.export unrolls a GRU. `words` [N, T, d] are padded on the right, to `lengths` [N].
-    """
+    direction [directions, N, width]. A text without words is read as if it had one. An exported graph is limited to
+    the length of the texts that it was made with, because torch.export unrolls a GRU."""
     if is_exporting():
         return _gru_states_by_mask(gru, words, lengths.clamp(min=1))
     states, last = gru(pack(words, lengths))

@@ -1,14 +1,11 @@
-"""MLA as a PEFT method, registered by importing this module: a frozen dual encoder whose text tower gets one adapter
-for each acquired language (Zhang et al. 2022, section 3.2).
+"""MLA as a PEFT method, registered on import: one adapter for each acquired language (Zhang et al. 2022, section 3.2).
 
     model = get_peft_model(clip, MlaAdapterConfig(language="de"), adapter_name="de")
     model.get_text_features(**tokens)                               # all rows in the active adapter's language
     model(**tokens, adapter_names=["de", "__base__", "fr", …])      # row by row; `__base__` is the plain model
 
-An acquirer follows each whole block, and a non-native embedding complements the tower's own. Neither can be merged
-into the model. `acquirer` defines what a layer computes; the layers here decide which rows of a batch are in which
-adapter's language. Adapters and `MlaModel`s have the same weights, under two sets of names (`save_adapter`,
-`to_mla_model`).
+`acquirer` defines what a layer computes; the layers here decide which rows of a batch are in which adapter's language.
+Adapters and `MlaModel`s have the same weights, under two sets of names (`save_adapter`, `to_mla_model`).
 """
 
 import hashlib
@@ -57,11 +54,8 @@ SHARED_OPTIONS = ("native_language", "acquirer", "acquirer_size", "vocab_size", 
 
 
 def peft_type_member(name: str) -> PeftType:
-    """Returns the member of `PeftType` with this name, after adding it if it is new.
-
-    PEFT looks its methods up by the members of this enumeration, and offers no other way to register a method from
-    outside. This function does what `EnumType` does for each member when it creates the class.
-    """
+    """Returns the member of `PeftType` with this name, added if it is new, as `EnumType` adds it when it creates the
+    class: PEFT looks methods up by these members, and offers no other way to register one from outside."""
     if name not in PeftType.__members__:
         member = str.__new__(PeftType, name)
         member._name_, member._value_ = name, name
@@ -77,20 +71,10 @@ MLA = peft_type_member("MLA")
 
 @dataclass
 class MlaAdapterConfig(PeftConfig):
-    """Configuration of an adapter that acquires one language; the defaults are the paper's (sections 3.2 and 4.1),
-    with M-BERT's vocabulary.
-
-    Args:
-        language: BCP-47 tag of the language that the adapter acquires.
-        native_language: BCP-47 tag of the language that the base model reads without adapters.
-        acquirer, acquirer_size, vocab_size, embedding_size, sep_token_id, train_embedding: as in `MlaConfig`.
-        embedding_digest: SHA-256 of the embedding that adapters of one model share, and each is saved with; written
-            when it is saved.
-        normalization: the version of `text_normalization` by which texts of the language are read; 0 for unchanged
-            texts.
-        text_width, text_layers, target_modules: width, number and names of the text tower's blocks; filled in from the
-            model.
-    """
+    """Configuration of an adapter that acquires one language, by default the paper's (sections 3.2 and 4.1), with
+    M-BERT's vocabulary; options of `MlaConfig` are as there, and the last three are filled in from the model.
+    `embedding_digest` is the SHA-256 of the embedding that adapters of one model share, and each is saved with.
+    `normalization` is the version of `text_normalization` by which texts are read, 0 for unchanged texts."""
 
     language: str = ""
     native_language: str = "en"
@@ -122,8 +106,7 @@ class MlaAdapterConfig(PeftConfig):
     def from_pretrained(
         cls, pretrained_model_name_or_path: str, subfolder: str | None = None, **kwargs: Any
     ) -> "MlaAdapterConfig":
-        """Loads a configuration as PEFT does, and checks the weights next to it: PEFT and transformers only warn about
-        missing ones."""
+        """Loads a configuration, and checks its weights: PEFT and transformers only warn about missing ones."""
         config = super().from_pretrained(pretrained_model_name_or_path, subfolder=subfolder, **kwargs)
         if config.peft_type != MLA:  # PEFT then returns the configuration of the other method
             raise InputError(f"{pretrained_model_name_or_path} holds an adapter of {config.peft_type.value}")
@@ -150,8 +133,7 @@ class MlaLayer(BaseTunerLayer):
     """Base class of the wrapped embedding and the wrapped blocks of a text tower."""
 
     def rows_of(self, count: int) -> BatchLanguages | None:
-        """Returns the adapters of `count` rows: those set for the batch, else the active one; `None` means the
-        plain model."""
+        """Returns the adapters set for a batch, else the active one for all rows; `None` means the plain model."""
         if self.disable_adapters:
             return None
         if (rows := super().rows_of(count)) is not None:  # of the wrapped layer
@@ -252,11 +234,8 @@ class MlaEmbedding(MlaLayer, AcquiredEmbedding):
 
 
 class MlaAdapterModel(BaseTuner):
-    """A dual encoder of transformers or babelens with MLA adapters in its text tower; `get_peft_model` builds it.
-
-    The dual encoder, such as CLIP or MURAL, stays frozen, without dropout and new batch statistics. The name of an
-    adapter may differ from its language.
-    """
+    """A dual encoder of transformers or babelens with MLA adapters in its text tower, which `get_peft_model` builds.
+    The dual encoder stays frozen, without dropout and new batch statistics."""
 
     prefix = "mla_"
     tuner_layer_cls = MlaLayer
@@ -400,15 +379,8 @@ def save_adapter(
     model: MlaModel, language: str, folder: str | Path, *, base_model: str | None = None, **options: Any
 ) -> None:
     """Writes a language of a model, with the shared embedding, in PEFT's format: `adapter_config.json` and
-    `adapter_model.safetensors`.
-
-    Args:
-        base_model: the folder or Hub id of the model that the adapter is for; by default that of the native model.
-        options: other keys of `MlaAdapterConfig`, such as `normalization`.
-
-    Examples:
-        >>> save_adapter(model, "de", "clip-de", base_model="openai/clip-vit-base-patch32")
-    """
+    `adapter_model.safetensors`. `base_model` is the folder or Hub id of the adapter's model, by default of the native
+    model; `options` are other keys of `MlaAdapterConfig`."""
     mine, parts = f".mla_acquirers.{language}.", model.text_parts
     weights = {
         _PREFIX + name.replace(".mla_embedding.", _SHARED).replace(mine, ".mla_acquirers."): value.cpu().contiguous()
@@ -435,12 +407,8 @@ def save_adapter(
 
 
 def to_mla_model(model: Any, *, share_weights: bool = False) -> MlaModel:
-    """Makes an `MlaModel` with the languages of a model's MLA adapters, in their order.
-
-    Args:
-        model: the result of `get_peft_model`, or a dual encoder of transformers with adapters (`add_adapter`).
-        share_weights: whether both models have the same weights, so that training one trains the other.
-    """
+    """Makes an `MlaModel` with the languages of the adapters of a model, the result of `get_peft_model` or a dual
+    encoder of transformers (`add_adapter`). With `share_weights`, training one model trains the other."""
     configs: dict[str, MlaAdapterConfig] = model.peft_config
     options = [{name: getattr(config, name) for name in SHARED_OPTIONS} for config in configs.values()]
     if any(each != options[0] for each in options):

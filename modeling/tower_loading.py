@@ -90,11 +90,8 @@ def config_of_towers(
     loading: dict[str, Any] | None = None,
     **options: Any,
 ) -> PreTrainedConfig:
-    """Returns the configuration of the model that `from_towers` makes, without loading weights of folders.
-
-    Only weights show whether a ViT has a trained pooling layer; without one, `from_towers` sets `image_pooling` to
-    `cls`.
-    """
+    """Returns the configuration of `from_towers`, without loading weights of folders. Only weights show whether a ViT
+    has a trained pooling layer; without one, `from_towers` sets `image_pooling` to `cls`."""
     where = loading or {}
     pooling = chosen_pooling(text, text_pooling, **where)
     if projection_dim is not None:
@@ -155,16 +152,13 @@ def _image_tower(source: Source, **loading: Any) -> PreTrainedModel:
 
 
 def load_text_encoder(source: Source, *, pooling: str, **loading: Any) -> PreTrainedModel:
-    """Returns a text encoder of transformers from a folder, a repository of the Hub, or a model.
-
-    Weights of its pooling layer may be missing unless its texts are pooled by `pooler`: checkpoints of masked language
-    modeling have none.
-    """
+    """Returns a text encoder from a folder, the Hub, or a model. Weights of its pooling layer may be missing unless
+    `pooling` is `pooler`: checkpoints of masked language modeling have none."""
     model: Any = source
     config = _config(source, **loading)
     check_text_encoder(config)
     if not isinstance(source, PreTrainedModel):
-        if config.model_type == "m2m_100":  # a whole translator, such as NLLB, or an encoder alone, such as SONAR's
+        if config.model_type == "m2m_100":  # a whole translator, such as NLLB, or only an encoder, such as SONAR's
             loading["key_mapping"] = {r"^model\.encoder\.": "", r"^model\.shared\.": "embed_tokens."}
         model = load_model(tower_class(config), source, part=None if pooling == POOLER else without_pooler, **loading)
     check_pooling(model, pooling)
@@ -186,13 +180,8 @@ def chosen_pooling(source: Source, given: TextPooling | None = None, **loading: 
 
 
 def declared_pooling(source: Source, **loading: Any) -> TextPooling | None:
-    """Returns the pooling that the folder of a text encoder states in `1_Pooling/config.json`, which
-    sentence-transformers writes (E5, LaBSE, MiniLM); `None` without that file.
-
-    Examples:
-        >>> declared_pooling("intfloat/multilingual-e5-small")
-        'mean'
-    """
+    """Returns the pooling that a text encoder's folder states in `1_Pooling/config.json`, which sentence-transformers
+    writes (`mean` for E5 and MiniLM, `cls` for LaBSE); `None` without that file."""
     file = None if isinstance(source, PreTrainedModel) else optional_file(source, _POOLING_FILE, loading)
     if file is None:
         return None

@@ -1,5 +1,4 @@
-"""The losses, as pure functions of tensors: one module for each family. Models import the modules, so a published
-folder contains only the losses of its method."""
+"""The losses, one module for each family: a published folder contains only the losses of its method."""
 
 from .contrastive import contrastive_loss, symmetric_contrastive_loss, triple_contrastive_loss
 from .interpolated import interpolated_contrastive_loss, relevance_regularization

@@ -1,10 +1,6 @@
-"""Contrastive losses over the cosines of a batch, as pure functions of embeddings.
-
-`contrastive_loss` is the in-batch softmax of MURAL (section 3.1), ETCL (equations 1 and 2), CLIP and ALIGN;
-`triple_contrastive_loss` is ETCL's (equation 4). The logits are computed one tile at a time and are not kept for the
-backward pass. Values and gradients equal those of the full matrix of logits, with O(N * tile) instead of O(N^2)
-memory.
-"""
+"""Contrastive losses over the cosines of a batch: `contrastive_loss` is the in-batch softmax of MURAL (section 3.1),
+ETCL (equations 1 and 2), CLIP and ALIGN. Logits are computed one tile at a time and not kept for the backward pass.
+Values and gradients equal those of the full matrix, with O(N * tile) instead of O(N^2) memory."""
 
 from functools import reduce
 from typing import Any
@@ -27,27 +23,17 @@ def contrastive_loss(
     positives: Tensor | None = None,
     tile_size: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Computes the in-batch softmax cross-entropy over cosine logits, in both directions.
+    """Returns the mean in-batch softmax cross-entropies over cosine logits, (x -> y, y -> x), in float32 at least.
 
     With `s_ij = cos(x_i, y_j)`, the logits are `(s_ij - margin * [i == j]) / temperature`. The target of row i is
     column i, and the target of column i is row i. Label smoothing spreads a probability of `label_smoothing` evenly
-    over all candidates, including the target.
+    over all candidates, including the target. The margin is additive (Yang et al. 2019).
 
     Args:
         x, y ([N, d]): embeddings, normalized or not; row i of `x` and row i of `y` belong together.
-        temperature ([]): divides the cosines; a tensor that requires a gradient receives one.
-        margin: additive margin, in units of the cosine (Yang et al. 2019).
         positives ([N, N] bool, [N] or [K, N] integer): pairs off the diagonal that are also correct and therefore not
-            negatives, as a mask or as labels: two rows belong together if they have an equal label in any of the K
-            groupings.
-        tile_size: number of rows and columns of a tile of logits; the default is 1024 on a CPU and 4096 on a GPU.
-
-    Returns:
-        The mean losses `(x -> y, y -> x)`, scalars in float32 (float64 for float64 inputs).
-
-    Examples:
-        >>> forward, backward = contrastive_loss(image_embeds, text_embeds, temperature=0.07)
-        >>> (forward + backward).backward()
+            negatives, as a mask or as labels: two rows belong together if any of the K groupings labels them equally.
+        tile_size: rows and columns of a tile of logits, by default 1024 on a CPU and 4096 on a GPU.
     """
     tile_size = checked_tile_size(x, y, positives, tile_size)
     dtype = torch.promote_types(x.dtype, torch.float32)
@@ -79,8 +65,8 @@ def triple_contrastive_loss(
     margin: float = 0.0,
     **options: Any,
 ) -> Tensor:
-    """Computes ETCL's loss on images and their captions in two languages (equation 4): the mean of the pair losses
-    image-A, A-B and B-image. The margin, and `text_text_temperature` if given, apply to A-B."""
+    """Computes ETCL's loss on images and captions in two languages (equation 4), the mean of the pair losses image-A,
+    A-B and B-image. The margin, and `text_text_temperature` if given, apply to A-B."""
     if text_text_temperature is None:
         text_text_temperature = temperature
     image_a = symmetric_contrastive_loss(image, text_a, temperature, **options)
@@ -102,11 +88,8 @@ def checked_tile_size(x: Tensor, y: Tensor, positives: Tensor | None, tile_size:
 
 
 class _TiledSoftmax(torch.autograd.Function):
-    """Computes the row and column statistics of `x @ y.T` for a softmax cross-entropy, one tile at a time.
-
-    `right` replaces the diagonal; other positives become -inf, which removes them from every softmax. Returns the
-    log-sum-exp of each row and column, [2, N], and, on request, the mean of their finite logits, [2, N].
-    """
+    """Computes the log-sum-exps of the rows and columns of `x @ y.T` and, on request, the means of finite logits, [2,
+    N] each, by tiles. `right` replaces the diagonal; other positives become -inf, which removes them."""
 
     @staticmethod
     def forward(

@@ -1,9 +1,7 @@
-"""The contrastive losses of RC3 (Zhou et al. 2023, sections 2.3.3 and 2.3.4), as pure functions of distances.
+"""The contrastive losses of RC3 (Zhou et al. 2023, sections 2.3.3 and 2.3.4), as functions of Euclidean distances.
 
-Representations are compared by Euclidean distance, without normalization or a temperature. Negatives are made harder
-by moving them towards the anchor (after Wei et al. 2021): a negative that is farther away than the positive moves
-along the line between the two. The better the model already is, the farther it moves (equations 5 and 6). Its new
-distance is lambda d-, so no new representation has to be computed.
+A negative that is farther from the anchor than the positive moves along the line between the two (after Wei et al.
+2021), farther the better the model already is. No new representation has to be computed (equations 5 and 6):
 
     d~- = lambda d-,    lambda = (d+ / d-)^(zeta p_avg) where d- > d+, else 1
     loss = -log( exp(-d+) / (exp(-d+) + sum exp(-d~-)) )                                   (equations 7 and 9)
@@ -19,9 +17,8 @@ from torch import Tensor
 
 
 class InterpolatedContrast(NamedTuple):
-    """The mean loss over the anchors, a scalar with a gradient, and the mean probability of the positives among the
-    unmoved negatives (exp of minus equation 4), without a gradient. Its average over the last steps is the next
-    p_avg."""
+    """The mean loss over the anchors, with a gradient, and the mean probability of the positives among the unmoved
+    negatives (exp of minus equation 4), without one. Its average over the last steps is the next p_avg."""
 
     loss: Tensor
     probability: Tensor
@@ -35,21 +32,18 @@ def interpolated_contrastive_loss(
     slack: float = 0.9,
     valid: Tensor | None = None,
 ) -> InterpolatedContrast:
-    """Computes the softmax cross-entropy over negated distances, with negatives moved towards their anchor (equations
-    4-9).
+    """Computes the softmax cross-entropy over negated distances, with negatives moved closer (equations 4-9).
 
     Args:
-        positive ([N]): the distance of each anchor to its positive, d+ (`row_distances`).
-        negatives ([N, K]): the distances of each anchor to its negatives, d- (`distance_matrix`, `row_distances`).
+        positive ([N]), negatives ([N, K]): the distances of each anchor to its positive, d+, and to its negatives, d-.
         average_probability ([]): p_avg, the mean of `probability` over the previous steps, from 0 (no interpolation).
-        slack: zeta.
+        slack: zeta in equation 6.
         valid ([N, K] bool): the negatives that count; by default all. Without any, the loss of an anchor is 0.
 
     Examples:
         >>> to_second = distance_matrix(first, second)  # translations, [N, d] each
         >>> others = ~torch.eye(len(first), dtype=torch.bool)
         >>> contrast = interpolated_contrastive_loss(to_second.diagonal(), to_second, 0.5, valid=others)
-        >>> contrast.loss.backward()
     """
     if positive.dim() != 1 or negatives.dim() != 2 or len(positive) != len(negatives):
         raise ValueError(f"distances are [N] and [N, K], not {list(positive.shape)} and {list(negatives.shape)}")
@@ -66,21 +60,17 @@ def interpolated_contrastive_loss(
 def interpolation_weights(
     positive: Tensor, negatives: Tensor, average_probability: Tensor | float, *, slack: float = 0.9
 ) -> Tensor:
-    """Computes lambda in equation 6 [N, K], the factor of each negative's distance to its anchor, without a
-    gradient."""
+    """Returns lambda in equation 6 [N, K], the factor of each negative's distance, without a gradient."""
     positive = positive[:, None]
     weights = (positive / negatives) ** (slack * average_probability)
     return torch.where(negatives > positive, weights, 1)
 
 
 def relevance_regularization(visio_textual: Tensor, textual: Tensor) -> Tensor:
-    """Computes KL(P_vtr || P_tr), the mean over the anchors, [] (equations 10 to 12).
-
-    It makes the distances between texts with an image follow the distances between the texts without it. Both
-    distributions are the softmax of negated distances [N, K] to x_i: for a caption x_j of the same image, and for two
-    captions x^_i and x^_j of another image. Only the visio-textual distances receive a gradient, which the paper does
-    not specify.
-    """
+    """Computes KL(P_vtr || P_tr), the mean over the anchors, [] (equations 10 to 12), which makes the distances
+    between texts with an image follow those without it. Both distributions are the softmax of negated distances [N, K]
+    to x_i, of another caption of the image and two captions of another image. Only the visio-textual distances receive
+    a gradient, which the paper does not specify."""
     if visio_textual.dim() != 2 or visio_textual.shape != textual.shape:
         raise ValueError(f"distances must be [N, K], not {list(visio_textual.shape)} and {list(textual.shape)}")
     dtype = torch.promote_types(visio_textual.dtype, torch.float32)
@@ -90,15 +80,13 @@ def relevance_regularization(visio_textual: Tensor, textual: Tensor) -> Tensor:
 
 
 def row_distances(x: Tensor, y: Tensor) -> Tensor:
-    """Computes the Euclidean distance of each row of `x` to the same row of `y`, [..., d] -> [...]. For equal rows,
-    the gradient is 0."""
+    """Computes the Euclidean distance of each pair of rows, [..., d] -> [...]; for equal rows, the gradient is 0."""
     dtype = torch.promote_types(x.dtype, torch.float32)
     return torch.linalg.vector_norm(x.to(dtype) - y.to(dtype), dim=-1)
 
 
 def distance_matrix(x: Tensor, y: Tensor) -> Tensor:
-    """Computes the Euclidean distance of every row of `x` [A, d] to every row of `y` [B, d], [A, B]. For equal rows,
-    the gradient is 0."""
+    """Computes the Euclidean distances of all rows, [A, d], [B, d] -> [A, B]; for equal rows, the gradient is 0."""
     dtype = torch.promote_types(x.dtype, torch.float32)
     # A matrix product would lose small distances in the rounding errors of large squares.
     with torch.autocast(x.device.type, enabled=False):
@@ -106,8 +94,7 @@ def distance_matrix(x: Tensor, y: Tensor) -> Tensor:
 
 
 def share_nothing(identities: Tensor | None, count: int, device: torch.device) -> Tensor:
-    """Computes which rows are negatives of each other, [N, N] bool: those without an equal label in `identities` [K,
-    N]; by default, each row matches only itself."""
+    """Returns which rows are negatives [N, N]: those without an equal label in `identities` [K, N], or all others."""
     if identities is None:
         return ~torch.eye(count, dtype=torch.bool, device=device)
     return (identities[:, None, :, None] != identities[None, :, None, :]).all(0).all(0)

@@ -18,13 +18,10 @@ def sigmoid_loss(
     positives: Tensor | None = None,
     tile_size: int | None = None,
 ) -> Tensor:
-    """Computes SigLIP's loss, which classifies each of the N^2 pairs independently.
-
-    With the logits `l_ij = cos(x_i, y_j) / temperature + bias`, the loss is
-    `-1/N sum_i (log sigmoid(l_ii) + sum_{j != i} log sigmoid(-l_ij))`. The paper begins with the temperature 0.1 and
-    the bias -10, because nearly all pairs are negatives. Other `positives` count neither as positives nor as
-    negatives; the other arguments are as in `contrastive_loss`.
-    """
+    """Computes SigLIP's loss, which classifies each of the N^2 pairs independently: with the logits `l_ij = cos(x_i,
+    y_j) / temperature + bias`, `-1/N sum_i (log sigmoid(l_ii) + sum_{j != i} log sigmoid(-l_ij))`. The paper begins
+    with the temperature 0.1 and the bias -10, because nearly all pairs are negatives. Other `positives` count neither
+    as positives nor as negatives; the other arguments are as in `contrastive_loss`."""
     tile_size = checked_tile_size(x, y, positives, tile_size)
     dtype = torch.promote_types(x.dtype, torch.float32)
     with torch.autocast(x.device.type, enabled=False):

@@ -1,10 +1,8 @@
-"""The losses of SMALR (Burns et al. 2020, arXiv 2004.04312), as pure functions of tensors.
+"""The losses of SMALR (Burns et al. 2020, arXiv 2004.04312); L_mm is `triplet.multimodal_triplet_loss`.
 
     L = L_mm + 1e-4 L_mask + 1e-6 L_adv + 5e-2 L_nc                                                     (equation 4)
 
-L_mm is `multimodal_triplet_loss` in the module `triplet`. Sentences are arranged in a grid with one row for each
-language and with sentences about one image in each column, so constraints on every pair of languages take few
-operations.
+Sentences are arranged by language and image, so constraints on every pair of languages take few operations.
 """
 
 import math
@@ -17,11 +15,8 @@ from .triplet import normalize_wide, normalized_distances, same_label, top_viola
 
 
 class SentenceGrid(NamedTuple):
-    """Indices of sentences, arranged by language and image.
-
-    All sentences of a column are about one image. The n-th sentence about an image in one language and the n-th in
-    another share a column, so translations in the same order do (`SentenceCollator` samples them together).
-    """
+    """Indices of sentences by language and image. The n-th sentences about an image in each language share a column,
+    so translations in the same order do (`SentenceCollator` samples them together)."""
 
     indices: Tensor  # [L, K], index of the sentence in each cell; 0 in empty cells
     is_there: Tensor  # [L, K], which cells hold a sentence
@@ -59,18 +54,10 @@ def neighborhood_loss(
     top_n: int = 10,
     only_across: bool = False,
 ) -> Tensor:
-    """Computes L_nc [], which makes sentences about one image neighbors, within a language and across languages
-    (section 3.3).
-
-    The loss is the mean over every ordered pair of languages, including each language with itself unless
+    """Computes L_nc [], which makes sentences [S, d] about one image neighbors, within and across languages (section
+    3.3). The loss is the mean over every ordered pair of languages, including each language with itself unless
     `only_across`. Sentences of the first language are anchors; the positive is the farthest sentence about the same
-    image in the second. Pairs of languages without such sentences are left out. Distances are cosine distances,
-    computed from one language to all others at a time.
-
-    Args:
-        sentences ([S, d]): mean universal embeddings of sentences, or their final embeddings.
-        image_ids, language_ids ([S]): the image and the language of each sentence.
-    """
+    image in the second, by cosine distance. Pairs of languages without such sentences are left out."""
     if not len(sentences) == len(image_ids) == len(language_ids):
         raise ValueError(
             f"{len(sentences)} sentences came with {len(image_ids)} labels and {len(language_ids)} languages"
@@ -98,12 +85,9 @@ def neighborhood_loss(
 def adversarial_language_loss(
     means: Tensor, weight: Tensor, bias: Tensor, language_ids: Tensor, *, reversal: float
 ) -> Tensor:
-    """Computes L_adv []: a linear classifier learns the language of a sentence, and the embeddings learn to hide it.
-
-    The classifier, with `weight` [L, d] and `bias` [L], reads the L2-normalized mean [N, d] of a sentence's universal
-    embeddings. The gradient is reversed before it reaches the embeddings (section 3.3, after MULE; Ganin & Lempitsky
-    2015, arXiv 1409.7495), and multiplied by `reversal` (`reversal_schedule`).
-    """
+    """Computes L_adv []: a linear classifier, `weight` [L, d] and `bias` [L], learns the language of the L2-normalized
+    mean [N, d] of a sentence's words, and the embeddings learn to hide it. The gradient is reversed before it reaches
+    them (section 3.3, after MULE; Ganin & Lempitsky 2015, arXiv 1409.7495), and multiplied by `reversal`."""
     reversed_means = _ReverseGradient.apply(nn.functional.normalize(means, dim=-1), reversal)
     return nn.functional.cross_entropy(nn.functional.linear(reversed_means, weight, bias), language_ids)
 
@@ -127,12 +111,9 @@ def reversal_schedule(progress: float) -> float:
 
 
 def masked_reconstruction_loss(masked: Tensor, predicted: Tensor, sentences: Tensor) -> Tensor:
-    """Computes |l2(S_i^m + S_i') - l2(S_i)| + |l2(S_j^m + S_j') - l2(S_j)| [] (L_mask, equation 2), averaged over the
-    pairs. The norms are not squared; l2 normalizes.
-
-    The representations [2, N, d] of sentences in languages i and j are those of masked sentences, S^m, the shared
-    layer's predictions, which are added to them, S', and those of the unmasked sentences, S.
-    """
+    """Computes |l2(S_i^m + S_i') - l2(S_i)| + |l2(S_j^m + S_j') - l2(S_j)| [] (L_mask, equation 2), the mean over the
+    pairs, of representations [2, N, d] in languages i and j: of masked sentences, S^m, with the predictions S' added
+    to them, and of unmasked ones, S. The norms are not squared; l2 normalizes."""
     reconstructed = nn.functional.normalize(masked + predicted, dim=-1)
     errors = (reconstructed - nn.functional.normalize(sentences, dim=-1)).norm(dim=-1)  # [2, N, d] -> [2, N]
     return errors.sum(0).mean()

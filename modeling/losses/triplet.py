@@ -1,10 +1,7 @@
-"""The triplet losses that SMALR and cross-lingual consistency share (Burns et al. 2020, arXiv 2004.04312).
-
-The candidates are all triplets of a minibatch. For each anchor and positive, the N triplets that violate the margin
-most count, as in the code of two-branch networks (Wang et al. 2018, arXiv 1704.03470) and of MULE, on which SMALR
-builds. These are the triplets with the N negatives nearest to the anchor, regardless of the positive: a matrix of
-distances and one `topk` find them, without allocating a tensor of all triplets.
-"""
+"""The triplet losses that SMALR and cross-lingual consistency share (Burns et al. 2020, arXiv 2004.04312). As in the
+code of two-branch networks (Wang et al. 2018, arXiv 1704.03470) and of MULE, the N most violated triplets count for
+each anchor and positive: those with the negatives nearest to the anchor. A matrix of distances and one `topk` find
+them, without allocating a tensor of all triplets."""
 
 from typing import Any
 
@@ -22,17 +19,12 @@ def top_violation_triplet_loss(
     top_n: int = 10,
     furthest_positive: bool = False,
 ) -> Tensor:
-    """Computes the mean of max(0, margin + d(anchor, positive) - d(anchor, negative)) over the most violated triplets.
-
-    For each anchor and positive, the `top_n` triplets that violate the margin most count, or all of them if there are
-    fewer negatives; triplets within the margin count as 0. Without triplets, the loss is 0 (equation 1, section 3.1).
+    """Returns the mean of max(0, margin + d(anchor, positive) - d(anchor, negative)) over the `top_n` most violated
+    triplets of each anchor and positive (equation 1, section 3.1); triplets within the margin, or none, give 0.
 
     Args:
-        distances ([A, B]): distances of the anchors to the other items, or negated scores. For G groups [G, A, B], the
-            result is [G].
-        positives, negatives ([A, B] bool): the pairs that belong together, and those that do not; by default, all
-            other pairs.
-        margin, top_n: m in equation 1, and N in section 3.1.
+        distances ([A, B]): of the anchors to the other items, or negated scores; G groups [G, A, B] give [G].
+        positives, negatives ([A, B] bool): the pairs that belong together, and those that do not, by default the rest.
         furthest_positive: use only the farthest positive of each anchor, as neighborhood constraints do.
 
     Examples:
@@ -82,11 +74,8 @@ def multimodal_triplet_loss(
     margin: float = 0.05,
     top_n: int = 10,
 ) -> Tensor:
-    """Computes L_mm = triplet(I; Q+, Q-) + 1.5 triplet(Q; I+, I-) (equation 3).
-
-    Arguments are as in `top_violation_triplet_loss`, with images as rows and sentences as columns; `sentence_weight`
-    is lambda_1, the weight of the triplets whose anchor is a sentence.
-    """
+    """Computes L_mm = triplet(I; Q+, Q-) + 1.5 triplet(Q; I+, I-) (equation 3), with images as rows and sentences as
+    columns; `sentence_weight` is lambda_1. Other arguments are as in `top_violation_triplet_loss`."""
     negatives = ~positives if negatives is None else negatives
     images = top_violation_triplet_loss(distances, positives, negatives=negatives, margin=margin, top_n=top_n)
     sentences = top_violation_triplet_loss(
@@ -105,15 +94,9 @@ def multimodal_triplet_loss(
 
 
 def annealed_hinge_loss(distances: Tensor, positives: Tensor, *, hardness: float = 1.0, margin: float = 0.2) -> Tensor:
-    """Computes the mean hinge loss over all pairs that belong together, in each direction, and adds both directions.
-
-    The authors' code sums over the pairs of a batch instead, a factor that does not affect the steps of Adamax.
-
-    Args:
-        distances ([A, B]): distances of images to texts, or of texts to texts (`pairwise_distances`).
-        positives ([A, B] bool): the pairs that belong together; all others are negatives.
-        hardness: k, from 0 (all negatives) to 1 (only the hardest).
-    """
+    """Computes the mean hinge loss over all pairs that belong together, in each direction, and adds both; all others
+    are negatives. `hardness` is k, from 0 (all negatives) to 1 (only the hardest). The authors' code sums over the
+    pairs of a batch instead, a factor that does not affect the steps of Adamax."""
     _check_masks(distances, positives)
     loss = _from_rows(distances, positives, hardness, margin)
     return loss + _from_rows(distances.T, positives.T, hardness, margin)
@@ -133,8 +116,7 @@ def _from_rows(distances: Tensor, positives: Tensor, hardness: float, margin: fl
 
 
 def pairwise_distances(x: Tensor, y: Tensor) -> Tensor:
-    """Computes the cosine distance, 1 - cos(x, y), of every row of `x` [A, d] to every row of `y` [B, d], [A, B], in
-    float32 at least."""
+    """Returns 1 - cos(x, y) of every row of `x` [A, d] and of `y` [B, d], [A, B], in float32 at least."""
     return normalized_distances(normalize_wide(x), normalize_wide(y))
 
 
@@ -151,6 +133,5 @@ def normalized_distances(x: Tensor, y: Tensor) -> Tensor:
 
 
 def same_label(rows: Tensor, columns: Tensor) -> Tensor:
-    """Returns the mask [A, B] of the pairs with an equal label, such as the index of their image:
-    `torch.arange(n_images).repeat_interleave(sentences_per_image)` labels sentences."""
+    """Returns the mask [A, B] of the pairs with an equal label, such as the index of their image."""
     return rows[:, None] == columns[None, :]
