@@ -226,12 +226,12 @@ def evaluate_classification(
     ranks: dict[str, QueryRanks] | None = None,
     show_progress: bool | None = None,
 ) -> dict[str, Numbers]:
-    """Classifies images by the labels of their classes, language by language. `prompts` are the templates of each
-    language, or the name of one of `PROMPT_SETS`; languages without a template use only the labels, with a warning.
-    `ranks` receives the rank of each image's class, by language. Returns for each language `top1` and `top5`, the
-    accuracy in percent (`top5` only for more than five classes); `n_classes` and `n_images`, of classes with a label;
-    `n_templates`, 0 if only labels are used; and `n_equal_labels`, the number of classes that share their label, whose
-    images are never classified correctly."""
+    """Classifies images, by their embeddings [N, d] if given, by the labels of their classes, language by language.
+    `prompts` are the templates of each language, or the name of one of `PROMPT_SETS`; languages without a template use
+    only the labels, with a warning. `ranks` receives the rank of each image's class, by language. Returns for each
+    language `top1` and `top5`, the accuracy in percent (`top5` only for more than five classes); `n_classes` and
+    `n_images`, of classes with a label; `n_templates`, 0 if only labels are used; and `n_equal_labels`, the number of
+    classes that share their label, whose images are never classified correctly."""
     given = prompt_set(prompts) if isinstance(prompts, str) else prompts
     templates = {language: templates_of(language, given) for language in labels}
     if prompts != LABEL and (missing := [language for language in labels if not templates[language]]):
@@ -312,10 +312,10 @@ def neighbor_accuracy(
     neighbors: int,
     ranks: list[int] | None = None,
 ) -> Numbers:
-    """Classifies images [N, d] by a vote of the nearest labelled images, by cosine, without texts: `top1` in percent,
-    `neighbors`, `n_train` and `n_images`. ETCL's paper (appendix A.3) uses the class of the nearest image,
-    `neighbors=1`. If classes tie, the one with the lowest index wins, as in scikit-learn. `ranks` receives for each
-    classified image 1 if its class was predicted correctly, otherwise 2."""
+    """Classifies images [N, d] by a vote of the nearest labelled images, by cosine, without texts; targets are classes
+    [N]. Returns `top1` in percent, `neighbors`, `n_train` and `n_images`. ETCL's paper (appendix A.3) uses the class
+    of the nearest image, `neighbors=1`. If classes tie, the lowest index wins, as in scikit-learn. `ranks` receives
+    for each classified image 1 if its class was predicted correctly, otherwise 2."""
     try:
         from sklearn.neighbors import KNeighborsClassifier
     except ImportError as error:

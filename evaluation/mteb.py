@@ -94,7 +94,7 @@ class MtebModel(AbsEncoder):
         return tag if tag in known or not same else same[0]
 
     def _side(self, metadata: Any, split: str, subset: str, texts: list[str]) -> int:
-        """Whether these are the first or the second texts of a task's pairs, which mteb does not state."""
+        """Returns 0 for the first or 1 for the second texts of a task's pairs, which mteb does not state."""
         if (task := self.tasks.get(metadata.name)) is None:
             raise InputError(
                 f"{metadata.name} pairs texts in two languages, but mteb does not tell a model which of them it gets: "
@@ -119,6 +119,7 @@ def mteb_model(
     **loading: Any,
 ) -> MtebModel:
     """Makes an mteb model from a dual encoder or an adapter: a folder, a repository on the Hub, or an `Embedder`.
+    `loading` are arguments of `Embedder.from_pretrained`.
 
     Args:
         tasks: needed for tasks that pair texts in two languages (bitext mining, cross-lingual STS), because mteb does
@@ -141,8 +142,8 @@ def mteb_model(
 
 
 def _described(embedder: Embedder, source: str | None, name: str | None, loading: Mapping[str, Any]) -> ModelMeta:
-    """The description of a model for mteb. The revision of a local folder is a digest of its weights, so that stored
-    results always belong to the same weights."""
+    """Describes a model for mteb. The revision of a local folder is a digest of its weights, so stored results always
+    belong to the same weights."""
     model, processor = embedder.model, embedder.processor
     on_hub = source is not None and not Path(source).is_dir()
     folder = Path(source or getattr(model, "name_or_path", "") or type(model).__name__)

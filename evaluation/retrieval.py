@@ -96,9 +96,8 @@ def evaluate_translate_test(
     multilingual model should be compared with translated queries and an English model (Jain et al. 2021, MURAL, table
     2; Burns et al. 2020, SMALR, "Trans. to En"). `options` are those of `evaluate_retrieval`; `ranks` and
     `translated_ranks` receive the ranks of queries. Returns for each language the results of `evaluate_retrieval`,
-    `untranslated` (None for a language that the model has not learned) and `translated` (None for `to`); `gain`, the
-    difference of each recall; and `n_empty`, the number of empty translations, for which the original caption is
-    used."""
+    `untranslated` (None for a language not learned) and `translated` (None for `to`); `gain`, the difference of each
+    recall; and `n_empty`, the number of empty translations, for which the original caption is used."""
     tags, to = normalize_languages(languages), normalize_language(to)
     if tags == [to]:
         raise InputError(f"there is nothing to translate: all captions are already in {to}")

@@ -112,11 +112,11 @@ def _translated(row: list[Caption], wanted: Collection[str] | None, known: _Know
 class TextFilter:
     """Rules that remove noisy alt texts from web data, similar to ALIGN's, as stated by Lee et al. (2022, ETCL,
     section 3.4): fewer than 3 or more than 100 words, more than 1000 characters, and texts of more than 10 images,
-    such as "thumbnail for version as of". Their rules for images (a shorter side above 200 pixels and an aspect ratio
-    of at most 3: img2dataset's `--min_image_size 201 --max_aspect_ratio 3`; at most 100 texts per image) and for the
-    language (cld3) are not included. `min_words` counts words separated by spaces; use 1 for Chinese or Japanese. To
-    count images for `max_images` (None keeps all texts), the texts are read an extra time, even of a stream, with
-    about 100 bytes of memory for each distinct text."""
+    such as "thumbnail for version as of". Unlike ALIGN, they state no rule for rare words. Not included are their
+    rules for images (a shorter side above 200 pixels and an aspect ratio of at most 3: img2dataset's `--min_image_size
+    201 --max_aspect_ratio 3`; at most 100 texts per image) and for the language (cld3). Words are separated by spaces:
+    use `min_words=1` for Chinese or Japanese. Unless `max_images` is None, the texts are read an extra time, even from
+    a stream, with about 100 bytes of memory for each distinct text."""
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}  # for recipes that state the rules
 

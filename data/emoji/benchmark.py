@@ -1,8 +1,7 @@
 """The emoji benchmark: emoji by four vendors with their names in 120 languages, for training and evaluation.
 
 Names come from Unicode CLDR, images from Twemoji, OpenMoji, Fluent and Noto, in pinned packages. The benchmark
-measures generalization to unseen concepts, unseen vendors, languages with translation pairs only, and unseen
-languages.
+measures generalization to unseen concepts, vendors and languages, and to languages with translation pairs only.
 """
 
 import hashlib
@@ -59,7 +58,7 @@ def load_emoji(
     `category` (Unicode's, such as `Animals & Nature`; results for `Flags` are best reported separately), and
     `keywords` (CLDR's in each language, joined by `, `). For training, `keyword_captions` is the number of additional
     captions of each image and language: the name and two keywords, or three keywords, sampled for that image; those of
-    two languages are not translations.
+    two languages are not translations. Packages and tables are in `cache_dir`, by default in the cache of `datasets`.
 
     Examples:
         >>> corpus = load_emoji(["twemoji"], split="train", languages=["en", "de"])

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 # A concept is an emoji without skin tone, identified by its code points (`1f468-200d-1f692`). Concepts that look alike
 # by design of Unicode or of a vendor form a group: a man and a woman doing the same thing, a runner facing right, the
 # colours of a heart, the hours of a clock, countries that share a flag. All concepts of a group are in the same split,
-# so that the unseen concepts of the test have no near copy in training. The split depends on the concepts alone.
+# so the unseen concepts of the test have no near copy in training. The split depends only on the concepts.
 
 SPLITS = ("train", "validation", "test")
 

@@ -53,8 +53,8 @@ def emoji_entailment(corpus: Dataset, languages: str | list[str] | tuple[str, ..
     emoji. Columns: `image`, `image_id`, `text` (the name), `language`, `label` (0 false, 1 true).
 
     Within a vendor and a split, the name of each image is the wrong name of exactly one other image, so neither the
-    name nor the image alone reveals the label. The other emoji is the same in all languages, and differs in its names
-    and pixels (unlike the flags of Norway and of Bouvet Island). Images without a name in a language are left out.
+    name nor the image reveals the label. The other emoji is the same in all languages, and differs in its names and
+    pixels (unlike the flags of Norway and of Bouvet Island). Images without a name in a language are left out.
     """
     tags = normalize_languages(languages)
     names = [{caption["language"]: caption["text"] for caption in row} for row in corpus["captions"]]
@@ -136,9 +136,9 @@ def _wordings() -> dict[str, dict[str, list[str]]]:
 
 
 def main_colour(image: PIL.Image.Image) -> str | None:
-    """Returns the colour, one of `COLOURS`, of at least half of the pixels that are not white; None if there is none,
-    or nearly all are white. Colours are hues in HSV: red from 335 degrees, orange (with brown) from 12, yellow from
-    40, green from 70, blue from 170, purple (with pink) from 250; grey is a saturation below 0.2 or a value below
+    """Returns the colour, one of `COLOURS`, of at least half of the pixels that are not white, or None; also None if
+    nearly all are white. Colours are hues in HSV: red from 335 degrees, orange (with brown) from 12, yellow from 40,
+    green from 70, blue from 170, purple (with pink) from 250; grey has a saturation below 0.2 or a value below
     0.25."""
     rgb = np.asarray(image.convert("RGB"))
     painted = rgb.min(axis=-1) < _PAPER  # [H, W]

@@ -51,7 +51,7 @@ def load_coco(
 
     Args:
         split: Karpathy's (Karpathy & Fei-Fei 2015); `train` includes his `restval`. COCO-CN has a separate split,
-            which chooses its captions; alone, it needs no file of Karpathy's.
+            which chooses its captions; by itself, it needs no file of Karpathy's.
         captions: `coco` (English, `dataset_coco.json`), the default; `stair` (Japanese,
             `stair_captions_v1.2_train.json` and `…_val.json`); `coco-cn` (Chinese, `imageid.human-written-caption.txt`
             and `coco-cn_train.txt`, `val`, `test`); `korean` (AI-Hub's `MSCOCO_train_val_Korean.json`); `yj`
@@ -151,7 +151,7 @@ def _coco_row(root: Path, name: str, texts: Texts, place: str) -> dict[str, Any]
 
 
 def _records(file: Path, key: str | None = None) -> Iterator[Record]:
-    """Yields the records of a JSON file: a list of objects, or such a list in an object under a key."""
+    """Yields the records of a JSON file: a list of objects, or an object with the list under a key."""
     content = read_json(file)
     if key is not None:
         content = content.get(key) if isinstance(content, dict) else None
