@@ -1,5 +1,4 @@
-"""Image encoders and detectors that compute features for other models: averaged over ten crops, which SMALR reads in
-place of pixels, or of regions, which RC3 reads."""
+"""Image encoders and detectors that compute features: averaged over ten crops (for SMALR), or of regions (for RC3)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,13 +38,11 @@ def load_backbone(folder_or_repo: str | Path, **loading: Any) -> PreTrainedModel
 
 
 def load_image_processor(folder_or_repo: str | Path, **loading: Any) -> BaseImageProcessor:
-    """Loads the image processor of a backbone, by which its images have to be prepared."""
     return load_processor(AutoImageProcessor, folder_or_repo, **loading)
 
 
 def check_backbone(backbone: PreTrainedModel, image_processor: BaseImageProcessor, called: str | Path) -> None:
-    """Checks, by a black image, that a backbone in evaluation mode takes the images that an image processor prepares.
-    `called` is its name in errors."""
+    """Checks with a black image that a backbone takes the images that its processor prepares; errors say `called`."""
     width = pool_image(_read_black_image(backbone, image_processor, called)).shape[1]
     stated = image_width(backbone.config)
     if width != stated:
@@ -111,8 +108,7 @@ class TenCropFeatures:
         return features.view(2, len(images), 5, -1).mean((0, 2)).cpu().numpy()
 
     def _five_crops(self, image: Image.Image) -> list[Image.Image]:
-        """The corners (top left, top right, bottom left, bottom right) and the centre of a resized image, as
-        squares."""
+        """The corners (top left, top right, bottom left, bottom right) and the centre of a resized image."""
         check_size(*image.size)
         factor = self.resize / min(image.size)
         size = (round(image.width * factor), round(image.height * factor))
@@ -135,9 +131,8 @@ def write_features(
     batch_size: int = 4,
     rows_per_file: int = 1000,
 ) -> None:
-    """Writes a caption corpus with `features` in place of its images, as a new folder of parquet files that
-    `load_captions` reads; or several by the names of their splits, which `datasets` finds as splits of the folder. It
-    appears when all files are written. `batch_size` images are encoded at a time, each in ten crops."""
+    """Writes a caption corpus, or several by split, with `features` instead of images, as a new folder of parquet
+    files that `load_captions` reads. The folder appears when all files are written."""
     parts: Any = {f"data/{split}": each for split, each in corpus.items()} if isinstance(corpus, Mapping) else None
     parts = parts or {"features": corpus}  # the beginnings of the names of files
     with new_folder(output) as folder:
@@ -187,9 +182,8 @@ class RegionExtractor:
     def from_encoder(
         cls, model: PreTrainedModel, image_processor: BaseImageProcessor, *, grid: int = 6, batch_size: int = 16
     ) -> Self:
-        """Uses a grid of `grid` x `grid` features of an image encoder as regions, row by row from the top left. Its
-        `last_hidden_state` is a map [n, d, h, w] (ResNet, ConvNeXt, EfficientNet) or the states of square patches
-        (ViT, CLIP, SigLIP, DINOv2, after [CLS] and such), which may be merged from stage to stage (Swin)."""
+        """A `grid` x `grid` of an image encoder's features, row by row, from a map [n, d, h, w] (ResNet, ConvNeXt,
+        EfficientNet) or the states of square patches (ViT, CLIP, SigLIP, DINOv2), which Swin merges."""
         return cls(model, image_processor, batch_size, grid=grid)
 
     @classmethod
@@ -228,8 +222,7 @@ class RegionExtractor:
         seeds: Sequence[int] | None = None,
         augmentation: ImageAugmentation | None = None,
     ) -> np.ndarray:
-        """Computes the regions of N images in any form (`as_images`), float32 [N, R, d]; a batch is opened at a time.
-        `augmentation` changes each image by the seed of the same index."""
+        """The regions of N images (`as_images`), float32 [N, R, d]; `augmentation` changes each image by its seed."""
         if not len(images):
             raise InputError("no images")
         transform = None
@@ -256,8 +249,7 @@ class RegionExtractor:
         return np.concatenate(batches)
 
     def versions(self, images: Sequence[Any], augmentation: ImageAugmentation, augmented: int) -> np.ndarray:
-        """Computes the regions of each image, the image itself first, and those of `augmented` copies of it, changed
-        in the same way at every call: float32 [N, 1 + augmented, R, d]."""
+        """The regions of each image and `augmented` copies, always changed alike, float32 [N, 1 + augmented, R, d]."""
         count = len(images)
         changed = [
             self(images, range(version * count, (version + 1) * count), augmentation) for version in range(augmented)

@@ -1,6 +1,5 @@
-"""The cross-encoder, such as `Rc3ForImageTextRetrieval`, which reads a text and an image together, with a pass of the
-whole model for each pair; and a `Reranker` of what a dual encoder finds.
-"""
+"""Cross-encoders, such as `Rc3ForImageTextRetrieval`, which read a text and an image together, with a pass of the
+whole model for each pair; and a `Reranker` of a dual encoder's results."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,17 +28,8 @@ _IMAGES_AT_ONCE = 256
 
 class CrossEncoder:
     """Computes scores of texts with images: a higher score means a better fit. Scores of one model are comparable.
-
-    Images are those of an `Embedder`, in any sequence that loads an image at each access. A model that reads the
-    regions of an object detector takes `regions`, features [R, region_size] of each image, instead of images or with
-    them.
-
-    Args:
-        model: a model that takes texts with images, and whose output has `scores` [N].
-        find_regions: computes the regions [N, R, region_size] of N images when a call gives none, such as a
-            `RegionExtractor`.
-        batch_size: number of pairs that are scored at a time.
-    """
+    Images are as for an `Embedder`. A model that reads regions takes `regions`, features [R, region_size] of each
+    image, instead of images or with them; if a call gives none, `find_regions` (`RegionExtractor`) computes them."""
 
     def __init__(
         self,
@@ -91,8 +81,7 @@ class CrossEncoder:
         return self.score_pairs(texts, images, pairs, language=language, regions=regions, show_progress=show_progress)
 
     def score_all(self, texts: Sequence[str], images: Sequence[ImageLike] | None = None, **options: Any) -> np.ndarray:
-        """Scores every text with every image, float32 [n_texts, n_images], as `score_ranks` takes them; `options` are
-        those of `score`."""
+        """Scores every text with every image, float32 [n_texts, n_images]; `options` are those of `score`."""
         n_images = _count(images, options.get("regions"))
         pairs = np.indices((len(texts), n_images)).reshape(2, -1).T
         return self.score_pairs(texts, images, pairs, **options).reshape(len(texts), n_images)
@@ -141,7 +130,6 @@ class CrossEncoder:
     def _visual_inputs(
         self, images: Sequence[ImageLike] | None, regions: Sequence[Any] | None, rows: np.ndarray
     ) -> BatchFeature:
-        """The model's inputs for some of the images, on the CPU."""
         given: dict[str, list[Any]] = {}
         if images is not None:
             given["images"] = [as_rgb_image(images[int(row)], f"images[{row}]") for row in rows]
@@ -155,7 +143,6 @@ class CrossEncoder:
 
 
 def _count(images: Sequence[Any] | None, regions: Sequence[Any] | None) -> int:
-    """The number of images."""
     counts = {len(each) for each in (images, regions) if each is not None}
     if len(counts) != 1:
         raise InputError(f"give images=, regions=, or both of the same images: {sorted(counts) or 'none'} were given")
@@ -171,14 +158,10 @@ _ABOVE_COSINES = 2.0  # the scores of candidates on a shortlist
 
 @dataclass(frozen=True)
 class Reranker:
-    """A cross-encoder that reorders the candidates of a dual encoder, for `evaluate_retrieval` and `EmojiBenchmark`.
-
-    Args:
-        top_k: candidates per query that the cross-encoder scores.
-        regions: computes the region features of a set's images, which the cross-encoder reads instead of the images:
-            `lambda queries: extractor(queries.images)`, or
-            `lambda queries: [features[image_id] for image_id in queries.image_ids]`.
-    """
+    """A cross-encoder that reorders the `top_k` best candidates of a dual encoder, for `evaluate_retrieval` and
+    `EmojiBenchmark`. `regions` computes the region features that it reads instead of a set's images:
+    `lambda queries: extractor(queries.images)`, or
+    `lambda queries: [features[image_id] for image_id in queries.image_ids]`."""
 
     cross_encoder: CrossEncoder
     top_k: int = 50
@@ -200,11 +183,8 @@ def reranked_scores(
     score: Callable[[np.ndarray], np.ndarray],
     top_k: int,
 ) -> tuple["RerankedScores", "RerankedScores"]:
-    """The scores of texts with all images, and of images with all texts: cosines, but for the best `top_k` items of a
-    query the scores of a cross-encoder, above all cosines.
-
-    `score` is called once, with the pairs [M, 2] of all shortlists. Ties are within `COSINE_TIE`.
-    """
+    """The scores of texts with all images, and of images with all texts: cosines, but for the best `top_k` items
+    scores of a cross-encoder, above all cosines. `score` is called once, with the pairs [M, 2] of all shortlists."""
     images, texts = unit_rows(image_embeddings), unit_rows(text_embeddings)
     found_images = _shortlists(texts, images, top_k)  # [M, 2]: text, image
     found_texts = _shortlists(images, texts, top_k).flip(1)

@@ -1,9 +1,6 @@
-"""Embeddings of any number of images or texts: input shards in, parquet shards out.
-
-An input shard is a tar file, a parquet file, or some thousand lines or files of a folder. `ShardEmbedder` turns each
-into one file of the output folder, which appears whole or not at all; a repeated run embeds the shards that are
-missing or whose input has changed. `embed_source` embeds in this process, `embed_on_ray` in a Ray Data pipeline.
-"""
+"""Embeddings of any number of images or texts, from input shards (a tar file, a parquet file, or some thousand lines
+or files of a folder) to parquet shards. `ShardEmbedder` turns each into one file of the output folder, which appears
+whole or not at all; a repeated run embeds the shards that are missing or whose input has changed."""
 
 import dataclasses
 import hashlib
@@ -91,7 +88,6 @@ class InputShard:
         return digest.hexdigest()
 
     def read(self, names: list[str], what: What) -> Iterator[Record]:
-        """The records, with the metadata of these names."""
         records: Iterable[Record] = self.records
         if not records and self.address.endswith(".tar"):
             records = _of_tar(self.address, names)
@@ -106,12 +102,9 @@ class InputShard:
 
 
 def input_shards(job: "EmbeddingJob", skipped: dict[str, str]) -> Iterator[InputShard]:
-    """The shards of a source, in their order; lines and images of a folder are found while they are taken.
-
-    The source is a folder, a file, a pattern such as `train-{00000..00999}.tar` or `*.parquet`, or an address that
-    fsspec opens. A folder with tar files is read as tar shards, whatever else it holds: img2dataset, for example,
-    writes parquet files of metadata next to them. `skipped` receives the files of a folder that cannot be read.
-    """
+    """The shards of a source, in order: a folder, a file, a pattern such as `train-{00000..00999}.tar`, or an address
+    that fsspec opens. A folder with tar files is read as tar shards: img2dataset, for example, writes parquet files of
+    metadata next to them. `skipped` receives the files of a folder that cannot be read."""
     source, what, is_folder = job.source, job.what, Path(job.source).is_dir()
     try:
         found = {kind: files for kind in _KINDS[what] if (files := files_named(source, f".{kind}"))}
@@ -251,8 +244,6 @@ def parse_columns(columns: Iterable[str]) -> dict[str, str | None]:
 
 @dataclass
 class Counts:
-    """The records of one input shard, or of several."""
-
     read: int = 0
     embedded: int = 0
     skipped: Counter[str] = field(default_factory=Counter)  # by reason
@@ -276,13 +267,11 @@ class ShardEmbedder:
 
     @cached_property
     def width(self) -> int:
-        """The width of all embeddings."""
         if self.job.what == "images":
             return self.embedder.encode_image(Image.new("RGB", (32, 32))).shape[1]
         return self.embedder.encode_text("a", language=sample_languages(self.embedder.processor, 1)).shape[1]
 
     def info(self, model: str) -> EmbeddingsInfo:
-        """The content of `embeddings.json`."""
         job, of_images = self.job, self.job.what == "images"
         columns = {each.name: str(each.type) for each in self.metadata}
         settings: dict[str, Any] = {"what": job.what, "source": job.source, "shard_size": job.shard_size}
@@ -402,9 +391,8 @@ def embed_source(embedder: Embedder, job: EmbeddingJob, *, model: str, show_prog
 def embed_on_ray(
     model: str, job: EmbeddingJob, *, address: str | None = None, show_progress: bool | None = None, **loading: Any
 ) -> Counts:
-    """As `embed_source`, with an actor for each GPU of a Ray cluster, or for each processor core without GPUs. The
-    model, the source and the output must be the same on all machines; `loading` is what `Embedder.from_pretrained`
-    takes, such as `batch_size`."""
+    """As `embed_source`, with an actor for each GPU of a Ray cluster, or for each processor core without GPUs. Model,
+    source and output must be the same on all machines; `loading` is as in `Embedder.from_pretrained`."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     try:
         import ray
@@ -457,8 +445,7 @@ def _embed_missing(
     embed: Callable[[Iterator[InputShard]], Iterator[str]],
     show_progress: bool | None,
 ) -> Counts:
-    """Embeds the shards that have no output, or that changed after it was written; then adds the counts of all, and
-    reports shards that could not be read."""
+    """Embeds shards whose output is missing or outdated, adds up all counts, and reports shards not read."""
     job, number, skipped = worker.job, 0, dict[str, str]()
     _begin(job.output, worker.info(model))
 

@@ -1,6 +1,4 @@
-"""The embedder: texts and images to embeddings, with any dual encoder of babelens or transformers, adapters on them,
-and what sentence-transformers loads (`loading`). Evaluation, search, the trainers and the command line encode with it.
-"""
+"""Encodes texts and images with any dual encoder, adapters on it, or models of sentence-transformers (`loading`)."""
 
 import inspect
 import os
@@ -49,22 +47,16 @@ Result = TypeVar("Result")
 
 
 class Embedder:
-    """Encodes texts and images as L2-normalised float32 vectors [N, d], so that a dot product is a cosine.
-
-    The model encodes in eval mode; afterwards each of its modules is in the mode it was in. No random numbers are
-    drawn, so that a training run that is evaluated on the way takes the same course as one that is not.
+    """Encodes texts and images as L2-normalised float32 vectors [N, d], so a dot product is a cosine. The model
+    encodes in eval mode; afterwards each of its modules is in the mode it was in. No random numbers are drawn, so an
+    evaluation does not change the course of a training run. `takes_images` is false for text-only encoders.
 
     Args:
         device, dtype: where to move the model, and what to convert it to; by default it stays as it is.
-        draft_jpegs: decode JPEG files that are much larger than what the model reads at a half, a quarter or an
-            eighth of their size, with at least twice as many pixels on each side as the model reads. A camera's
-            photographs are prepared in a third of the time; their embeddings change in the third digit.
-        truncate_dim: number of the first dimensions of every embedding that are kept, for models that were trained
-            with `matryoshka_dims`; by default all.
-
-    Attributes:
-        draft: the sides that are kept of such a file, in pixels (`open_image`); None without `draft_jpegs`.
-        takes_images: whether it encodes images; text-only encoders do not.
+        draft_jpegs: decode large JPEG files at a half, a quarter or an eighth of their size, with at least twice as
+            many pixels on each side as the model reads. Photographs are prepared in a third of the time; their
+            embeddings change in the third digit.
+        truncate_dim: number of first dimensions to keep, for models trained with `matryoshka_dims`; by default all.
 
     Examples:
         >>> embedder = Embedder.from_pretrained("openai/clip-vit-base-patch32")
@@ -122,15 +114,14 @@ class Embedder:
         backend: Literal["torch", "onnx"] = "torch",
         **loading: Any,
     ) -> Self:
-        """Loads model and processor from a folder or from the Hub, by default onto the accelerator when there is one.
+        """Loads model and processor from a folder or from the Hub, by default onto the accelerator if there is one.
 
         Args:
             truncate_dim: as in `Embedder`; by default as the model's folder states (`stated_truncation`).
-            backend: what runs the model. `onnx` runs the graphs of a folder that `babelens export` wrote, or of a
-                model's folder with graphs in it, with onnxruntime on the processor; `precision` chooses among them.
-            loading: passed to `AutoModel` and `AutoProcessor`: `revision`, `token`, `trust_remote_code`, ….
-                Weights are read from safetensors; with `use_safetensors=False` from a pickle, which can run code. An
-                embedder of sentence-transformers also takes `text_prompt`, by default the one that its folder states.
+            backend: `onnx` runs the graphs of `babelens export`, at a `precision`, with onnxruntime on the processor.
+            loading: passed to `AutoModel` and `AutoProcessor`: `revision`, `token`, `trust_remote_code`, …. With
+                `use_safetensors=False`, weights are read from a pickle, which can run code. Models of
+                sentence-transformers also take `text_prompt`, by default the one that their folder states.
         """
         settings: dict[str, Any] = {"batch_size": batch_size, "draft_jpegs": draft_jpegs}
         model: Any
@@ -158,17 +149,16 @@ class Embedder:
         show_progress: bool | None = None,
         normalize: bool = True,
     ) -> np.ndarray:
-        """Embeddings of texts, [N, d]; a single text gives [1, d].
+        """Embeddings of texts, [N, d]; a single text gives [1, d]. Texts that are longer than the model reads are cut,
+        and counted in the log, which also names scripts that no language of the model is written in, once each.
 
         Args:
-            texts: texts of any length. Texts that are longer than the model reads are cut, and counted in the log,
-                which also names scripts that no language of the model is written in, once each.
             language: the BCP-47 tag of all texts, or a list with one tag for each text. It may be left out where the
                 embeddings do not depend on it, and for a model of one language; a model that was extended from a
                 native language then reads texts in that one, which is logged once.
             task: the head of a model that has one for each task: MURAL's `"text_text"` gives the space in which it
                 compares texts with texts. By default, texts are in the space of the images.
-            normalize: return vectors of unit length; otherwise the features that the model computes.
+            normalize: whether vectors have unit length, instead of the model's own.
         """
         head = head_of_task(self.model, task) if task else {}
         texts = as_texts(texts, "texts", none_is_fine=True)
@@ -205,8 +195,7 @@ class Embedder:
 
     @cached_property
     def _longest_text(self) -> int:
-        """The number of tokens at which the texts of a processor of transformers are cut: those for which the text
-        tower has positions, and no more than its tokenizer and its processor state."""
+        """The most tokens that the positions of the text tower, its tokenizer and its processor allow."""
         config = self.model.config
         positions = text_positions(getattr(config, "text_config", config))
         longest = min(positions or LARGEST_LENGTH, self.processor.tokenizer.model_max_length, LARGEST_LENGTH)
@@ -230,14 +219,9 @@ class Embedder:
         show_progress: bool | None = None,
         normalize: bool = True,
     ) -> np.ndarray:
-        """Embeddings of images, [N, d]; a single image gives [1, d].
-
-        Args:
-            images: Pillow images, arrays or tensors of uint8, paths, or the bytes of image files (`as_image`), in a
-                list or in any sequence that loads an image at each access, by one thread; threads prepare a few
-                batches while the model encodes others. Or the features that a corpus has in place of images, for a
-                model that reads features.
-        """
+        """Embeddings of images, [N, d]; a single image gives [1, d]. Images are Pillow images, arrays or tensors of
+        uint8, paths, or bytes of image files (`as_image`), in a list or any sequence that loads an image at each
+        access, by one thread (others prepare a few batches while the model encodes); or features of a corpus."""
         self.check_takes_images()
         is_one = isinstance(images, np.ndarray | Tensor) and images.ndim <= 3
         is_one |= isinstance(images, Image.Image | str | Path | bytes)
@@ -280,7 +264,6 @@ class Embedder:
         return self._encode(list(range(len(names))), encode, "images", False, True, names.__getitem__)
 
     def check_takes_images(self) -> None:
-        """Checks that the model encodes images."""
         if not self.takes_images:
             raise ModelKindError(
                 f"a {self.model.config.model_type!r} text encoder sees no images: encode them with a dual encoder"
@@ -344,7 +327,7 @@ def default_device() -> torch.device | None:
 
 
 def prefetch(jobs: Iterator[Callable[[], Result]], threads: int) -> Generator[Result, None, None]:
-    """The results of jobs, in their order; a few are computed ahead in threads, so that memory stays bounded."""
+    """Yields the results of jobs in their order; threads compute a few ahead, so memory stays bounded."""
     if not threads:
         yield from (job() for job in jobs)
         return

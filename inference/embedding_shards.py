@@ -1,8 +1,6 @@
 """Embeddings on disk: a folder of parquet files, as `babelens embed` writes it and `babelens index` reads it.
-
 `embeddings.json` names the model and the width; each `shard-000000.parquet` has the columns `id` (text, unique),
-`embedding` (float16 vectors of length 1) and metadata, and appears with all of its content or not at all.
-"""
+`embedding` (float16 vectors of length 1) and metadata, and appears with all of its content or not at all."""
 
 import json
 from collections.abc import Iterator
@@ -23,9 +21,8 @@ _ROWS_AT_ONCE = 16_384
 
 @dataclass(frozen=True)
 class EmbeddingsInfo:
-    """The content of `embeddings.json`: the folder or repository of the model, its identity (`image_identity` for
-    images, `model_identity` for texts), the width of the embeddings, and other settings that the content of the shards
-    depends on."""
+    """The content of `embeddings.json`: the folder or repository of the model, its identity (`image_identity` or
+    `model_identity`), the width of the embeddings, and other settings that the shards depend on."""
 
     model: str
     fingerprint: str
@@ -34,7 +31,6 @@ class EmbeddingsInfo:
 
 
 def read_info(folder: Path) -> EmbeddingsInfo:
-    """Reads `embeddings.json`."""
     try:
         return EmbeddingsInfo(**json.loads((folder / INFO).read_text("utf-8")))
     except (OSError, ValueError, TypeError) as error:
@@ -42,12 +38,10 @@ def read_info(folder: Path) -> EmbeddingsInfo:
 
 
 def shard_file(folder: Path, number: int) -> Path:
-    """The file of a shard, counted from 0."""
     return folder / f"shard-{number:06d}.parquet"
 
 
 def shard_files(folder: Path) -> list[Path]:
-    """The shards of a folder, in their order."""
     # A millionth shard has a longer name than the others.
     return sorted(folder.glob("shard-*.parquet"), key=lambda path: (len(path.name), path.name))
 

@@ -1,6 +1,5 @@
-"""Searching the images of a folder: a scan of all embeddings in memory, which a cache keeps for each model, so that
-only new and changed images are encoded. `babelens.search` has indexes for more images than that.
-"""
+"""Searches the images of a folder by a scan of all embeddings in memory, which a cache keeps for each model, so only
+new and changed images are encoded. `babelens.search` has indexes for more images."""
 
 import filecmp
 import hashlib
@@ -27,14 +26,12 @@ logger = logging.getLogger(__name__)
 
 
 def image_cache() -> Path:
-    """The folder where the command line keeps embeddings of images, in the cache of `datasets`, which is not imported;
-    `HF_DATASETS_CACHE` moves it."""
+    """The folder of the command line's image embeddings, in the cache of `datasets`; `HF_DATASETS_CACHE` moves it."""
     return Path(os.environ.get("HF_DATASETS_CACHE", f"{constants.HF_HOME}/datasets")) / "babelens" / "image_index"
 
 
 def _cached(file: Path) -> dict[str, np.ndarray]:
-    """The embeddings in a file of the cache, by the states of their images (name, size and time of modification);
-    none, with a warning, when the file is damaged."""
+    """Embeddings by the states of their images (name, size, modification); a damaged file has none, with a warning."""
     try:
         if not file.exists():
             return {}
@@ -72,11 +69,9 @@ class ImageIndex:
     def of_folder(
         cls, embedder: Embedder, folder: Path, *, cache: Path | None = None, show_progress: bool | None = None
     ) -> Self:
-        """Encodes the images of a folder and its subfolders, in the order of their paths.
-
-        Hidden and system folders are passed over; images that cannot be read are skipped, with a warning that counts
-        and names them. The folder `cache` keeps embeddings between calls, in a file for each folder, model and
-        setting; a warning names a file that is damaged or cannot be written."""
+        """Encodes the images of a folder and its subfolders, in the order of their paths. Hidden and system folders
+        are passed over; a warning counts and names images that cannot be read. `cache` keeps embeddings between calls,
+        in a file for each folder, model and setting; a warning names a damaged file."""
         embedder.check_takes_images()
         skipped: dict[str, str] = {}
         states = {
@@ -114,8 +109,7 @@ class ImageIndex:
         return cls(paths, embeddings, {folder / name: reason for name, reason in skipped.items()})
 
     def search(self, query: np.ndarray, top: int, leave_out: Collection[Path] = ()) -> list[FoundImage]:
-        """The `top` images that are nearest to a query embedding [d], nearest first, without those in `leave_out`.
-        Files of the same content are one image."""
+        """The `top` images nearest to a query [d], nearest first, without `leave_out`; equal files are one image."""
         scores = self.embeddings @ query
         found: list[FoundImage] = []
         for position in np.argsort(-scores, kind="stable"):

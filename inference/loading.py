@@ -1,7 +1,5 @@
 """Loads a dual encoder with its processor, from a model's folder or from an adapter's (of MLA, or a LoRA, which is
-merged into the weights); or what sentence-transformers loads: text encoders such as E5 and LaBSE, and embedders made
-of vision-language models.
-"""
+merged into the weights); or a model of sentence-transformers, of texts (E5, LaBSE) or of texts and images."""
 
 import json
 import warnings
@@ -46,9 +44,8 @@ _OF_SENTENCES = (*_OF_ADAPTERS, "trust_remote_code", "model_kwargs", "processor_
 def load_encoder(
     folder_or_repo: str | Path, *, text_prompt: str | None = None, **loading: Any
 ) -> "tuple[PreTrainedModel | SentenceEncoder, ProcessorMixin | SentenceInputs]":
-    """Loads a dual encoder, or what sentence-transformers loads, with its processor; `loading` is that of
-    `load_dual_encoder`. For sentence-transformers, `text_prompt` precedes every text, instead of the prompt that the
-    folder states."""
+    """Loads a dual encoder (`load_dual_encoder`) or a model of sentence-transformers, with its processor. In the
+    latter, `text_prompt` precedes every text, instead of the prompt that the folder states."""
     source = str(folder_or_repo)
     where = located(source, **loading)
     if not find_adapter_config_file(source, **_only(_OF_ADAPTERS, where)):
@@ -62,8 +59,7 @@ def load_encoder(
 
 
 def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> DualEncoder:
-    """Loads a model or an adapter from a folder or the Hub, and its processor; `loading` is what `from_pretrained`
-    takes."""
+    """Loads a model or an adapter, and its processor; `loading` are arguments of `from_pretrained`."""
     source, loading = str(folder_or_repo), located(folder_or_repo, **loading)
     adapter = find_adapter_config_file(source, **_only(_OF_ADAPTERS, loading))
     if adapter:
@@ -77,8 +73,7 @@ def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> DualEncoder
 
 
 def stated_truncation(folder_or_repo: str | Path, config: Any, **loading: Any) -> int | None:
-    """The number of dimensions of embeddings that are kept, as a model's configuration states it, or the settings of
-    sentence-transformers in its folder or repository; None for all."""
+    """The dimensions to keep that a model's configuration, or sentence-transformers' settings, state; None for all."""
     stated = getattr(config, "truncate_dim", None)
     settings = optional_file(folder_or_repo, SETTINGS_FILE, loading)
     if stated is None and settings is not None:
@@ -145,7 +140,6 @@ class SentenceEncoder(nn.Module):
 
     @property
     def config(self) -> PreTrainedConfig:
-        """The configuration of the model inside, or an empty one."""
         inside = getattr(self.sentence_transformer[0], "model", None)
         return getattr(inside, "config", None) or PreTrainedConfig()
 
@@ -162,12 +156,10 @@ class SentenceEncoder(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """The device of the weights."""
         return torch.device(self.sentence_transformer.device)
 
     @property
     def dtype(self) -> torch.dtype:
-        """The floating-point type of the weights."""
         return next((each.dtype for each in self.parameters() if each.is_floating_point()), torch.float32)
 
     def get_text_features(self, texts: Sequence[str]) -> BaseModelOutputWithPooling:
@@ -183,16 +175,13 @@ class SentenceEncoder(nn.Module):
 
 
 class SentenceImageEncoder(SentenceEncoder):
-    """An embedder of sentence-transformers that reads texts and images."""
-
     def get_image_features(self, images: Sequence[Any]) -> BaseModelOutputWithPooling:
         """The embeddings of Pillow images, as `pooler_output`, [N, d]."""
         return self._embedded(images, self.image_prompt)
 
 
 class SentenceInputs:
-    """A processor that passes texts and images on, because sentence-transformers prepares them itself. Texts may be in
-    any language."""
+    """Passes texts, in any language, and images on, because sentence-transformers prepares them itself."""
 
     needs_language, any_language = False, True
     tokenizer = image_processor = None
@@ -200,7 +189,6 @@ class SentenceInputs:
     def __call__(
         self, images: Any = None, text: Any = None, language: Any = None, return_tensors: Any = None
     ) -> BatchFeature:
-        """Returns `texts` and `images` as lists."""
         given = {"texts": text, "images": images}
         return BatchFeature({name: list(values) for name, values in given.items() if values is not None})
 

@@ -39,8 +39,7 @@ _TEMPLATE = "This is a photo of {}."  # as in transformers' pipeline
 
 
 def fetched(image: Any, timeout: float | None = None) -> Any:
-    """An image of the web, loaded; a tensor as an array, since tensors of a batch would be joined; anything else as it
-    is, since the processor opens it."""
+    """Loads an image from the web; turns a tensor, which a batch would join, into an array; leaves anything else."""
     if isinstance(image, torch.Tensor):
         return image.cpu().numpy()
     if not (isinstance(image, str) and image.startswith(("http://", "https://"))):
@@ -74,12 +73,10 @@ def register_pipelines(*pipelines: type) -> None:
 
 
 class MultilingualFeatureExtractionPipeline(FeatureExtractionPipeline):
-    """Embeds texts in any language, each as one vector of unit length, [1, d].
-
-    It takes what transformers' pipeline takes, and `language`, which may be left out as in `Embedder.encode_text`.
-    Items of data sets and generators may be `{"text": "…", "language": "de"}`. Texts are prepared by the model's own
-    processor, in batches. For models whose processor reads no language it is transformers' own pipeline.
-    """
+    """Embeds texts in any language, each as one vector of unit length, [1, d], prepared by the model's own processor.
+    It takes the arguments of transformers' pipeline, and `language`, which may be left out as in
+    `Embedder.encode_text`. Items of data sets and generators may be `{"text": "…", "language": "de"}`. For models
+    whose processor reads no language it is transformers' own pipeline."""
 
     hub_task: ClassVar[tuple[str, str]] = ("feature-extraction", "AutoModel")
     _load_processor = None  # where the model has one
@@ -94,9 +91,8 @@ class MultilingualFeatureExtractionPipeline(FeatureExtractionPipeline):
             raise ModelFolderError("feature-extraction needs the tokenizer or the processor of the model")
 
     def __call__(self, inputs: Any, *, language: str | list[str] | None = None, **kwargs: Any) -> Any:
-        """The embeddings of a text, or of each text of a list, a data set or a generator, [1, d]; `language` is the
-        tag of all texts or, for a list of texts, a list with one for each. `kwargs` are `task`, the head of a model
-        that has one for each task, such as MURAL's `"text_text"`, and what transformers' pipeline takes."""
+        """The embeddings [1, d] of a text, or of each text of a list, a data set or a generator; `language` is a tag
+        or, for a list of texts, a list of tags. `kwargs` include `task`, a model's head (MURAL's `"text_text"`)."""
         if language is None or isinstance(language, str):
             return super().__call__(inputs, **kwargs, **({} if language is None else {"language": language}))
         if not isinstance(inputs, list):
@@ -145,7 +141,6 @@ class ImageEmbeddingPipeline(ImageFeatureExtractionPipeline):
     _load_processor = None  # where the model has one
 
     def preprocess(self, image: Any, timeout: float | None = None, **image_processor_kwargs: Any) -> Any:
-        """The model's inputs."""
         if not takes_language(self.processor):
             return super().preprocess(image, timeout=timeout, **image_processor_kwargs)
         images = [fetched(image, timeout)]
@@ -156,20 +151,16 @@ class ImageEmbeddingPipeline(ImageFeatureExtractionPipeline):
 
 
 def _embeddings_alone(output: Any) -> Any:
-    """A dual encoder's embeddings [N, d], without what cannot be divided into rows, such as the temperature; another
-    model's output unchanged."""
+    """A dual encoder's embeddings [N, d], without outputs that have no rows (temperature); others unchanged."""
     found = [output.get(name) for name in ("text_embeds", "image_embeds") if output.get(name) is not None]
     return BaseModelOutputWithPooling(pooler_output=found[0]) if len(found) == 1 else output
 
 
 class MultilingualZeroShotPipeline(ZeroShotImageClassificationPipeline):
-    """Classifies images by labels in any language.
-
-    It takes what transformers' pipeline takes, and `language`: the BCP-47 tag of all labels, or a list with one tag
-    for each. The template is then one of that language (`PHOTO_TEMPLATES`) unless `hypothesis_template` is given;
-    labels in a language without a template are read without one, with a warning. Without `language`, the template is
-    transformers' own, which is English, or that of the model's native language.
-    """
+    """Classifies images by labels in any language. It takes the arguments of transformers' pipeline, and `language`:
+    the BCP-47 tag of all labels, or a list with one tag for each. The template is then one of that language
+    (`PHOTO_TEMPLATES`) unless `hypothesis_template` is given; labels in a language without a template are read without
+    one, with a warning. Without `language`, the template is transformers' English one, or the native language's."""
 
     hub_task: ClassVar[tuple[str, str]] = ("zero-shot-image-classification", "AutoModelForZeroShotImageClassification")
     _load_processor = None  # where the model has one
@@ -192,7 +183,6 @@ class MultilingualZeroShotPipeline(ZeroShotImageClassificationPipeline):
         tokenizer_kwargs: dict[str, Any] | None = None,
         language: str | list[str] | None = None,
     ) -> Any:
-        """The model's inputs."""
         options = {"timeout": timeout, "tokenizer_kwargs": tokenizer_kwargs}
         if language is None and takes_language(self.processor):
             language = default_language(self.processor)

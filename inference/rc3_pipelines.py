@@ -111,8 +111,7 @@ class ImageTextRetrievalPipeline(Pipeline):
 
 
 class QuestionAnsweringPipeline(Pipeline):
-    """Answers questions with the answers that a model was trained on, best first, as `{"score", "answer"}`; each score
-    is the probability that the answer is right."""
+    """Answers questions from the answers of training, best first: `{"score", "answer"}`, with probabilities."""
 
     hub_task: ClassVar[tuple[str, str]] = ("visual-question-answering", "AutoModelForVisualQuestionAnswering")
     _load_processor = True
@@ -121,15 +120,10 @@ class QuestionAnsweringPipeline(Pipeline):
     def __call__(
         self, image: Any, question: str | list[str] | None = None, *, language: str | None = None, **kwargs: Any
     ) -> Any:
-        """Answers a question about an image, or several: `[{"score", "answer"}, …]`, or a list of these.
-
-        Args:
-            image: an image; or all in one: `{"image", "question", "language", "regions"}`, where the last two are
-                optional, or a list, a data set or a generator of them.
-            question: the question, or a list of questions about the same image or, with a list of images, each about
-                its own.
-            kwargs: `top_k`, by default 1, and what every pipeline takes.
-        """
+        """Answers a question about an image, or several: `[{"score", "answer"}, …]`, or a list of these. `image` may
+        be all in one, `{"image", "question", "language", "regions"}`, where the last two are optional, or a list, a
+        data set or a generator of them. `question` may be a list, about the same image or, with a list of images, each
+        about its own. `kwargs` are `top_k`, by default 1, and what every pipeline takes."""
         if isinstance(question, str) and not isinstance(image, list):
             image = {"image": image, "question": question}
         elif question is not None:
@@ -144,7 +138,6 @@ class QuestionAnsweringPipeline(Pipeline):
         return given, {}, {} if top_k is None else {"top_k": top_k}
 
     def preprocess(self, asked: Any, language: str | None = None, timeout: float | None = None) -> Rows:
-        """A question with its image, for the processor."""
         if not (isinstance(asked, Mapping) and isinstance(asked.get("question"), str)):
             raise InputError(f"a question is given with its image, {{'image': …, 'question': '…'}}, not {asked!r}")
         row: Rows = {"images": fetched(asked.get("image"), timeout), "text": asked["question"]}
@@ -174,8 +167,7 @@ def prepared(pipeline: Pipeline, rows: Rows) -> Any:
 
 
 class ImageTranslationPipeline(ImageTextToTextPipeline):
-    """Writes texts in a language, each from a text and its image, as `{"input_text", "generated_text"}`; the latter is
-    without the text that was read."""
+    """Writes texts in a language, each from a text and its image: `{"input_text", "generated_text"}`."""
 
     hub_task: ClassVar[tuple[str, str]] = ("image-text-to-text", "AutoModelForImageTextToText")
 
@@ -183,14 +175,10 @@ class ImageTranslationPipeline(ImageTextToTextPipeline):
         """Checks nothing: transformers' list has only its own models, and would report all others as errors."""
 
     def __call__(self, images: Any = None, text: Any = None, **kwargs: Any) -> Any:
-        """Translates a text, or several: `[{"input_text", "generated_text"}]` for each.
-
-        Args:
-            images: the image of the text, if any, or a list of images. Or all in one: a list, data set or generator of
-                `{"images", "text", "language", "target_language", "regions"}`, where only `text` is required.
-            kwargs: `language` and `target_language`, the BCP-47 tags of what is read and written; `max_new_tokens`, by
-                default 256, and `generate_kwargs`; and what every pipeline takes.
-        """
+        """Translates a text, or several: `[{"input_text", "generated_text"}]` for each. `images` are the image of the
+        text, if any, or a list; or all in one, a list, data set or generator of
+        `{"images", "text", "language", "target_language", "regions"}`, where only `text` is required. `kwargs` are the
+        tags `language` and `target_language`; `max_new_tokens` (256), `generate_kwargs`, and any pipeline's."""
         if not takes_language(self.processor):
             return super().__call__(images, text, **kwargs)
         if isinstance(text, list):
@@ -221,7 +209,6 @@ class ImageTranslationPipeline(ImageTextToTextPipeline):
         target_language: str | None = None,
         **processing_kwargs: Any,
     ) -> Any:
-        """A text with its image, for the processor."""
         if not takes_language(self.processor):
             return super().preprocess(inputs, timeout=timeout, **processing_kwargs)
         if not (isinstance(inputs, Mapping) and isinstance(inputs.get("text"), str)):

@@ -18,7 +18,6 @@ def unit_rows(embeddings: np.ndarray) -> Tensor:
 
 
 def finite_matrix(values: np.ndarray, name: str) -> Tensor:
-    """A matrix of finite values as a tensor."""
     tensor = torch.as_tensor(np.asarray(values))
     if tensor.dim() != 2 or 0 in tensor.shape:
         raise ValueError(f"{name} must be a matrix with at least one row and column, got shape {tuple(tensor.shape)}")

@@ -1,6 +1,5 @@
 """Warnings of texts in languages that a model does not state (a model of one vocabulary embeds any text, and only its
-card says which languages it learned), and sample texts for exports.
-"""
+card says which languages it learned), and sample texts for exports."""
 
 import logging
 import unicodedata
@@ -28,8 +27,7 @@ _ANY = "multilingual"  # what cards say instead of a list
 
 
 def languages_of(processor: Any, model: str) -> tuple[list[str], bool]:
-    """The languages of a model, and whether it takes texts in others: those of its processor, if it refuses others, or
-    else those that its card names."""
+    """The languages of a processor that refuses others, or else of the model's card, and whether it takes others."""
     known = getattr(processor, "languages", None)
     if known is not None:
         native = getattr(processor, "native_language", None)
@@ -65,8 +63,7 @@ _JOINT = {"Hans": ["Hani"], "Hant": ["Hani"], "Jpan": ["Hani", "Hira", "Kana"], 
 
 
 def warn_of_language(language: str, stated: list[str], takes_any: bool, model: str) -> None:
-    """Logs once for each model and language that a model does not state that it reads it; `stated` and `takes_any` are
-    what `languages_of` returns."""
+    """Warns once for each model and language that the model does not state; the arguments are from `languages_of`."""
     primary = [tag.partition("-")[0] for tag in stated]
     if takes_any and language != UNDETERMINED and language.partition("-")[0] not in primary:
         _told_languages[model].add(language)
@@ -74,11 +71,8 @@ def warn_of_language(language: str, stated: list[str], takes_any: bool, model: s
 
 
 def warn_of_scripts(texts: Iterable[str], stated: Sequence[str], model: str) -> None:
-    """Logs once for each model and script that most letters of a text belong to no language that the model states.
-
-    A model that states no language is taken for one of the Latin script. Languages that `warn_of_language` has named
-    count as stated.
-    """
+    """Logs once for each model and script that most letters of a text belong to no language that the model states; one
+    that states none is taken for Latin. `warn_of_language`'s languages count as stated."""
     foreign = _foreign_letters(frozenset([*(stated or ["en"]), *_told_languages[model]]))
     knows_latin = foreign.search("a") is None
     for text in texts:

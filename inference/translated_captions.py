@@ -1,5 +1,4 @@
-"""Captions and queries translated by machine: the baselines translate-train and translate-test, and the augmentation
-of SMALR's data (Burns et al. 2020, section 7.1)."""
+"""Machine-translated captions and queries: translate-train, translate-test, SMALR (Burns et al. 2020, section 7.1)."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -26,15 +25,10 @@ def translated_captions(
     everywhere: bool = False,
     replace: bool = False,
 ) -> Dataset:
-    """Adds translations of the captions in one language as captions of other languages, after those that a row has.
-
-    A row with a caption that was translated to nothing gets no captions in that language, which a warning counts.
-
-    Args:
-        translator: translates from `source` to each target; a `CachedTranslator` keeps what it has translated.
-        everywhere: whether rows that have captions in a language also get translations into it, as in SMALR's data.
-        replace: whether translations replace the captions that rows have in a language.
-    """
+    """Adds translations of the captions in one language as captions of other languages, after those that a row has, or
+    instead with `replace`. A row with a caption that was translated to nothing gets no captions in that language,
+    which a warning counts. With `everywhere`, rows that have captions in a language also get translations into it, as
+    in SMALR's data. A `CachedTranslator` keeps what it has translated."""
     source, wanted = normalize_language(source), normalize_languages(targets)
     if source in wanted:
         raise CorpusError(f"captions in {source} are not translated into {source}")
@@ -71,11 +65,7 @@ def _translations(translator: Translator, texts: Iterable[str], source: str, tar
 
 class TranslatingEmbedder:
     """Encodes texts in any language of a translator by their translations into the language `to`, and images as they
-    are; search and evaluation take it for an `Embedder`.
-
-    Attributes:
-        n_empty: number of texts that were translated to nothing, and are encoded as they are.
-    """
+    are; serves as an `Embedder`. `n_empty` texts were translated to nothing and encoded as they are."""
 
     def __init__(self, embedder: Embedder, translator: Translator, *, to: str = "en") -> None:
         self.embedder, self.translator, self.to = embedder, translator, normalize_language(to)

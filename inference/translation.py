@@ -1,6 +1,5 @@
 """Machine translation of queries and captions, with any sequence-to-sequence model of transformers. A translator has
-one method, `translate(texts, source, target)`, whose languages are BCP-47 tags.
-"""
+one method, `translate(texts, source, target)`, whose languages are BCP-47 tags."""
 
 import logging
 import re
@@ -57,8 +56,7 @@ _MANY = "mul"  # the tag of several languages, by which Marian's models call the
 
 @dataclass(frozen=True)
 class Request:
-    """How to ask a model for a translation: what precedes each text, the tokenizer's `src_lang`, and arguments of
-    `generate`."""
+    """How to ask for a translation: what precedes each text, the tokenizer's `src_lang`, arguments of `generate`."""
 
     prefix: str = ""
     source_code: str | None = None
@@ -132,11 +130,9 @@ def _by_language(tokens: Iterable[str]) -> dict[Written, str]:
 
 class Seq2SeqTranslator:
     """A translation model of transformers: Marian, M2M100, NLLB, mBART-50, MADLAD-400 and similar models; `pair` is
-    the source and target language of a model that translates one pair and does not state it.
-
-    The model's own `generation_config` sets how it generates: beams, length and so on. Without a length there, a
-    translation may have twice as many tokens as the longest text of its batch, and 20 more.
-    """
+    the source and target language of a model that translates one pair and does not state it. The model's own
+    `generation_config` sets how it generates: beams, length and so on. Without a length there, a translation may have
+    twice as many tokens as the longest text of its batch, and 20 more."""
 
     def __init__(
         self,
@@ -160,8 +156,7 @@ class Seq2SeqTranslator:
         device: str | torch.device | None = None,
         **loading: Any,
     ) -> Self:
-        """Loads model and tokenizer from a folder or from the Hub, by default onto the accelerator when there is one.
-        `loading` goes to the Auto classes: `revision`, `token`, `dtype`, …."""
+        """Loads model and tokenizer, by default onto the accelerator; `loading` are arguments of `from_pretrained`."""
         model = load_model(AutoModelForSeq2SeqLM, folder_or_repo, **loading)
         tokenizer = load_processor(AutoTokenizer, folder_or_repo, **loading)
         device = device or default_device()
@@ -225,8 +220,7 @@ class TranslatorsByPair:
 
 
 class TranslationTable:
-    """A translator that looks texts up, word for word, in a `.tsv` or `.jsonl` file of translations that somebody made
-    already (`load_translations`); of several translations of a text, the first is taken."""
+    """Looks whole texts up in a `.tsv` or `.jsonl` file (`load_translations`), and takes the first of several."""
 
     def __init__(self, file: str | Path) -> None:
         self.file = file
@@ -273,14 +267,10 @@ _TIMEOUT_SECONDS = 60.0  # to wait for another process that writes
 
 
 class CachedTranslator:
-    """A translator whose translations are kept on disk. Of two processes that translate the same text, both return
-    the translation that was written first.
-
-    Args:
-        key: the name of its file; by default the fingerprint of a `Seq2SeqTranslator`, which other weights or settings
-            change. A translator of another kind needs a name that changes whenever its translations would.
-        folder: the folder of the files; by default `translations` in the cache of `datasets`.
-    """
+    """A translator whose translations are kept on disk: if two processes translate the same text, both return the one
+    that was written first. The file `key` is by default the fingerprint of a `Seq2SeqTranslator`, which other weights
+    or settings change; another translator needs a key that changes whenever its translations would. The `folder` is by
+    default `translations` in the cache of `datasets`."""
 
     def __init__(
         self,
@@ -322,7 +312,6 @@ class CachedTranslator:
 
 
 def _find(database: sqlite3.Connection, pair: LanguagePair, texts: Iterable[str]) -> dict[str, str]:
-    """The translations that are on disk, by text."""
     rows = ((text, database.execute(_LOOK_UP, (*pair, text)).fetchone()) for text in texts)
     return {text: row[0] for text, row in rows if row is not None}
 
@@ -330,8 +319,8 @@ def _find(database: sqlite3.Connection, pair: LanguagePair, texts: Iterable[str]
 def open_translator(
     source: str, *, pair: LanguagePair | None = None, batch_size: int = 32, **loading: Any
 ) -> Translator:
-    """A translator by its name: a `.tsv` or `.jsonl` file of translations, or a translation model, a folder or Hub id,
-    whose translations are kept on disk; other arguments are those of `Seq2SeqTranslator.from_pretrained`."""
+    """A translator by its name: a `.tsv` or `.jsonl` file of translations, or a translation model (folder or Hub id),
+    whose translations are kept on disk, with the arguments of `Seq2SeqTranslator.from_pretrained`."""
     if Path(source).suffix in TRANSLATION_FILES:
         return TranslationTable(source)
     return CachedTranslator(Seq2SeqTranslator.from_pretrained(source, pair=pair, batch_size=batch_size, **loading))

@@ -1,8 +1,6 @@
-"""Exports a dual encoder: both towers as ONNX graphs, with the files that prepare their inputs.
-
-Texts of SMALR and LIWE always have the same length, because torch.export unrolls a GRU. Image processors that give
-every image a size of its own (NaFlex of SigLIP 2) have no graph.
-"""
+"""Exports a dual encoder: both towers as ONNX graphs, with the files that prepare their inputs. Texts of SMALR and
+LIWE always have the same length, because torch.export unrolls a GRU. Image processors that give every image a size of
+its own (NaFlex of SigLIP 2) have no graph."""
 
 import json
 import logging
@@ -53,13 +51,9 @@ class Exported:
 def export_onnx(
     source: str | Path, output: str | Path, *, precisions: Sequence[str] = ("fp32",), **loading: Any
 ) -> Exported:
-    """Writes a dual encoder as ONNX graphs, and compares them with it.
-
-    Args:
-        source: the model or an adapter: a folder, or a repository on the Hub.
-        output: a new folder; or the folder of the model itself, to which graphs are added.
-        precisions: of `fp32`, `fp16` and `int8`.
-        loading: what `Embedder.from_pretrained` takes, such as `truncate_dim`, which cuts the embeddings.
+    """Writes a dual encoder, from a folder or the Hub, or an adapter as ONNX graphs, and compares them with it.
+    `output` is a new folder, or the model's own, to which graphs are added; `precisions` are among `fp32`, `fp16` and
+    `int8`. `loading` is as in `Embedder.from_pretrained`, such as `truncate_dim`, which cuts the embeddings.
 
     Examples:
         >>> export_onnx("runs/mural", "mural-onnx", precisions=["fp32", "int8"]).settings.precisions
@@ -80,7 +74,6 @@ def export_onnx(
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Writes an indented JSON file."""
     path.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
 
 
@@ -100,15 +93,13 @@ def load_exportable(source: str | Path, **loading: Any) -> Embedder:
 
 
 class Tower(nn.Module):
-    """A tower of a dual encoder, `text` or `image`, as a module: it maps inputs by name to features [N, d], which are
-    not normalized, and are cut to the `truncate_dim` of the model's configuration."""
+    """A tower, `text` or `image`: maps inputs by name to features [N, d], not normalized, cut to `truncate_dim`."""
 
     def __init__(self, model: nn.Module, tower: str) -> None:
         super().__init__()
         self.model, self.tower = model, tower
 
     def forward(self, inputs: dict[str, Tensor]) -> Tensor:
-        """Returns the features of texts or images, [N, d]."""
         features = as_output(getattr(self.model, f"get_{self.tower}_features")(**inputs)).pooler_output
         return features[:, : getattr(self.model.config, "truncate_dim", None)]
 
@@ -116,9 +107,8 @@ class Tower(nn.Module):
 def write_graph(
     model: nn.Module, tower: str, inputs: dict[str, Tensor], path: Path, *, fixed_length: bool = False
 ) -> Shapes:
-    """Writes a tower, `text` or `image`, in float32 as an ONNX graph; returns the shapes of its inputs, with names for
-    free dimensions: `batch` and, unless texts have a `fixed_length`, `length`. It is traced with `inputs` of at least
-    two rows."""
+    """Writes a tower, `text` or `image`, in float32 as an ONNX graph, traced with `inputs` of at least two rows;
+    returns its inputs' shapes, whose free dimensions are `batch` and, unless texts have a `fixed_length`, `length`."""
     try:
         import onnx  # noqa: F401
         import onnx_ir
@@ -158,8 +148,7 @@ def write_graph(
 
 
 def convert(source: Path, target: Path, precision: str) -> None:
-    """Writes a float32 graph in another precision, `fp16` or `int8` (weights with scales for each channel, dynamic
-    quantization of activations); it still takes and gives float32."""
+    """Writes a float32 graph in `fp16` or `int8` (weights by channel, dynamic activations); it still takes float32."""
     import onnx
 
     with _quietly():
@@ -282,7 +271,6 @@ def _image_batches(embedder: Embedder) -> list[dict[str, Tensor]]:
 
 
 def drawn_image(random: np.random.Generator, height: int, width: int) -> Image.Image:
-    """An image of noise on a ramp of colours."""
     ramp = np.linspace(random.uniform(0, 200, 3), random.uniform(0, 200, 3), width)[None]
     return Image.fromarray((ramp + random.uniform(0, 50, (height, width, 3))).astype(np.uint8))
 
@@ -311,8 +299,7 @@ def _write_processor(embedder: Embedder, folder: Path) -> None:
 
 @contextmanager
 def _destination(output: Path, source: Path) -> Iterator[Path]:
-    """Yields a folder to write to, which becomes `output`; of the model's own folder, only graphs and
-    `preprocessor_config.json` are replaced."""
+    """Yields a folder that becomes `output`; in the model's own, only graphs and `preprocessor_config.json` change."""
     if not (output.is_dir() and source.is_dir() and output.samefile(source)):
         with new_folder(output) as folder:
             yield folder

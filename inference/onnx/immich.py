@@ -6,11 +6,10 @@
     visual/model.onnx                               `image` float32 [1, 3, size, size] -> embeddings [1, width]
     visual/preprocess_cfg.json                      size, interpolation, mean, std, and how images are resized
 
-The server knows models, and the width of their embeddings, by their names: a folder replaces one of its models.
-Embeddings of another width are filled up with zeros. To models named `nllb…` the server also passes the language of a
-query, as a Flores code before the text: `ukr_Cyrlкіт`. The exported tokenizer applies the spelling rules that all
-languages share, the graph those of the text's language for single characters. The glossary and rules that depend on
-neighboring letters, such as the position of a Vietnamese tone mark, are left out.
+The server knows models and their widths by name: a folder replaces one of them, with narrower embeddings filled up
+with zeros. To models named `nllb…` it also passes the language of a query, as a Flores code before the text:
+`ukr_Cyrlкіт`. The tokenizer applies the spelling rules that all languages share, the graph those of the text's
+language for single characters; the glossary and rules that depend on neighboring letters are left out.
 """
 
 import json
@@ -63,13 +62,9 @@ class ImmichFolder:
 def export_immich(
     source: str | Path, output: str | Path, *, language: str | None = None, precision: str = "fp32", **loading: Any
 ) -> ImmichFolder:
-    """Writes a ridge model as a folder that Immich's machine-learning server loads as a CLIP model.
-
-    Args:
-        language: the learned language of queries in languages that the model has not learned, such as English; by
-            default they are read by the map that all its languages share.
-        precision: `fp32`, `fp16` or `int8`.
-    """
+    """Writes a ridge model as a folder that Immich's machine-learning server loads as a CLIP model, in the `precision`
+    `fp32`, `fp16` or `int8`. `language` is the learned language of queries in languages that the model has not
+    learned, such as English; by default, the map that all its languages share reads them."""
     if precision not in PRECISIONS:
         raise InputError(f"precision={precision!r}: choose one of {', '.join(PRECISIONS)}")
     check_new(output)
@@ -203,7 +198,6 @@ class ImmichReader:
 
 
 def _lowest_cosines(folder: Path, embedder: Embedder, texts: "CharacterTexts", width: int) -> dict[str, float]:
-    """Returns the lowest cosine of the folder's embeddings with the model's, for texts and for images."""
     reader, random = ImmichReader(folder), np.random.default_rng(0)
     images = [drawn_image(random, *size) for size in _IMAGES]
     codes, languages, samples = zip(*texts.samples, strict=True)
@@ -231,8 +225,7 @@ _NOT_CHARACTERS = {"Cn", "Cs", "Co"}  # Unicode's categories of code points that
 
 
 class CharacterTexts:
-    """The tokenizer and the text graph of a ridge model; texts whose code is not of a learned language are in the
-    language `stated`, by default `und`."""
+    """The tokenizer and the text graph of a ridge model; texts of no learned language are in `stated` (`und`)."""
 
     length = 1 + MOST_CHARACTERS
 
@@ -268,7 +261,7 @@ class CharacterTexts:
         self.samples = [(code, tag, text) for code, tag in tagged for text in texts if self._spells(text, tag)]
 
     def _characters(self) -> tuple[dict[str, int], Tensor]:
-        """The ids of tokens: a character that the tokenizer does not replace, with all of the same spellings, or a
+        """Token ids, of a character that the tokenizer does not replace, with all of the same spellings, or of a
         language's code; and their code points in each spelling [spellings, tokens, K], 0 where there are fewer."""
         kept = [
             character
@@ -313,7 +306,7 @@ class CharacterTexts:
         return _without_gaps(codes)[:, :MOST_CHARACTERS]
 
     def _spells(self, text: str, language: str) -> bool:
-        """Whether the graph reads the same characters of a text as the model."""
+        """Returns whether the graph reads the same characters of a text as the model."""
         ids = torch.tensor([self.tokenizer.encode(text).ids or [0]])
         index = torch.tensor([[UNDETERMINED, *self.processor.languages].index(language)])
         found = self.read(ids, index)[0]
@@ -321,7 +314,6 @@ class CharacterTexts:
         return found[found > 0].tolist() == wanted
 
     def save(self, folder: Path) -> None:
-        """Writes what the server reads."""
         written = json.loads(self.tokenizer.to_str())
         written["model"]["vocab"] = self._token_ids  # `tokenizers` writes one character for each id
         write_json(folder / "tokenizer.json", written)

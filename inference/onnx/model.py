@@ -49,7 +49,6 @@ class GraphSettings:
 
     @classmethod
     def from_file(cls, path: Path, source: str) -> Self:
-        """Reads the settings of a folder or repository, the `source`."""
         try:
             given = json.loads(path.read_text("utf-8"))
             if given["format"] > _FORMAT:
@@ -72,13 +71,11 @@ class GraphSettings:
 
 
 def graph_file(tower: str, precision: str) -> str:
-    """Returns the name of a tower's graph."""
     return f"{TOWERS[tower][0]}{PRECISIONS[precision]}.onnx"
 
 
 def open_graph(path: Path, threads: int | None = None) -> Any:
-    """Opens a graph with onnxruntime, on the processor, by default with OMP_NUM_THREADS threads or one for each
-    core."""
+    """Opens a graph with onnxruntime on the processor, by default with OMP_NUM_THREADS threads or one per core."""
     try:
         import onnxruntime
     except ImportError as error:
@@ -93,8 +90,7 @@ def open_graph(path: Path, threads: int | None = None) -> Any:
 
 
 class OnnxDualEncoder(nn.Module):
-    """The towers of a dual encoder, `sessions` of onnxruntime on the processor. The files of the graphs identify them
-    (`model_identity`)."""
+    """A dual encoder's towers, `sessions` of onnxruntime; the files of the graphs identify them (`model_identity`)."""
 
     device, dtype = torch.device("cpu"), torch.float32
 
@@ -136,8 +132,7 @@ class OnnxFeatureEncoder(OnnxDualEncoder):
 def load_onnx(
     folder_or_repo: str | Path, *, precision: str | None = None, **loading: Any
 ) -> tuple[OnnxDualEncoder, ProcessorMixin]:
-    """Loads graphs that `export_onnx` wrote, by default the most exact, and the processor, from a folder or the Hub;
-    `loading` is what `from_pretrained` of processors takes."""
+    """Loads graphs of `export_onnx`, by default the most exact, and the processor, with `loading` as its arguments."""
     source, loading = str(folder_or_repo), located(folder_or_repo, **loading)
 
     def file(name: str) -> Path | None:
