@@ -129,7 +129,6 @@ def two_towers(method: str, **options: Any) -> tuple[Any, Any]:
 
 
 def _mla(**options: Any) -> tuple[Any, Any]:
-    """On a tiny CLIP."""
     native = train_wordpiece([CAPTIONS["en"]], 60, min_frequency=1)
     learned = {"languages": ACQUIRED, "max_text_length": 64}
     processor = babelens.MlaProcessor(_image_processor(), native, _tokenizer(), **learned)
@@ -152,7 +151,6 @@ def _mla_on_mural(**options: Any) -> tuple[Any, Any]:
 
 
 def _mla_student(**options: Any) -> tuple[Any, Any]:
-    """A tiny BERT and the tiny CLIP."""
     mla, mla_processor = _mla()
     native, tokenizer = mla.unload(), mla_processor.multilingual_tokenizer
     torch.manual_seed(0)
@@ -219,7 +217,6 @@ def _rc3(model_class: Any = babelens.Rc3Model, **options: Any) -> tuple[Any, Non
 
 
 def _made_once(build: Callable[..., tuple[Any, Any]], *arguments: Any) -> Any:
-    """A fixture that builds the same tiny model, in eval mode, and its processor at every call."""
     return pytest.fixture(scope="session")(
         lambda: MadeOnce(lambda *given, **options: build(*arguments, *given, **options))
     )

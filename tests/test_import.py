@@ -32,7 +32,6 @@ print(json.dumps({"modules": sorted(modules), "rooms": sorted(rooms)}))
 
 
 def imported() -> dict:
-    """What importing babelens after transformers loads, without network."""
     environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
     environment["OMP_NUM_THREADS"] = "1"
     done = subprocess.run([sys.executable, "-c", IMPORT], env=environment, capture_output=True, text=True)

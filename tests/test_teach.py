@@ -1,5 +1,3 @@
-"""`babelens.teach`: languages from files and from pairs, in Python."""
-
 import numpy as np
 import pytest
 

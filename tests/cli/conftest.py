@@ -14,7 +14,6 @@ from tests.support.tiny_native import saved, tiny_clip
 
 @pytest.fixture(scope="module", autouse=True)
 def cache(tmp_path_factory):
-    """Frozen features and translations are kept here."""
     with pytest.MonkeyPatch.context() as patched:
         folder = tmp_path_factory.mktemp("cache")
         patched.setattr("babelens.trainers.frozen_features.DEFAULT_CACHE", folder)

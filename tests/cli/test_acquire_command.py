@@ -1,5 +1,3 @@
-"""`babelens acquire`: from a table of translations to a model, which learns another language."""
-
 import io
 import json
 import logging
@@ -41,7 +39,6 @@ def base(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    """English beside two made-up languages."""
     file = tmp_path_factory.mktemp("data") / "pairs.tsv"
     lines = ["en\tmi\tuk", *(f"{row}\t{row[::-1]}\t{row.replace('a', 'о')}" for row in ROWS)]
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")

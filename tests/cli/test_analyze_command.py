@@ -1,5 +1,3 @@
-"""`babelens analyze`: each command on tiny models and real files."""
-
 import json
 import xml.etree.ElementTree as ET
 
@@ -20,7 +18,6 @@ N = 40
 
 @pytest.fixture(scope="module")
 def captioned(tmp_path_factory):
-    """Forty images with a caption in each of five languages, some of them equal to the English one."""
     folder = tmp_path_factory.mktemp("images")
     random = np.random.default_rng(0)
     lines = []
@@ -42,8 +39,6 @@ def mural_folder(mural_parts, tmp_path_factory):
 
 @pytest.fixture
 def result(tmp_path, run):
-    """Runs a command of `analyze`, and returns the numbers that it wrote."""
-
     def analyze(*arguments, name="figure.svg"):
         out = tmp_path / "out" / name
         run("analyze", *arguments, "--output", out)
@@ -75,7 +70,6 @@ def test_languages_of_a_file_of_translations(result, clip_folder, tmp_path):
 
 
 def run_raising(run, *arguments):
-    """Runs a command whose error `main` would print, and raises it."""
     raise run("analyze", *arguments, code=1).exception
 
 

@@ -48,8 +48,6 @@ def other_image_processor(folder):
 
 
 def other_tokenizer(folder):
-    """Two tokens change places."""
-
     def change(content):
         vocabulary = content["model"]["vocab"]
         first, second = sorted(vocabulary, key=vocabulary.get)[-4:-2]

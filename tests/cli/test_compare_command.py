@@ -1,5 +1,3 @@
-"""`babelens compare`, from runs with seeds to tables."""
-
 import json
 
 import pytest

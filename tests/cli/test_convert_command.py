@@ -39,7 +39,6 @@ def block(name, generator):
 
 
 def clip_weights(tower, words):
-    """A CLIP's weights under OpenAI's names."""
     generator = torch.Generator().manual_seed(0)
 
     def draw(*shape):
@@ -73,7 +72,6 @@ def clip_weights(tower, words):
 
 
 def mla_weights(tower, words, pieces):
-    """Those, and what MLA adds for two languages."""
     generator = torch.Generator().manual_seed(1)
     added = {
         "multilingual_embedding.weight": torch.randn(pieces, 10, generator=generator),
@@ -91,8 +89,6 @@ def mla_weights(tower, words, pieces):
 
 
 class Holder(nn.Module):
-    """Weights by dotted names, as a module that TorchScript takes."""
-
     def __init__(self, weights):
         super().__init__()
         parts = {}

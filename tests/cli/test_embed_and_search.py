@@ -1,5 +1,3 @@
-"""`babelens embed`, and `babelens search` in a folder, on a tiny model and real files."""
-
 import json
 import shutil
 from pathlib import Path

@@ -34,7 +34,6 @@ from tests.support.translation_models import save_nllb
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
-    """Eight images with captions in two languages, in two splits."""
     folder = tmp_path_factory.mktemp("data") / "photos"
     folder.mkdir()
     lines = []
@@ -143,7 +142,6 @@ LABELS = {"en": {name: name for name in CLASSES}, "de": {"car": "Auto", "cat": "
 
 @pytest.fixture
 def animals(tmp_path):
-    """Images to train and to test on."""
     for number, image in enumerate(drawn_images(24)):
         place = tmp_path / ("train" if number < 12 else "test") / CLASSES[number % 6]
         place.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,3 @@
-"""`babelens index` and `babelens search --index`: from images to results."""
-
 import json
 
 import pytest

@@ -1,5 +1,3 @@
-"""`babelens info`: parameters of models and presets, and what is in a data set."""
-
 import json
 from types import SimpleNamespace
 
@@ -56,7 +54,6 @@ def test_a_name_on_the_hub_is_a_data_set_if_it_is_no_model(run, monkeypatch, nam
 
 @pytest.fixture
 def photos(tmp_path):
-    """Three images, two of them of one thing."""
     captions = [{"en": ["a cat", "cat"], "de": "Katze"}, {"en": "my cat"}, {"de": "die Sonne"}]
     rows = [
         {"file_name": f"{i}.png", "image_id": ("cat", "cat", "sun")[i], "split": ("train", "test", "train")[i]}

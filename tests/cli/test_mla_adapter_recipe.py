@@ -1,5 +1,3 @@
-"""`train mla/adapter` and `train mla/student` on people's own files: a file of translations, and any base."""
-
 import numpy as np
 import pytest
 from transformers import AutoModel

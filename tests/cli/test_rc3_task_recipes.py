@@ -94,7 +94,6 @@ def _write(file, lines):
 
 
 def recipe(files, task, source, options, **changes):
-    """English to train on, all languages to test."""
     data = {"source": source, "options": options, "license": "CC0-1.0"}
     english, every = {"languages": ["en"]}, {"languages": LANGUAGES}
     if task == "translation":

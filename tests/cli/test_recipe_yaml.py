@@ -42,7 +42,6 @@ def test_norwegian_is_a_language_and_no_a_strategy(folder, tmp_path):
 
 
 def test_on_and_off_are_what_each_key_means_by_them(folder, tmp_path):
-    """Unquoted, as people write them."""
     file = tmp_path / "switches.yaml"
     content = mural(folder)
     for section, key in (("training", "report_to"), ("training", "use_cpu")):

@@ -36,7 +36,6 @@ print(json.dumps([statuses, sorted({name.partition(".")[0] for name in sys.modul
 
 
 def leaves(command, words=()):
-    """The commands without subcommands, as words."""
     if not hasattr(command, "commands"):
         return [list(words)]
     return [leaf for name, each in command.commands.items() for leaf in leaves(each, (*words, name))]

@@ -26,7 +26,6 @@ CARD = "---\nlicense: {}\n---\nA tower.\n"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Images with captions, translations, and two towers with their cards."""
     folder = write_shapes(tmp_path_factory.mktemp("shapes"), captioned=("en", "de"))
     saved_backbone("vit", folder / "vit")
     saved_encoder("bert", folder / "bert", "mean_tokens")
@@ -36,7 +35,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def recipe(folder: Path, method: str = "mural", image: str = "vit", text: str = "bert") -> dict[str, Any]:
-    """A recipe whose towers are both frozen."""
     content: dict[str, Any] = mural(folder) | {"method": method, "tokenizer": None, "image": None}
     images = content["train"]["image_text"]
     overrides = {"projection_dim": 8, "text_prompt": "query: ", "freeze": ["image", "text"]}
@@ -68,7 +66,6 @@ def train(file: Path, output: Path, *arguments: str) -> Any:
 
 @pytest.fixture(scope="module")
 def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[str, Path]:
-    """The folder of a run of each method."""
     root = tmp_path_factory.mktemp("trained")
     for method in ("mural", "etcl"):
         done = train(written(recipe(folder, method), root / f"{method}.yaml"), root / method)
@@ -129,7 +126,6 @@ def test_heads_first_and_then_the_upper_layer(folder: Path, tmp_path: Path) -> N
 
 @pytest.fixture(scope="module")
 def wrong(folder: Path) -> Path:
-    """Folders that are no towers, or not the whole of one."""
     saved_encoder("bert", folder / "bare-bert")
     for file in (folder / "bare-bert").glob("tokenizer*"):
         file.unlink()

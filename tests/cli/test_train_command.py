@@ -1,5 +1,3 @@
-"""`babelens train` from files to a published folder, on shapes."""
-
 import re
 import shutil
 

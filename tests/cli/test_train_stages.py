@@ -16,7 +16,6 @@ from tests.support.tiny_training import write_shapes
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory):
-    """MLA on a tiny CLIP: transfer to German and French, then exposure."""
     folder = write_shapes(tmp_path_factory.mktemp("shapes"))
     saved(tiny_clip(), folder / "clip")
     content = mla(folder)

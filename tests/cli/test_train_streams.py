@@ -1,5 +1,3 @@
-"""Recipes whose data are streams."""
-
 import gzip
 import io
 import json
@@ -16,7 +14,6 @@ from tests.support.tiny_training import shapes_corpus, shapes_trainer
 
 @pytest.fixture
 def recipe(tmp_path):
-    """Goes on with a tiny MURAL on two tar shards of the shapes."""
     trainer = shapes_trainer(tmp_path / "start", max_steps=1)
     trainer.model.save_pretrained(tmp_path / "model")
     trainer.processing_class.save_pretrained(tmp_path / "model")

@@ -19,7 +19,6 @@ from tests.support.tiny_training import write_shapes
 
 @pytest.fixture(scope="module")
 def content(tmp_path_factory):
-    """English captions with known German and French translations; German captions are not translated."""
     content = mural(write_shapes(tmp_path_factory.mktemp("shapes"), captioned=("en", "de")))
     content["train"]["image_text"] |= {"languages": ["en"], "translations": "text_text"}
     del content["train"]["text_text"]["pairs"]
@@ -35,7 +34,6 @@ def made(content, folder, **overrides):
 
 
 def trained_on(run):
-    """The languages of the image-text examples of the first stage."""
     view = run.data.task_data("image_text", run.recipe.all_stages[0])
     return set(languages_of(view.corpus)) if view.languages is None else set(view.languages)
 

@@ -1,5 +1,3 @@
-"""`babelens trim` from files to a smaller checkpoint, which another process loads."""
-
 import json
 
 import pytest

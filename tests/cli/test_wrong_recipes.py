@@ -33,8 +33,6 @@ def with_value(content, dotted, value):
 
 @pytest.fixture
 def refused(tmp_path, monkeypatch):
-    """The error of a recipe that is loaded and run."""
-
     def trained(*arguments, **options):
         raise AssertionError("a wrong recipe is trained")
 

@@ -20,8 +20,6 @@ if FOLDERS is None:
 
 
 class Made:
-    """A folder of a model, with the embeddings of `TEXTS` and of the images that babelens computes with it."""
-
     def __init__(self, root: Path, name: str) -> None:
         facts = np.load(root / "facts.npz")
         self.folder, self.path = root / name, str(root / name)

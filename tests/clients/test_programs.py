@@ -110,8 +110,6 @@ def test_txtai(stock):
 
 
 class Similarity(AbsTaskSTS):
-    """Three pairs of texts."""
-
     metadata = TaskMetadata(
         name="Similarity",
         description="Three pairs of texts.",

@@ -55,7 +55,6 @@ def test_evaluators(stock, model, image_files):
 
 
 def trained(model: SentenceTransformer, columns: dict[str, list[Any]], folder: Any, **options: Any) -> None:
-    """Two steps of the trainer change the embeddings, and the model is saved and loaded again."""
     before = model.encode(TEXTS)
     arguments = SentenceTransformerTrainingArguments(
         str(folder / "run"), max_steps=2, per_device_train_batch_size=2, learning_rate=0.01, report_to="none",

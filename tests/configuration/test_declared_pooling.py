@@ -1,5 +1,3 @@
-"""The pooling that the folders of sentence-transformers state."""
-
 import json
 
 import pytest

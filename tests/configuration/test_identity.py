@@ -48,7 +48,6 @@ def identity_of(folder):
 
 @pytest.fixture
 def folder(clip_folder, tmp_path):
-    """A model's folder that a test may change."""
     return shutil.copytree(clip_folder, tmp_path / "model")
 
 

@@ -1,5 +1,3 @@
-"""Secrets stay out of whatever is written down."""
-
 import json
 import shlex
 

@@ -19,7 +19,6 @@ def told_anew():
 
 
 def change(file, **changes):
-    """Changes keys of a JSON file; None takes one out."""
     kept = json.loads(file.read_text()) | changes
     file.write_text(json.dumps({key: value for key, value in kept.items() if value is not None}))
 

@@ -28,7 +28,6 @@ LANGUAGES, TEXTS = list(CAPTIONS), list(CAPTIONS.values())
 
 
 def drawn_images(count: int) -> list[Image.Image]:
-    """Different images: coloured ramps with noise, of different sizes."""
     rng = np.random.default_rng(0)
     drawn = []
     for _ in range(count):
@@ -68,7 +67,6 @@ class Contract:
 
 
 def image_text_batch(processor: Any) -> dict[str, Tensor]:
-    """Images with a caption each."""
     return dict(processor(images=drawn_images(len(TEXTS)), text=TEXTS, language=LANGUAGES, return_tensors="pt"))
 
 
@@ -80,7 +78,6 @@ def translation_batch(processor: Any) -> dict[str, Tensor]:
 
 
 def split(batch: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The text inputs and the image inputs of an image-text batch."""
     text = {name: value for name, value in batch.items() if name != "pixel_values"}
     return text, {"pixel_values": batch["pixel_values"]}
 
@@ -92,7 +89,6 @@ def embeddings(model: PreTrainedModel, batch: dict[str, Tensor]) -> dict[str, Te
 
 
 def assert_equal(found: dict[str, Tensor], expected: dict[str, Tensor], **tolerance: float) -> None:
-    """The same names and values, to the bit unless a tolerance is given."""
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         torch.testing.assert_close(

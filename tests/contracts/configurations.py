@@ -1,5 +1,3 @@
-"""What every configuration keeps."""
-
 import copy
 import dataclasses
 import json

@@ -1,5 +1,3 @@
-"""What transformers' conventions say about calling a model."""
-
 import inspect
 
 import pytest
@@ -59,7 +57,6 @@ class ConventionsContract(Contract):
         assert_equal(embeddings(model, batch | named | {"pixel_value": 1}), expected)
 
     def test_values_may_come_as_a_tuple(self, model, batch):
-        """As an argument or the configuration says."""
         expected = model(**batch, return_loss=True)
         found = [model(**batch, return_loss=True, return_dict=False)]
         model.config.return_dict = False

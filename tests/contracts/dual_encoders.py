@@ -1,5 +1,3 @@
-"""What every dual encoder keeps."""
-
 import copy
 import pickle
 from typing import Any, ClassVar
@@ -37,11 +35,9 @@ class DualEncoderContract(ConventionsContract, ExportContract):
     freezable: ClassVar[tuple[str, ...]] = ("text_model", "vision_model")
 
     def two_towers(self, model: PreTrainedModel) -> PreTrainedModel:
-        """The part of the model that has the towers."""
         return model
 
     def training_batches(self, processor: Any) -> dict[str, dict[str, Tensor]]:
-        """A batch of each of the method's tasks."""
         return {"image_text": image_text_batch(processor)}
 
     # ---- What comes out ----
@@ -205,7 +201,6 @@ class DualEncoderContract(ConventionsContract, ExportContract):
 
 
 def _training_pass(model: PreTrainedModel, inputs: dict[str, Tensor]) -> tuple[dict[str, Tensor], int]:
-    """Loss and gradients, and how often linear layers ran."""
     calls = []
     hooks = [m.register_forward_hook(lambda *_: calls.append(1)) for m in model.modules() if isinstance(m, nn.Linear)]
     torch.manual_seed(0)

@@ -15,8 +15,6 @@ BATCH, BATCH_AND_LENGTH = (0,), (0, 1)
 
 
 class Called(nn.Module):
-    """A model's method as a module, which gives one of its outputs."""
-
     def __init__(self, model: nn.Module, method: str, output: str) -> None:
         super().__init__()
         self.model, self.method, self.output = model, method, output

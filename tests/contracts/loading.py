@@ -1,5 +1,3 @@
-"""What every loaded model keeps, whatever its folder holds."""
-
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -14,7 +12,6 @@ class LoadingContract(Contract):
 
     @pytest.fixture
     def made(self, model) -> PreTrainedModel:
-        """A new model of the same configuration, whose weights nobody has touched."""
         torch.manual_seed(0)
         return type(model)(model.config)
 
@@ -26,7 +23,6 @@ class LoadingContract(Contract):
             assert _trained(other) == _trained(made)
 
     def test_weights_that_a_folder_lacks_are_drawn_as_when_made(self, model, made, tmp_path, dirty_memory):
-        """And the others are as they are."""
         model.save_pretrained(tmp_path)
         weights = load_file(tmp_path / "model.safetensors")
         for there in ({}, dict(list(weights.items())[::2])):
@@ -44,12 +40,10 @@ def _trained(model: PreTrainedModel) -> dict[str, bool]:
 
 
 def _tensors(model: PreTrainedModel) -> dict[str, Tensor]:
-    """Weights and all buffers, those too that are never saved."""
     return dict(model.named_parameters()) | dict(model.named_buffers())
 
 
 def _assert_drawn_alike(name: str, found: Tensor, expected: Tensor) -> None:
-    """The same constant, or numbers of the same size."""
     assert found.shape == expected.shape and found.dtype == expected.dtype, name
     if not expected.is_floating_point() or expected.numel() < 2 or expected.std() == 0:
         assert torch.equal(found, expected), name

@@ -1,5 +1,3 @@
-"""What every processor keeps."""
-
 import copy
 import pickle
 from typing import Any

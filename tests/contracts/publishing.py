@@ -1,5 +1,3 @@
-"""What every published folder keeps."""
-
 import filecmp
 import inspect
 import json

@@ -50,7 +50,6 @@ def visio_textual_batch(images: int = 1) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def answers(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """What a model makes of texts with images: its outputs, or the text it writes, by beam search."""
     if model.can_generate():
         found = {"written": model.generate(**batch, language="de", num_beams=3, max_new_tokens=8)}
     else:

@@ -30,7 +30,6 @@ def npm(tmp_path, monkeypatch):
 
 @pytest.fixture
 def original(tmp_path):
-    """A tarball as the registry holds it."""
     path = tmp_path / "original.tgz"
     with tarfile.open(path, "w:gz") as archive:
         for name, content in {"package/svg/1f600.svg": b"<svg/>", "package/readme.md": b"hello"}.items():

@@ -1,5 +1,3 @@
-"""The figures of analyses: well-formed files with a mark for everything, the same at every call."""
-
 import xml.etree.ElementTree as ET
 
 import numpy as np

@@ -94,8 +94,6 @@ def test_folds_are_searched_alone(loaded, embedder, monkeypatch):
 
 
 class KnownEmbedder:
-    """Embeddings that a test has chosen."""
-
     def __init__(self, images: np.ndarray, texts: np.ndarray) -> None:
         self.images, self.texts = images, texts
 

@@ -23,7 +23,6 @@ METRICS = ["t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r5", "i2t_r10", "mean_r
 
 
 def run_of(name, seed, *, bias=0.0, n_images=60, texts_per_image=3, languages=("de", "fr"), queries="same"):
-    """A run with random ranks, the better the higher the bias."""
     scores, ranks = {}, {}
     for index, language in enumerate(languages):
         random = np.random.default_rng([seed, index])
@@ -120,7 +119,6 @@ def test_rows_of_seeds():
 
 
 def with_images_of_their_own(run, n_images):
-    """The run with other images, this many, in French."""
     other = run_of(run.name, int(run.name), bias=int(run.name) / 10, n_images=n_images, languages=["it", "fr"])
     scores = {**run.scores, ("captions", "fr"): other.scores["captions", "fr"]}
     ranks = {**run.ranks, ("captions", "fr"): replace(other.ranks["captions", "fr"], images="other images")}

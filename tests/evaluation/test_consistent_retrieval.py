@@ -26,7 +26,6 @@ def clc(*languages: str, aggregation: str = "mean") -> CrossLingualConsistency:
 
 
 def trained_clc(n_languages: int = 4) -> CrossLingualConsistency:
-    """A CLC-C with weights of its own for each language."""
     model = clc(*LANGUAGES[:n_languages], aggregation="mlp")
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -37,7 +36,6 @@ def trained_clc(n_languages: int = 4) -> CrossLingualConsistency:
 
 @pytest.fixture
 def one_vendor(emoji_corpus):
-    """Twelve concepts, each with a name in four languages."""
     return emoji_corpus.filter(lambda row: row["vendor"] == "twemoji")
 
 

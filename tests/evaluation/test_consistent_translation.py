@@ -1,5 +1,3 @@
-"""A translator on a tiny real model of transformers, alone and in retrieval."""
-
 import numpy as np
 import pytest
 from transformers import (
@@ -24,7 +22,6 @@ def nllb_folder(tmp_path_factory):
 
 
 def by_hand(folder, text: str, source: str, target: str) -> str:
-    """One text alone, as transformers' documentation translates."""
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     tokenizer.src_lang = source
     forced = tokenizer.convert_tokens_to_ids(target)

@@ -1,5 +1,3 @@
-"""Maps of languages and distance ratios: answers that are known beforehand."""
-
 import json
 import sys
 
@@ -34,7 +32,6 @@ def rotation(size, random):
 
 
 def families(random, members=("en", "de", "sv"), others=("es", "fr", "it"), n=400):
-    """Embeddings of two families: the members of one resemble each other more than those of the other."""
     shared = random.standard_normal((n, 8))
     found = {}
     for tags in (members, others):

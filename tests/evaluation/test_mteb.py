@@ -24,8 +24,6 @@ PAIRS = [("ein hund", "a dog"), ("zwei katzen", "two cats"), ("der rote ball", "
 
 
 class Listening(Embedder):
-    """An embedder that remembers the language and the head of every text."""
-
     def __init__(self, *parts, **options):
         super().__init__(*parts, **options)
         self.heard, self.tasks = {}, set()
@@ -42,7 +40,6 @@ def clip(clip_parts):
 
 
 def model_of(embedder, **options):
-    """The model of mteb, which has not been asked for anything yet but its description."""
     model = mteb_model(embedder, **options)
     embedder.heard.clear()
     embedder.tasks.clear()

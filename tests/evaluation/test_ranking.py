@@ -25,7 +25,6 @@ def reference_rank(scores: list[float], right: list[int]) -> int:
 
 
 def reference_ranks(matrix: np.ndarray, text_to_images: list[list[int]]) -> tuple[list[int], list[int]]:
-    """`matrix` [n_texts, n_images], float64."""
     text_ranks = [reference_rank(row.tolist(), right) for row, right in zip(matrix, text_to_images, strict=True)]
     image_ranks = []
     for image, column in enumerate(matrix.T):

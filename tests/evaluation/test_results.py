@@ -1,5 +1,3 @@
-"""`results.json`: what it holds, and rows of a comparison read from it."""
-
 import json
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""The baseline translate-test: gains of a translator that is right."""
-
 import pytest
 
 from babelens.evaluation import evaluate_retrieval, evaluate_translate_test
@@ -12,8 +10,6 @@ WORDS = {"en": "thing", "de": "ding"}
 @pytest.fixture
 def translator(word_translator):
     class Both(word_translator):
-        """Knows both German words."""
-
         def translate(self, texts, source, target):
             return super().translate([text.replace("sache", "ding") for text in texts], source, target)
 
@@ -40,8 +36,6 @@ def test_a_model_that_errs_in_german_gains_by_translation(color_embedder, captio
 
 
 class OnlyEnglish:
-    """An embedder that has learned English alone."""
-
     def __init__(self, embedder):
         self.embedder = embedder
 

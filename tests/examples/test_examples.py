@@ -41,7 +41,6 @@ TRAINING = {
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
-    """What people bring: shapes with captions in English and German, translations into French, and models."""
     folder = tmp_path_factory.mktemp("data")
     (folder / "shapes").mkdir()
     write_shapes(folder / "shapes", ("en", "de"))
@@ -54,7 +53,6 @@ def data(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Runs an example as a program and returns what it printed."""
     cache = tmp_path_factory.mktemp("cache")
     settings = {"HF_HOME": str(cache), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 
@@ -70,8 +68,6 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def run_here(monkeypatch):
-    """Runs an example within this process, which has imported everything already."""
-
     def run_here(script: str, *arguments: str) -> None:
         monkeypatch.setattr(sys, "argv", [f"{script}.py", *arguments])
         runpy.run_path(str(EXAMPLES / f"{script}.py"), run_name="__main__")
@@ -80,7 +76,6 @@ def run_here(monkeypatch):
 
 
 def options(**settings: Any) -> list[str]:
-    """Arguments of the command line."""
     arguments = []
     for name, value in (TRAINING | settings).items():
         arguments += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
@@ -88,7 +83,6 @@ def options(**settings: Any) -> list[str]:
 
 
 def of_mural(data: Path, output: Path, **settings: Any) -> dict[str, Any]:
-    """Settings of `train_dual_encoder.py` for a small MURAL."""
     shapes = data / "shapes"
     given = {"preset": "mural-tiny", "image_size": 32, "vocab_size": 200, "do_train": True, "do_eval": True}
     sources = {"captions": shapes, "translations": shapes / "pairs.tsv", "eval_captions": shapes}

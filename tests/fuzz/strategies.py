@@ -1,5 +1,3 @@
-"""What the properties are tried on."""
-
 import io
 
 from hypothesis import strategies as st
@@ -28,7 +26,6 @@ JSON = st.recursive(
 
 @st.composite
 def image_files(draw):
-    """The bytes of an image file of any mode and format, some of them cut, changed or no image at all."""
     if draw(st.integers(0, 9)) == 0:
         return draw(st.binary(max_size=200))
     mode = draw(st.sampled_from(["1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "I", "I;16", "F"]))

@@ -1,5 +1,3 @@
-"""A tiny published model, and a double of the Hub."""
-
 import shutil
 from pathlib import Path
 
@@ -43,6 +41,5 @@ def finished(published, tmp_path_factory):
 
 @pytest.fixture
 def hub(monkeypatch) -> HubDouble:
-    """A client of an empty Hub."""
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     return HubDouble()

@@ -93,7 +93,6 @@ def test_there_is_no_model(tmp_path):
 
 @pytest.fixture
 def with_code(folder):
-    """Its configuration needs a module that lies beside it, which would leave a mark."""
     marks = folder.parent / "it-ran"
     (folder / "evil.py").write_text(
         f"open({str(marks)!r}, 'w')\nfrom transformers import PreTrainedConfig\n"
@@ -122,7 +121,6 @@ def test_a_kernel_from_the_hub_is_code(sound):
 
 @pytest.fixture
 def adapter(sound, tmp_path):
-    """A German adapter of the sound folder, with its embedding and tokenizer."""
     tokenizer = tiny_bert()[1]
     sizes = {"vocab_size": len(tokenizer), "embedding_size": 12, "sep_token_id": tokenizer.sep_token_id}
     model = MlaModel.from_native(AutoModel.from_pretrained(sound), languages=["de"], acquirer_size=4, **sizes)

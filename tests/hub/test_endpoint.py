@@ -20,7 +20,6 @@ LABELS = ["ein rotes auto", "un chien gris"]
 
 
 def toolkit(folder):
-    """The application that the toolkit makes of a folder."""
     specification = importlib.util.spec_from_file_location("handler", folder / "handler.py")
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)

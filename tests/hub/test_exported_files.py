@@ -20,7 +20,6 @@ LIBRARIES = {"torch", "transformers", "tokenizers", "numpy", "PIL", "huggingface
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """A folder for each method."""
     root = tmp_path_factory.mktemp("exported")
     for name, parts in PARTS.items():
         for cls in parts:

@@ -13,7 +13,6 @@ from babelens.utils.hub_code import export_code
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """Writes a package of two rooms and imports one of its modules: `package({"modeling/modeling_toy": source})`."""
     root = tmp_path / f"toy{os.urandom(4).hex()}"
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -30,7 +29,6 @@ def package(tmp_path, monkeypatch):
 
 
 def load_flat(folder: Path, module: str):
-    """Imports `module` from the folder alone, as transformers does with a repository's files."""
     (folder / "__init__.py").touch()
     sys.path.insert(0, str(folder.parent))
     try:

@@ -44,7 +44,6 @@ for auto_class in json.loads(sys.argv[2]).values():
 
 @pytest.fixture(scope="module")
 def folders(make_rc3, tmp_path_factory):
-    """Each model in a folder, with the inputs that it is asked about and what it says to them."""
     root, said = tmp_path_factory.mktemp("rc3"), {}
     for model_class in (Rc3Model, *TASK_MODELS):
         name = model_class.__name__

@@ -23,7 +23,6 @@ ID = "ada/mural-tiny"
 
 @pytest.fixture
 def folder(finished, tmp_path):
-    """A copy of the folder, to be changed."""
     return shutil.copytree(finished, tmp_path / "mural-tiny")
 
 

@@ -11,8 +11,6 @@ from tests.support.tiny_training import shapes_trainer
 
 
 class Uploads:
-    """What a Hub without cards of its own was sent."""
-
     def __init__(self, monkeypatch) -> None:
         self.files: dict[str, str] = {}
         address = "https://huggingface.co/owner/tiny"

@@ -26,7 +26,6 @@ def saved(parts, folder):
 
 
 def check(source, folder, class_name):
-    """Compares the embeddings of a stock folder, by three ways of loading it, with those of the model."""
     made = export_stock(source, folder)
     assert made.class_name == class_name
     assert max(made.difference.values()) < 1e-5

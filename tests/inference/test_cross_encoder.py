@@ -14,8 +14,6 @@ LANGUAGES = ["en", "en", "de", "de", "en"]
 
 
 class Counted(list):
-    """Images that count how often each is read."""
-
     def __init__(self, drawn: list[Image.Image]) -> None:
         super().__init__(drawn)
         self.reads = [0] * len(drawn)
@@ -44,7 +42,6 @@ def regions():
 
 
 def one_by_one(parts, texts, languages, **visual) -> np.ndarray:
-    """Every text with every image, a pair at a time."""
     model, processor = parts
     number = len(next(iter(visual.values())))
     scores = np.empty((len(texts), number), np.float32)

@@ -31,7 +31,6 @@ def job_of(source, output, columns=(), **settings):
 
 
 def run(embedder, source, output, columns=(), **settings):
-    """Embeds a source; returns the counts, and the ids and embeddings in the order of the shards."""
     counts = embed_source(embedder, job_of(source, output, columns, **settings), model="tiny")
     rows = [each for path in shard_files(output) for each in read_embeddings(path)]
     ids = [name for batch, _ in rows for name in batch.column("id").to_pylist()]
@@ -249,7 +248,6 @@ def test_killed_and_resumed(embedder, tmp_path):
 
 
 def contents_of_files(folder):
-    """Without the hidden folders that a killed process leaves."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 

@@ -22,8 +22,6 @@ def image(seed: int, width: int = 20, height: int = 18) -> Image.Image:
 
 
 class LazyImages:
-    """A gallery that draws an image when it is asked for one, and remembers the order of what it was asked for."""
-
     def __init__(self, count: int) -> None:
         self.count = count
         self.asked: list[int] = []

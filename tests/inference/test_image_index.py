@@ -1,5 +1,3 @@
-"""The index of a folder: what is encoded when, and what is found."""
-
 import os
 
 import numpy as np

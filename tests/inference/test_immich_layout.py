@@ -86,7 +86,6 @@ RIDGE_TEXTS = {
 
 
 def tiny_ridge(native, processor):
-    """A model with a random map for each of ten languages."""
     languages = [*RIDGE_TEXTS]
     model = RidgeModel.from_native(native, languages=languages, ngram_rows=512, rank=8)
     torch.manual_seed(0)
@@ -100,7 +99,6 @@ def tiny_ridge(native, processor):
 
 @pytest.fixture(scope="module")
 def ridge(tmp_path_factory):
-    """A ridge model and its export, for a slot that gets the language."""
     folder = tmp_path_factory.mktemp("ridge")
     saved(tiny_ridge(*tiny_clip()), folder / "model")
     return folder / "model", export_immich(folder / "model", folder / "nllb-clip-base-siglip__v1")

@@ -21,7 +21,6 @@ OPTIONS = {
 
 
 def adapted(base, folder, **options):
-    """A LoRA with weights that change the model, as `save_pretrained` writes it."""
     torch.manual_seed(0)
     model = get_peft_model(AutoModel.from_pretrained(base), LoraConfig(r=2, lora_alpha=8, **options)).eval()
     with torch.no_grad():

@@ -23,7 +23,6 @@ EVERY = [pytest.param(name, marks=[] if name in ALWAYS else pytest.mark.slow) fo
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """Exports a kind once: the folder of the model and that of its graphs."""
     folder, done = tmp_path_factory.mktemp("exported"), {}
 
     def export(name, make=None):
@@ -37,7 +36,6 @@ def exported(tmp_path_factory):
 
 
 def languages_of(name, count):
-    """Languages of texts that a kind reads, all in turn."""
     tags = ["en", *LEARNED] if name in MLA_KINDS else LANGUAGES
     return [tags[index % len(tags)] for index in range(count)]
 

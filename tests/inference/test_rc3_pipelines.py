@@ -31,7 +31,6 @@ def translate(folders):
 
 @pytest.fixture(scope="module")
 def probabilities(folders):
-    """Of each answer to the questions [5, answers], the model called with all of them, and some regions."""
     model = AutoModelForVisualQuestionAnswering.from_pretrained(folders / "answers")
     processor = AutoProcessor.from_pretrained(folders / "answers")
 

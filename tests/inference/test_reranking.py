@@ -16,7 +16,6 @@ TIE = 1e-6
 
 
 def from_matrix(scores: np.ndarray):
-    """What scores pairs by a table, and remembers which it was asked for."""
     asked = []
 
     def score(pairs: np.ndarray) -> np.ndarray:
@@ -27,7 +26,6 @@ def from_matrix(scores: np.ndarray):
 
 
 def random_case(seed: int, n_texts: int = 9, n_images: int = 12):
-    """Embeddings with ties among them (few directions), scores with ties, right images."""
     rng = np.random.default_rng(seed)
     directions = rng.standard_normal((6, 3)).astype(np.float32)
     texts, images = (directions[rng.integers(0, 6, count)] for count in (n_texts, n_images))
@@ -41,8 +39,6 @@ def unit(rows: np.ndarray) -> np.ndarray:
 
 
 def brute_force_rank(cosines: np.ndarray, scores: np.ndarray, right: list[int], top_k: int) -> int:
-    """The best right item's, by comparing it with every wrong one, one after the other."""
-
     def stands_before(other: int, item: int) -> bool:
         listed = [int(np.sum(cosines >= cosines[each] - TIE)) <= top_k for each in (other, item)]
         if all(listed):

@@ -27,7 +27,6 @@ def retrieve(parts, tmp_path_factory):
 
 @pytest.fixture
 def scores(parts):
-    """Of all texts, as German ones, with all images."""
     return CrossEncoder(*parts).score_all(TEXTS, drawn_images(7), language="de")
 
 
@@ -55,7 +54,6 @@ def test_several_queries_and_the_best_only(retrieve, scores, tmp_path):
 
 @pytest.mark.parametrize("batch_size", [2, 3])
 def test_batches_of_queries_change_nothing(retrieve, batch_size):
-    """Five queries, so that the last batch is a short one."""
     for queries, candidates in ((TEXTS[:5], {"images": drawn_images(7)}), (drawn_images(7)[:5], {"texts": TEXTS})):
         one_by_one = retrieve(queries, **candidates, language="de", top_k=4)
         assert retrieve(queries, **candidates, language="de", top_k=4, batch_size=batch_size) == one_by_one

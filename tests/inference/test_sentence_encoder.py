@@ -1,5 +1,3 @@
-"""Embedders of vision-language models, loaded by sentence-transformers, behind the interface of an `Embedder`."""
-
 import json
 
 import numpy as np

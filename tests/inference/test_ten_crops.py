@@ -23,7 +23,6 @@ MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 @pytest.fixture(scope="module")
 def resnet(tmp_path_factory):
-    """A folder, as transformers saves a ResNet with its image processor."""
     folder = tmp_path_factory.mktemp("resnet")
     torch.manual_seed(0)
     model = ResNetModel(ResNetConfig(embedding_size=8, hidden_sizes=[8, WIDTH], depths=[1, 1], layer_type="basic"))

@@ -15,7 +15,6 @@ LONG = [*TEXTS, "a red square " * 20]
 
 
 def saved(name, folder, pooling, *layers, **options):
-    """A folder as sentence-transformers writes it, and its own embeddings of `LONG`."""
     saved_encoder(name, folder / "encoder")
     torch.manual_seed(1)
     transformer = Transformer(str(folder / "encoder"), max_seq_length=12)

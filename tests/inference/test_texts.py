@@ -1,5 +1,3 @@
-"""Queries in a language or a script that a model does not state are answered with a word."""
-
 import pytest
 
 from babelens import Embedder

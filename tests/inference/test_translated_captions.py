@@ -43,8 +43,6 @@ def test_translations_go_everywhere_or_take_the_place_of_captions(translator):
 
 
 class Silent:
-    """Has no translation of some texts."""
-
     def translate(self, texts, source, target):
         return ["" if text.endswith(" 1") else f"{target} {text}" for text in texts]
 

@@ -26,7 +26,6 @@ WORDS = ["a", "red", "car", "ein", "rotes", "auto", "translate", "English", "to"
 
 
 def words_tokenizer(*more: str) -> PreTrainedTokenizerFast:
-    """A tokenizer of whole words, and of these tokens."""
     vocabulary = ["<pad>", "</s>", "<unk>", *WORDS, *more]
     backend = Tokenizer(WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token="<unk>"))
     backend.pre_tokenizer = WhitespaceSplit()
@@ -43,7 +42,6 @@ def t5(tokenizer, **settings) -> T5ForConditionalGeneration:
 
 
 def asked(model, tokenizer, text: str, **options) -> str:
-    """The model's translation of a text that is complete."""
     inputs = tokenizer(text, return_tensors="pt")
     read = {name: inputs[name] for name in ("input_ids", "attention_mask")}
     return tokenizer.decode(model.generate(**read, **options)[0], skip_special_tokens=True)

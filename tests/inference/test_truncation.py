@@ -35,7 +35,6 @@ def whole(folder):
 
 @pytest.fixture
 def stating(make_mural, tmp_path):
-    """A folder whose configuration keeps six dimensions."""
     model, processor = make_mural(truncate_dim=6)
     model.save_pretrained(tmp_path / "stating")
     processor.save_pretrained(tmp_path / "stating")

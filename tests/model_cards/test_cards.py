@@ -265,8 +265,6 @@ HOSTILE = [EVIL, "a `code` <b> | y |\n| <i>z</i>", "](javascript:alert(1)) [x {{
 
 
 class Page(HTMLParser):
-    """The elements of a page and their attributes."""
-
     def __init__(self, text):
         super().__init__()
         self.elements = []
@@ -304,7 +302,6 @@ def facts_with(text):
 
 
 def checked(folder):
-    """The card of a folder, which has no elements but those of its templates."""
     card = ModelCard((folder / "README.md").read_text())
     page = Page(markdown.markdown(card.text, extensions=["tables", "fenced_code"]))
     tags = {tag for tag, _ in page.elements}

@@ -15,7 +15,6 @@ TEXT_WIDTH, VOCABULARY = 16, 20
 
 
 def drawn(model):
-    """The model, with no weight or statistic at its initial value."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, value in model.state_dict().items():
@@ -31,7 +30,6 @@ def tower():
 
 @pytest.fixture(scope="module")
 def checkpoint(tower):
-    """A CLIP under OpenAI's names."""
     torch.manual_seed(1)
     d = TEXT_WIDTH
     blocks = {

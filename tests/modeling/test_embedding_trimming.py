@@ -1,5 +1,3 @@
-"""A trimmed model computes of kept tokens what it computed before."""
-
 import pytest
 import torch
 
@@ -14,7 +12,6 @@ def checkpoint(request):
 
 
 def trimmed(model, tokenizer):
-    """The model and its tokenizer, trimmed ones, and the ids they keep."""
     generation = model.generation_config if model.can_generate() else None
     named = named_token_ids(model.config, generation)
     kept = choose_pieces(tokenizer, count_pieces(tokenizer, KEPT_TEXTS), coverage=1.0, always=named)

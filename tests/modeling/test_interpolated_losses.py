@@ -28,7 +28,6 @@ def texts() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def xtcl_distances(first: torch.Tensor, second: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """d+ and d- in the order of the fixture: the other anchors, then the others' positives."""
     others = ~torch.eye(len(first), dtype=torch.bool)
     distances = [distance_matrix(first, side)[others].view(len(first), -1) for side in (first, second)]
     return row_distances(first, second), torch.cat(distances, dim=1)

@@ -20,7 +20,6 @@ FIXTURES = json.loads((Path(__file__).parents[1] / "fixtures" / "losses_mural.js
 
 
 def reference(x, y, temperature, *, margin=0.0, label_smoothing=0.0, positives=None):
-    """The two losses as sums over pairs, each with its own softmax."""
     count = len(x)
 
     def logit(i, j):
@@ -43,7 +42,6 @@ def smoothed_cross_entropy(logits, right, label_smoothing):
 
 
 def value_and_gradients(loss, x, y, temperature, **options) -> list[torch.Tensor]:
-    """Both losses, and the gradients of a sum in which they weigh differently."""
     x_to_y, y_to_x = loss(x, y, temperature, **options)
     return [x_to_y, y_to_x, *torch.autograd.grad(x_to_y + 0.3 * y_to_x, (x, y, temperature))]
 
@@ -143,7 +141,6 @@ def tiled_peak(count: int, tile_size: int | None) -> int:
 
 
 def dense(x, y, temperature):
-    """As one would write it, with the whole matrix of logits."""
     logits = normalize(x) @ normalize(y).T / temperature
     right = torch.arange(len(x))
     return cross_entropy(logits, right), cross_entropy(logits.T, right)

@@ -28,7 +28,6 @@ class TestLiwe(DualEncoderContract, PublishingContract):
     has_tokenizer = False
 
     def training_batches(self, processor):
-        """Every two texts describe the same image, in two languages."""
         labels = torch.arange(len(TEXTS)) // 2
         batch = dict(processor(images=drawn_images(3), text=TEXTS, language=LANGUAGES, return_tensors="pt"))
         given = {"text_labels": labels, "image_labels": labels.unique(), "language_ids": torch.arange(len(TEXTS)) % 2}
@@ -42,7 +41,6 @@ def model() -> LiweModel:
 
 
 def training_batch():
-    """Three images with two texts in each of two languages, in no order."""
     generator = torch.Generator().manual_seed(2)
     order = torch.randperm(12, generator=generator)
     return {

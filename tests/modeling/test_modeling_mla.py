@@ -34,7 +34,6 @@ class MlaContract(DualEncoderContract):
 
 
 def native_pairs(processor):
-    """Texts with a native text each."""
     batch = translation_batch(processor)
     native = processor(text=TEXTS[::-1], language="en", return_tensors="pt")
     return {name: value for name, value in batch.items() if not name.startswith("paired_")} | {
@@ -55,7 +54,6 @@ class TestMlaOnMural(PublishedModelContract):
 
 @pytest.fixture(scope="module")
 def authors():
-    """A tiny MLA under OpenAI CLIP's names, what it computes, and its losses."""
     weights = {
         name.removeprefix("state."): value
         for name, value in load_file(FIXTURES / "mla_state_dict.safetensors").items()

@@ -48,7 +48,6 @@ class StudentContract(DualEncoderContract):
 
 
 def native_pairs(processor):
-    """Texts with a native text each, which the native model reads."""
     native = processor.native(text=TEXTS[::-1], language="en", return_tensors="pt")
     paired = {f"paired_{name}": value for name, value in native.items()}
     return dict(processor(text=TEXTS, language=LANGUAGES, return_tensors="pt")) | paired
@@ -66,8 +65,6 @@ class TestAcquisition(PublishedModelContract):
 
 
 class TestNativeTexts(ProcessorContract):
-    """Texts in the native language are read by the native model."""
-
     factory = "make_mla_student"
     options = {"native_texts": "native", "text_pooling": "mean"}
 

@@ -63,7 +63,6 @@ def test_the_text_text_loss_has_a_fixed_temperature_and_a_margin(mural):
 
 @pytest.fixture
 def align(mural) -> AlignModel:
-    """A tiny ALIGN in eval mode, with batch-norm statistics of images."""
     model, processor = mural
     text, vision = model.config.text_config.to_dict(), model.config.vision_config.to_dict()
     config = AlignConfig(

@@ -33,7 +33,6 @@ def texts(batch):
 
 
 def cut(batch, rows):
-    """Some rows, their texts padded to the longest of them."""
     longest = int(batch["attention_mask"][rows].sum(1).max())
     return {n: v[rows][:, :longest] if n in texts(batch) else v[rows] for n, v in batch.items()}
 

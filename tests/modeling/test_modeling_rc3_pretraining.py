@@ -82,7 +82,6 @@ def batches() -> dict:
 
 
 def encoded(model, batch, side: str, row: int, image: int | None = None):
-    """One text, beside one image or alone, without padding."""
     length = int(batch[side]["attention_mask"][row].sum())
     visual = {
         name: batch[name][image : image + 1]
@@ -144,7 +143,6 @@ def matching(model, batch) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def masked_language(model, batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """The sum over the words by the encoder and by the decoder, and how many there are."""
     guessed, said = [], []
     masked = {**batch, "masked": {**batch["first"], "input_ids": batch["masked"]["input_ids"]}}
     for b in range(len(PARTNER)):

@@ -34,7 +34,6 @@ def batch_of(model_class):
 
 
 def with_labels(model, model_class):
-    """A training batch."""
     labels = {
         Rc3ForConditionalGeneration: DECODER,
         Rc3ForVisualEntailment: {"labels": torch.tensor([2, 0, 1, 1])},
@@ -189,7 +188,6 @@ def test_writing_in_no_language_or_an_unknown_one_is_refused(writer, options, er
 
 
 def free(name: str) -> tuple[int, ...]:
-    """Texts may be of any number and length; images of any number."""
     return (0, 1) if name in ("input_ids", "attention_mask") else (0,)
 
 

@@ -20,8 +20,6 @@ from tests.contracts.common import Contract
 
 
 class TestCharacters(ConfigContract):
-    """Without a text encoder."""
-
     factory = "make_ridge"
 
     def test_registered_by_its_name(self, config):
@@ -40,8 +38,6 @@ class TestCharacters(ConfigContract):
 
 
 class TestEncoder(ProcessorContract, PublishingContract):
-    """With a text encoder, and a glossary of one of the languages."""
-
     factory = "make_ridge"
     always_exact = ("maps.",)
     options = {"encoder": True, "glossaries": True}
@@ -49,8 +45,6 @@ class TestEncoder(ProcessorContract, PublishingContract):
 
 
 class TestGlossaries(Contract):
-    """With a glossary of one of the languages."""
-
     factory = "make_ridge"
     options = {"glossaries": True}
 
@@ -69,7 +63,6 @@ class TestGlossaries(Contract):
         torch.testing.assert_close(torch.from_numpy(found), expected, atol=1e-5, rtol=1e-4)
 
     def test_a_text_without_a_language_is_of_the_one_that_has_its_words(self, model, processor):
-        """Or of the native one."""
         texts = ("ein rotes Haus", "a red cat", "le chat noir")
         assert [processor._language_and_glossary(text, "und")[0] for text in texts] == ["de", "en", "und"]
         embedder = Embedder(model, processor)
@@ -101,7 +94,6 @@ class TestGlossaries(Contract):
 
     @pytest.mark.slow
     def test_an_onnx_graph_reads_glosses(self, model, processor, tmp_path):
-        """As the model does."""
         pytest.importorskip("onnxruntime")
         model.save_pretrained(tmp_path / "model")
         processor.save_pretrained(tmp_path / "model")

@@ -50,7 +50,6 @@ class TestSmalr(DualEncoderContract, PublishingContract):
     has_tokenizer = False
 
     def training_batches(self, processor):
-        """Every two texts describe the same image; one has a word that is not known."""
         labels = torch.arange(len(TEXTS)) // 2
         images = processor(images=drawn_images(len(TEXTS) // 2), return_tensors="pt")
         texts = processor(text=["a red unicorn", *TEXTS[1:]], language=LANGUAGES, return_tensors="pt")
@@ -250,7 +249,6 @@ VOCABULARIES = [25_126, *[31_500] * 9]
 
 
 def counts(**settings):
-    """Trained parameters, and those needed at test time."""
     with torch.device("meta"):
         model = SmalrModel(load_preset("smalr-base", vocabulary_sizes=VOCABULARIES, **settings))
     needed = count_parameters(model.text_model) + count_parameters(model.image_branch)

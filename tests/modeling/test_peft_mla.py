@@ -18,7 +18,6 @@ ENGLISH = torch.tensor([[48, 5, 6, 9, 49, 0, 0, 0], [48, 7, 49, 0, 0, 0, 0, 0], 
 
 @pytest.fixture(params=["clip", "mural"])
 def make(request):
-    """A function that makes one of the dual encoders whose text tower is known, the same at every call."""
     make_mural = request.getfixturevalue("make_mural")
     return make_clip if request.param == "clip" else lambda: make_mural()[0]
 
@@ -70,7 +69,6 @@ def image(model, count: int = 1) -> torch.Tensor:
 
 
 def train(model, steps: int = 3, names: list[str] | None = None) -> None:
-    """A few steps that move what can be trained."""
     torch.manual_seed(2)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=0.01)
@@ -84,7 +82,6 @@ def train(model, steps: int = 3, names: list[str] | None = None) -> None:
 
 
 def trainable(model) -> set[str]:
-    """The trainable parts: adapters' names, and `shared_embedding`."""
     names = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert all("mla_acquirers" in name or "shared_embedding" in name for name in names)
     return {

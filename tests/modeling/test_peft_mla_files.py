@@ -31,7 +31,6 @@ def language(tag: str, **options) -> MlaAdapterConfig:
 
 @pytest.fixture
 def german(tmp_path) -> tuple[Path, torch.Tensor]:
-    """The folder of an adapter with the embedding inside, and the features of `IDS` with it."""
     model = get_peft_model(make_clip(), language("de")).eval()
     model.save_pretrained(tmp_path / "german")
     return tmp_path / "german", texts(model)
@@ -39,7 +38,6 @@ def german(tmp_path) -> tuple[Path, torch.Tensor]:
 
 @pytest.fixture
 def shared(tmp_path) -> tuple[dict[str, Path], dict[str, torch.Tensor]]:
-    """Folders of `de` and `fr`, which share an embedding; the features of `IDS` in both languages."""
     model = get_peft_model(make_clip(), language("de", train_embedding=False), adapter_name="de").eval()
     model.add_adapter("fr", language("fr", train_embedding=False))
     features = {}
@@ -96,7 +94,6 @@ def test_an_adapter_of_another_embedding_is_refused(shared):
 
 
 def to_peft_model(model, folder):
-    """The languages of a model as adapters of its native model."""
     first, *others = model.config.languages
     for language in model.config.languages:
         save_adapter(model, language, folder / language)

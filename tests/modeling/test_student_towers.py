@@ -21,13 +21,11 @@ def beside_clip(text, **options):
 
 
 def student_of(native, text, tokenizer, **options):
-    """A student and its processor."""
     model = MlaStudentModel.from_towers(native[0], text, languages=["de", "fr"], **options)
     return model, student_processor(model.config, native[1], tokenizer)
 
 
 def token_ids():
-    """Three texts; the second is padded."""
     torch.manual_seed(0)
     ids, mask = torch.randint(4, 60, (3, 7)), torch.ones(3, 7, dtype=torch.long)
     mask[1, 5:] = 0

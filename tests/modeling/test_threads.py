@@ -109,7 +109,6 @@ def test_evaluation_ends_for_a_model_when_the_last_thread_leaves_it():
 
 
 def test_threads_with_one_processor(make_etcl):
-    """Each with its own greatest length."""
     processor = make_etcl()[1]
 
     def call(number: int) -> Any:

@@ -33,7 +33,6 @@ def random(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def reference(distances, positives, negatives, margin=0.05, top_n=10, furthest=False):
-    """Equation 1 over lists of triplets."""
     values = []
     for a, row in enumerate(distances):
         right = [b for b in range(len(row)) if positives[a, b]]
@@ -137,7 +136,6 @@ def test_ragged_triplets_follow_the_formula(furthest):
 
 
 def distance(x, y):
-    """Of two vectors."""
     return 1 - (x * y).sum() / ((x**2).sum().sqrt() * (y**2).sum().sqrt())
 
 

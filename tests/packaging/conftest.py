@@ -16,14 +16,11 @@ COMMITTER = ("-c", "user.name=test", "-c", "user.email=test@localhost")
 
 @pytest.fixture(scope="session")
 def folders() -> list[str]:
-    """The top-level folders that become subpackages: those that `babelens/` links to."""
     return sorted(entry.name for entry in (CHECKOUT / "babelens").iterdir() if entry.is_symlink())
 
 
 @pytest.fixture(scope="session")
 def run():
-    """Runs a command, away from the checkout and from this process's settings; returns everything it prints."""
-
     def run(*command: str | Path, cwd: Path) -> str:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_", "GIT_"))}
         settings = {
@@ -43,7 +40,6 @@ def run():
 
 @pytest.fixture(scope="session")
 def sources(tmp_path_factory, folders) -> Path:
-    """A copy of the package's sources as a fresh clone has them: no stale builds, links as links."""
     sources = tmp_path_factory.mktemp("sources") / "babelens"
     for name in ("babelens", "tests", *folders):
         shutil.copytree(CHECKOUT / name, sources / name, symlinks=True, ignore=NOT_SOURCES)
@@ -63,7 +59,6 @@ def sources(tmp_path_factory, folders) -> Path:
 
 @pytest.fixture(scope="session")
 def repository(sources, run) -> Path:
-    """The sources as a git repository of one commit."""
     for command in (["init", "--quiet"], ["add", "--all"], [*COMMITTER, "commit", "--quiet", "--message=all"]):
         run("git", *command, cwd=sources)
     return sources

@@ -12,7 +12,6 @@ from tests.support.documents import CHECKOUT, DOCUMENTS, blocks_in, commands, kn
 
 
 def named_recipes(arguments: list[str]) -> list[str]:
-    """Recipes of the package that a command names: `emoji/mural`, and not `recipe.yaml` or RECIPE."""
     named = arguments[1:2] if arguments[0] == "train" else []
     named += [value for option, value in pairwise(arguments) if option == "--recipe"]
     return [name for name in named if "/" in name and not name.endswith(".yaml")]
@@ -46,7 +45,6 @@ def test_python_imports_what_is_public():
 
 
 def is_public(module: str, name: str) -> bool:
-    """Whether a module has this name, and lists it if it lists what it offers."""
     home = import_module(module)
     return hasattr(home, name) and not name.startswith("_") and name in getattr(home, "__all__", [name])
 

@@ -24,7 +24,6 @@ MAY_IMPORT = {
 
 
 def imports(path: Path) -> list[tuple[str, int]]:
-    """The imports of babelens' own modules in a file: what follows the dots, and the number of dots."""
     nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     absolute = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     absolute |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
@@ -41,7 +40,6 @@ def test_folders_import_what_they_may():
 
 
 def modules_of(path: Path) -> set[str]:
-    """The modules that a file imports, by their names; of a package, its `__init__`."""
     parts = path.relative_to(CHECKOUT).with_suffix("").parts
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

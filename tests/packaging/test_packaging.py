@@ -48,7 +48,6 @@ print(json.dumps(facts))
 
 @pytest.fixture(scope="module")
 def build_log(sources, run) -> str:
-    """What building printed. `dist/` then holds the source distribution and the wheel that was made from it."""
     return run(sys.executable, "-m", "build", "--no-isolation", cwd=sources)
 
 
@@ -60,8 +59,6 @@ def wheel(sources, build_log) -> Path:
 
 @pytest.fixture(scope="module")
 def install(run, make_environment):
-    """Installs babelens into an environment of its own; returns the folder of its programs."""
-
     def install(*what: str | Path) -> Path:
         programs = make_environment()
         run(programs / "python", "-m", "pip", "install", *OFFLINE, *what, cwd=programs)
@@ -72,13 +69,11 @@ def install(run, make_environment):
 
 @pytest.fixture(scope="module")
 def programs(install, wheel) -> Path:
-    """The programs of an environment in which the wheel is installed."""
     return install(wheel)
 
 
 @pytest.fixture(scope="module")
 def facts(programs, run) -> dict:
-    """What `USE_EVERYTHING` finds there."""
     return json.loads(run(programs / "python", "-c", USE_EVERYTHING, cwd=programs).splitlines()[-1])
 
 
@@ -88,7 +83,6 @@ def contents(wheel: Path) -> dict[str, bytes]:
 
 
 def source_files(sources: Path, folders: list[str]) -> dict[str, bytes]:
-    """Every file of the package, by its path once installed."""
     files = {path: path for path in (sources / "babelens").rglob("*")}  # does not follow links
     files |= {
         sources / "babelens" / path.relative_to(sources): path

@@ -45,7 +45,6 @@ QUECHUA = (
 
 
 def sentences() -> list[dict[str, str]]:
-    """36 captions in English, German and Ukrainian."""
     return [
         {
             "en": f"a {color} {thing} {place}",
@@ -58,7 +57,6 @@ def sentences() -> list[dict[str, str]]:
 
 @pytest.fixture
 def desk(tmp_path, monkeypatch):
-    """The working directory: photographs, translations, words, vectors, and tiny models under the names of the Hub."""
     monkeypatch.chdir(tmp_path)
     rows = sentences()
     photos = tmp_path / "photos"
@@ -84,7 +82,6 @@ def desk(tmp_path, monkeypatch):
 
 
 def run(words: list[str]) -> None:
-    """Runs a command as the program does."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sys, "argv", ["babelens", *words])
         try:
@@ -116,7 +113,6 @@ def page(name: str) -> str:
 
 
 def section(name: str, heading: str) -> str:
-    """The part of a page under a heading of the second level."""
     return page(name).partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
 
 
@@ -128,7 +124,6 @@ def test_a_page_runs(name, desk):
 
 @pytest.fixture(scope="module")
 def examples(request, tmp_path_factory):
-    """Where examples run: `photos`, `pairs.tsv`, a CLIP, and a tiny model of each kind in `runs`."""
     folder = tmp_path_factory.mktemp("examples")
     write_example_data(folder)
     for name in ("mural", "mla", "smalr", "liwe"):

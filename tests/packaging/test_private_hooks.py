@@ -22,7 +22,6 @@ PYTHONS_OWN = {"_exit", "_replace", "_name_", "_value_", "_sort_order_"}  # of o
 
 
 def find(library: str, name: str) -> Any:
-    """A module, or what it holds, by its name below a library."""
     found, path = import_module(library), library
     for part in filter(None, name.split(".")):
         path = f"{path}.{part}"
@@ -42,7 +41,6 @@ def test_there_are_few():
 
 
 def defined(tree: ast.AST) -> Iterator[str]:
-    """The names that a module, class or function gives to something, attributes of objects included."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
@@ -53,7 +51,6 @@ def defined(tree: ast.AST) -> Iterator[str]:
 
 
 def overridden(name: str, tree: ast.Module) -> Iterator[str]:
-    """What classes of a module define that they inherit from other libraries."""
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             bases = getattr(import_module(name), node.name).__mro__

@@ -1,5 +1,3 @@
-"""The Python that README.md shows works."""
-
 import runpy
 from pathlib import Path
 
@@ -10,7 +8,6 @@ README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 
 
 def block(language: str) -> str:
-    """The first code block in a language."""
     return README.partition(f"```{language}\n")[2].partition("```")[0]
 
 

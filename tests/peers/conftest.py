@@ -64,7 +64,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _listed() -> dict[tuple[str, str], str]:
-    """(test class, test) -> the reason why it does not hold."""
     entries = tomllib.loads((HERE / "not_applicable.toml").read_text(encoding="utf-8"))["entry"]
     listed: dict[tuple[str, str], str] = {}
     for entry in entries:

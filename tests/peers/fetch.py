@@ -15,7 +15,6 @@ PACKAGES = ("transformers", "peft")
 
 
 def fetch(folder: Path) -> None:
-    """Unpacks `tests/` of each package into `folder/PACKAGE-VERSION`, unless it is there."""
     for package in PACKAGES:
         name = f"{package}-{version(package)}"
         if (folder / name).is_dir():

@@ -135,7 +135,6 @@ class Suite(ModelTesterMixin):
 
 
 def _rows(inputs: Inputs) -> Inputs:
-    """The rows of a batch as often as it takes to have `ROWS` of them."""
     if isinstance(inputs, Tensor):
         return inputs[torch.arange(ROWS) % len(inputs)]
     return {key: _rows(value) for key, value in inputs.items()}

@@ -18,8 +18,6 @@ from tests.support.tiny_rc3 import rc3_processor
 
 
 def _in_english(processor_class: type) -> type:
-    """The processor, which reads texts without a language as English ones."""
-
     def call(self: Any, images: Any = None, text: Any = None, language: Any = None, **kwargs: Any) -> Any:
         if text is not None and language is None and "language" not in kwargs.get("text_kwargs", {}):
             language = "en"

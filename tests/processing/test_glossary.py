@@ -1,5 +1,3 @@
-"""Texts are translated word by word, in scripts with and without spaces."""
-
 from itertools import combinations, pairwise
 
 import pytest
@@ -25,7 +23,6 @@ def test_words_are_letters_with_their_marks(text, words):
 
 
 def test_a_word_is_cut_into_the_fewest_pieces():
-    """Against all ways to cut it."""
     pieces = {"ab", "abc", "c", "cd", "de", "e", "bcde"}
     for word in ("abcde", "abcd", "xabxcd", "edcba", "xyz", "a"):
         ways = []

@@ -1,5 +1,3 @@
-"""MURAL's image transforms against Pillow and NumPy."""
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +9,6 @@ from tests.contracts import drawn_images
 
 
 def computed_by_hand(image: Image.Image, resize: int, crop: int) -> np.ndarray:
-    """Resize to a square, cut out the centre, scale 0…255 to -1…1, channels first."""
     resized = np.asarray(image.convert("RGB").resize((resize, resize), Image.Resampling.BILINEAR), dtype=np.float64)
     start = (resize - crop) // 2
     return (resized[start : start + crop, start : start + crop] / 127.5 - 1).transpose(2, 0, 1)

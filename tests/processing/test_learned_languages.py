@@ -1,5 +1,3 @@
-"""Processors read a text in a language that is learned by another name, as they read one in the learned language."""
-
 import pytest
 import torch
 

@@ -1,5 +1,3 @@
-"""LIWE's processor: the contract, and characters of words in several languages."""
-
 import pytest
 import torch
 

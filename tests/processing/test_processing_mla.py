@@ -1,5 +1,3 @@
-"""MLA's processor: the contract, two vocabularies in one batch, and tokenizers that cannot serve."""
-
 import json
 
 import pytest
@@ -53,7 +51,6 @@ def test_each_row_is_cut_and_padded_by_its_vocabulary(processor, tmp_path):
 
 
 def test_padded_to_the_full_length_there_is_no_mask(make_mla):
-    """As SigLIP was trained."""
     plain = make_mla()[1]
     padded = MlaProcessor(
         plain.image_processor,

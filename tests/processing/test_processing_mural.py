@@ -1,5 +1,3 @@
-"""MURAL's processor: the contract, and tokenizers that were not made for it."""
-
 import pytest
 from transformers import AutoTokenizer, BertTokenizer
 

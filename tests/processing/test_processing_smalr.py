@@ -1,5 +1,3 @@
-"""SMALR's processor: the contract, words of several languages in one batch, and its files."""
-
 import pytest
 import torch
 

@@ -16,7 +16,6 @@ KINDS = ["h5", "lmdb", "npy", "npz"]
 
 
 def published(count: int = 36, size: int = 2048, seed: int = 0) -> dict[str, np.ndarray]:
-    """A part of what IGLUE's extraction keeps of an image."""
     rng = np.random.default_rng(seed)
     boxes = rng.uniform(0, 300, (count, 4)).astype(np.float32)
     return {"features": rng.standard_normal((count, size)).astype(np.float32), "boxes": boxes}

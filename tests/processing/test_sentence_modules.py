@@ -1,5 +1,3 @@
-"""The modules of sentence-transformers in the package, as a saved folder carries them."""
-
 import numpy as np
 import pytest
 import torch

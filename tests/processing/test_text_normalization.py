@@ -88,7 +88,6 @@ def test_any_text_in_any_language_is_read(language):
 
 @pytest.fixture
 def ridge(make_ridge):
-    """A tiny model of all languages of the table, with a word of each in a glossary."""
     model, processor = make_ridge(glossaries=True)
     tags = list(dict.fromkeys(language for _, language, _ in VARIANTS if language != "en"))
     maps = model.maps

@@ -22,7 +22,6 @@ PIECES = {  # each text as pieces, with the word that each belongs to
 
 @pytest.fixture(scope="module")
 def tokenizer() -> PreTrainedTokenizerFast:
-    """One that has just these pieces, and cuts nothing as it is told."""
     pieces = [*SPECIAL, *dict.fromkeys(piece for row in PIECES.values() for piece, _ in row if piece not in SPECIAL)]
     backend = Tokenizer(models.BPE({piece: number for number, piece in enumerate(pieces)}, [], unk_token="<unk>"))
     backend.pre_tokenizer, backend.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
@@ -36,7 +35,6 @@ def processor(tokenizer) -> Rc3Processor:
 
 
 def rows(processor, texts: dict[str, list[tuple[str, int]]]) -> tuple[torch.Tensor, list[list[int]]]:
-    """`[BOS] pieces [LANG]` padded, and the word of each."""
     length = 2 + max(map(len, texts.values()))
     ids, words = [], []
     for language, pieces in texts.items():

@@ -1,5 +1,3 @@
-"""Words of every kind of script, and languages whose segmenter is not installed."""
-
 import sys
 
 import pytest

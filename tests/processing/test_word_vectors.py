@@ -1,5 +1,3 @@
-"""Vectors from files, good and broken, their principal components, and vectors trained on captions."""
-
 import gzip
 
 import numpy as np
@@ -58,7 +56,6 @@ def vectors():
 
 
 def reduced(vectors: WordVectors, size: int) -> np.ndarray:
-    """The principal components of one language's vectors."""
     (found,) = reduce_vectors([vectors], size)
     return found.matrix
 

@@ -1,5 +1,3 @@
-"""The folder in which recipes and the commands of figures are run."""
-
 import os
 
 import pytest

@@ -1,5 +1,3 @@
-"""The demo of every method runs, on a few emoji and in two steps."""
-
 import pytest
 
 from babelens.cli.demo import RECIPES

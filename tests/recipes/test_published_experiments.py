@@ -28,7 +28,6 @@ OWN_FILES = {"data/multi30k-train", "data/coco-train", "data/cc12m-translated"}
 
 
 def sources_of(name):
-    """The published data sets that a recipe reads."""
     recipe = load_recipe(name)
     tests = getattr(recipe, "test", None) or {}
     found = set()
@@ -70,7 +69,6 @@ def test_data_are_had_or_not_for_a_known_reason():
 
 
 def settings_of(row):
-    """The settings that `how` names, as written."""
     return re.findall(r"`([^`]*--set [^`]*)`", row.get("how", ""))
 
 

@@ -57,7 +57,6 @@ def test_save(request: pytest.FixtureRequest, tmp_path: Path) -> None:
 
 
 def _kinds(make: Callable[[str], Any]) -> Iterator[tuple[str, str, Any, Any, dict[str, Tensor]]]:
-    """Name, Auto class (`PEFT` for an adapter), model, processor and inputs of each folder."""
     dual_encoders = {
         "mural": ("make_mural", {}),
         "etcl": ("make_etcl", {}),

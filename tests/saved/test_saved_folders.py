@@ -80,7 +80,6 @@ def root(request, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def here(root, tmp_path_factory) -> Path:
-    """What the models say with the package."""
     results = tmp_path_factory.mktemp("here")
     said(root, results, [])
     return results

@@ -1,5 +1,3 @@
-"""What the tests of the server share: a folder of images, a tiny model, and a server of them."""
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -13,7 +11,6 @@ COUNT = 40
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Images of many colors; one with a name in Arabic, in a folder below."""
     folder = tmp_path_factory.mktemp("images")
     random = np.random.default_rng(0)
     for number in range(COUNT - 1):
@@ -26,7 +23,6 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def embedder(make_mla):
-    """An MLA, which takes English and the languages that it has acquired."""
     return Embedder(*make_mla())
 
 

@@ -17,20 +17,17 @@ FORM = "multipart/form-data; boundary=x"
 
 @pytest.fixture(autouse=True)
 def still_answers(server):
-    """After each test, the server answers as before."""
     yield
     assert server.ask(TEXT).status == 200
 
 
 @pytest.fixture(scope="module")
 def secret(folder):
-    """A file beside the folder."""
     (folder.parent / "secret.txt").write_text("the secret")
     return "secret.txt"
 
 
 def encodings(name):
-    """Ways to write a path that leads out of a folder."""
     up = ["../", "..%2f", "%2e%2e/", "%2e%2e%2f", "..%252f", "..\\", "..%5c", "..%c0%af", "....//", "/", "%2f", "//"]
     return [f"{each * depth}{name}" for each in up for depth in (1, 2, 6)] + [f"{name}%00.png", f"../{name}%00.png"]
 
@@ -68,8 +65,6 @@ def test_names_of_this_machine_are_not(server, host):
 
 
 def bomb(width, height):
-    """A PNG of few bytes that says that it has many pixels."""
-
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
@@ -110,7 +105,6 @@ def test_a_body_that_is_announced_as_too_large_is_refused_unread(server):
 
 
 def test_a_body_without_an_end_is_refused(server, monkeypatch):
-    """Sent in chunks, without its length."""
     monkeypatch.setattr("babelens.serving.app.UPLOAD_BYTES", 1 << 20)
     path = "/api/search-by-image"
     sent = 0

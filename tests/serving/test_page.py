@@ -30,7 +30,6 @@ def chromium():
 
 @pytest.fixture
 def open_page(chromium, server):
-    """Opens the page in a new window, whose settings are those of `Browser.new_context`."""
     contexts = []
 
     def open_page(address=server.address, languages=("en",), **settings):
@@ -65,7 +64,6 @@ def load(page, address):
 
 
 def settled(page, status="Best"):
-    """The names of the results, once the status contains a text."""
     page.locator("#status", has_text=status).wait_for()
     page.locator("#results:not([aria-busy])").wait_for()
     return page.locator("#results .file").all_text_contents()

@@ -1,5 +1,3 @@
-"""`babelens serve` as a process: its start and end."""
-
 import os
 import re
 import signal
@@ -34,7 +32,6 @@ def images(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """A place of its own for what is cached, and none of the session's settings for proxies."""
     return os.environ | {"HF_DATASETS_CACHE": str(tmp_path_factory.mktemp("cache")), "HF_HUB_OFFLINE": "1"}
 
 

@@ -1,5 +1,3 @@
-"""Where the environment of a Space is."""
-
 import os
 from pathlib import Path
 
@@ -10,7 +8,6 @@ VARIABLE = "BABELENS_CLIENTS"
 
 @pytest.fixture(scope="session")
 def space_python() -> Path:
-    """The Python of the environment that `make test-slow` makes for other programs, without babelens."""
     if VARIABLE not in os.environ:
         pytest.skip("make test-slow makes the environment")
     return Path(os.environ[VARIABLE]).absolute() / "bin" / "python"

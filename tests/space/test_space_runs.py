@@ -43,7 +43,6 @@ CLIENT = """
 
 @pytest.fixture(scope="module")
 def model(make_mural, tmp_path_factory):
-    """A model with its card."""
     folder = tmp_path_factory.mktemp("model") / "mural-tiny"
     for part in make_mural():
         part.save_pretrained(folder)
@@ -57,7 +56,6 @@ def model(make_mural, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def space(space_python, model, tmp_path_factory):
-    """A running Space; its requirements are those that were published."""
     home = tmp_path_factory.mktemp("home")
     hub = HubDouble()
     with pytest.MonkeyPatch.context() as patched:

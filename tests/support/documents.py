@@ -25,15 +25,12 @@ TITLED_BLOCK = re.compile(r"^```(\w+)(?: title=\"(.+?)\")?\n(.*?)^```$", re.MULT
 
 
 class Block(NamedTuple):
-    """A fenced block: its language, what stands in it, and where it begins."""
-
     language: str
     text: str
     place: str
 
 
 def blocks(document: Path) -> list[Block]:
-    """The fenced blocks of a document."""
     text = document.read_text(encoding="utf-8")
     return [
         Block(
@@ -46,18 +43,15 @@ def blocks(document: Path) -> list[Block]:
 
 
 def blocks_in(language: str) -> list[Block]:
-    """The fenced blocks of all documents in a language."""
     return [block for document in DOCUMENTS for block in blocks(document) if block.language == language]
 
 
 def commands(text: str) -> list[list[str]]:
-    """The arguments of each `babelens` command in a block of a shell."""
     lines = text.replace("\\\n", " ").splitlines()
     return [shlex.split(match[1], comments=True) for line in lines if (match := _COMMAND.match(line.strip()))]
 
 
 def known_commands() -> dict[str, Any]:
-    """The commands of `babelens` by name, as the program that pyproject.toml names has them."""
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     group: Any = get_command(import_module(project["scripts"]["babelens"].partition(":")[0]).app)
     context = group.context_class(group)
@@ -88,12 +82,10 @@ def mistakes(arguments: list[str], known: dict[str, Any], *, is_whole: bool = Tr
 
 
 def pages(folder: str) -> dict[str, str]:
-    """The pages of a folder, by name."""
     return {path.stem: path.read_text(encoding="utf-8") for path in sorted((CHECKOUT / "docs" / folder).glob("*.md"))}
 
 
 def write_example_data(folder: Path) -> None:
-    """What the examples read: `photos`, `pairs.tsv` and a CLIP."""
     photos = folder / "photos"
     photos.mkdir()
     write_shapes(photos)

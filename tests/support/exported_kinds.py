@@ -1,5 +1,3 @@
-"""Every kind of dual encoder that is exported, tiny, as a model with its processor."""
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -51,7 +51,6 @@ class ForkedPrograms:
         self._server: subprocess.Popen[str] | None = None
 
     def run(self, code: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Runs Python code, with `variables` in its environment, to its end."""
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
             files = {name: Path(scratch) / name for name in ("stdout", "stderr")}
             for file in files.values():

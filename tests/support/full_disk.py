@@ -1,5 +1,3 @@
-"""A disk that is full."""
-
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager

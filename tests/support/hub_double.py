@@ -14,8 +14,6 @@ from huggingface_hub.utils import httpx
 
 @dataclass
 class Repository:
-    """A repository with the files of its newest commit."""
-
     private: bool
     sha: str = "0" * 40
     files: dict[str, bytes] = field(default_factory=dict)

@@ -15,7 +15,6 @@ BROKEN = b"\x89PNG broken"
 
 
 def drawn(number: int, size: tuple[int, int] = (20, 24)) -> bytes:
-    """A PNG of noise, the same at every call with this number."""
     pixels = np.random.default_rng(number).integers(0, 256, (*size, 3), dtype=np.uint8)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
@@ -33,7 +32,6 @@ def metadata_of(number: int) -> dict[str, Any]:
 
 
 def write_tars(folder: Path, shards: int, each: int, broken: tuple[int, ...] = ()) -> Path:
-    """Tar shards whose images are numbered through; those in `broken` cannot be read."""
     folder.mkdir(parents=True, exist_ok=True)
     for shard in range(shards):
         with tarfile.open(folder / f"{shard:03}.tar", "w") as tar:
@@ -44,7 +42,6 @@ def write_tars(folder: Path, shards: int, each: int, broken: tuple[int, ...] = (
 
 
 def write_parquet(file: Path, numbers: range, *, plain: bool = False) -> Path:
-    """A parquet file with images, as `datasets` stores them or, if `plain`, as bytes without ids."""
     images: list[Any] = [drawn(number) for number in numbers]
     columns: dict[str, Any] = {"width": pa.array(numbers, pa.int16())}
     if plain:
@@ -58,7 +55,6 @@ def write_parquet(file: Path, numbers: range, *, plain: bool = False) -> Path:
 
 
 def write_images(folder: Path, numbers: range) -> Path:
-    """A folder of images, every other one in a folder inside of it."""
     for number in numbers:
         path = folder / ("inner" if number % 2 else "") / f"{number:04}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,5 +63,4 @@ def write_images(folder: Path, numbers: range) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """The files of a folder by their names; of a whole run, all of them."""
     return {path.name: path.read_bytes() for path in folder.iterdir()}

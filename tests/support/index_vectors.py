@@ -1,5 +1,3 @@
-"""Small folders of vectors for indexes."""
-
 import json
 from dataclasses import asdict
 
@@ -18,7 +16,6 @@ def unit(random, rows, width=WIDTH):
 
 
 def clustered(random, rows, width, latent=24):
-    """Vectors around centres in a space of few dimensions, as those of images are."""
     centers = random.standard_normal((rows // 100, latent))[random.integers(rows // 100, size=rows)]
     points = (centers + 0.7 * random.standard_normal((rows, latent))) @ random.standard_normal((latent, width))
     points += 0.05 * random.standard_normal((rows, width))
@@ -26,7 +23,6 @@ def clustered(random, rows, width, latent=24):
 
 
 def embedded(folder, vectors, *, ids=None, fingerprint="f" * 24):
-    """A folder of vectors with ids `000000.jpg` … and metadata, some of it missing, in two shards."""
     folder.mkdir(parents=True)
     info = EmbeddingsInfo("a/model", fingerprint, vectors.shape[1])
     (folder / INFO).write_text(json.dumps(asdict(info)))

@@ -1,5 +1,3 @@
-"""One save, killed at each of its operations on files."""
-
 import itertools
 import os
 import signal

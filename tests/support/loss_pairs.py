@@ -23,7 +23,6 @@ def embeddings(
 
 
 def is_further_positive(positives: torch.Tensor | None, i: int, j: int) -> bool:
-    """Whether x_i and y_j, of different pairs, belong together as well."""
     if positives is None or i == j:
         return False
     if positives.dtype == torch.bool:
@@ -32,8 +31,6 @@ def is_further_positive(positives: torch.Tensor | None, i: int, j: int) -> bool:
 
 
 class PeakMemory(TorchDispatchMode):
-    """Bytes of the tensors that were alive at the same time, at most."""
-
     def __init__(self) -> None:
         super().__init__()
         self.sizes: dict[int, int] = {}

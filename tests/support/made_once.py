@@ -20,17 +20,14 @@ class MadeOnce:
         self._made: dict[Any, tuple[Any, Any, torch.Tensor]] = {}
 
     def __call__(self, *classes: type, **options: Any) -> tuple[Any, Any]:
-        """Copies of the model and the processor."""
         model, processor, state = self._parts(classes, options)
         torch.set_rng_state(state)
         return copy.deepcopy((model, processor))
 
     def processor(self, *classes: type, **options: Any) -> Any:
-        """A copy of the processor alone."""
         return copy.deepcopy(self._parts(classes, options)[1])
 
     def config(self, *classes: type, **options: Any) -> Any:
-        """A copy of the configuration alone."""
         return copy.deepcopy(self._parts(classes, options)[0].config)
 
     def _parts(self, classes: tuple[type, ...], options: dict[str, Any]) -> tuple[Any, Any, torch.Tensor]:

@@ -1,5 +1,3 @@
-"""MLA's trainer on coloured shapes: fixtures of its tests, and what they look at."""
-
 import pytest
 import torch
 from transformers import set_seed
@@ -17,7 +15,6 @@ STILL = {"image_augmentation": {"horizontal_flip": 0.0}, **COLD}
 
 @pytest.fixture(scope="module")
 def clip_mla():
-    """Builds an MLA on a tiny CLIP with German and French to acquire, and its processor."""
     clip, clip_processor = tiny_clip()
     tokenizer = train_wordpiece(shapes_texts(), 200, min_frequency=1)
 
@@ -29,8 +26,6 @@ def clip_mla():
 
 @pytest.fixture
 def make_mla_trainer(clip_mla, tmp_path):
-    """Builds a trainer on the shapes."""
-
     def make(tasks=("text_text",), *, parts=None, output="run", model=None, **changes):
         given = {"cache": tmp_path / "cache", **changes}
         return prepared(mla_trainer(parts or clip_mla(**(model or {})), tmp_path / output, tasks, **given))
@@ -39,7 +34,6 @@ def make_mla_trainer(clip_mla, tmp_path):
 
 
 def mla_trainer(parts, output, tasks, *, cache, **changes):
-    """A trainer of a model with its processor, for tasks on the shapes or on what a dictionary gives each."""
     return MlaTrainer(
         model=parts[0],
         args=MlaTrainingArguments(output_dir=str(output), **SETTINGS | changes),
@@ -58,7 +52,6 @@ def changed(model, before):
 
 
 def parts_of(names):
-    """The parts that weights belong to: an acquired language, `embedding` or `native`."""
     return {
         name.split(".mla_acquirers.")[1].split(".")[0]
         if ".mla_acquirers." in name
@@ -80,7 +73,6 @@ def losses(trainer, name="loss"):
 
 
 def first_gradients(trainer):
-    """Loss and gradients of the first step."""
     set_seed(0)
     batch = next(iter(trainer.get_train_dataloader()))
     trainer.current_gradient_accumulation_steps = 1

@@ -26,7 +26,6 @@ DESCENT = {"optim": "sgd", "max_steps": 6, "weight_decay": 0.0, "lr_scheduler_ty
 
 
 def parallel_mla_trainer(output: Path, **changes: Any) -> MlaTrainer:
-    """On a tiny CLIP, both tasks."""
     parts = tiny_mla(tiny_clip(), train_wordpiece(shapes_texts(), 200, min_frequency=1))
     settings = DESCENT | {"learning_rate": 0.1, "cache": output / "cache"}
     return mla_trainer(parts, output, ["text_text", "image_text"], **settings | changes)
@@ -80,13 +79,11 @@ TRAINERS = {"mla": parallel_mla_trainer, "smalr": smalr_trainer, "rc3": rc3_trai
 
 
 def train(method: str, output: Path, **changes: Any) -> tuple[list[float], dict[str, np.ndarray]]:
-    """The losses of the steps, and the final weights."""
     trainer = TRAINERS[method](output, **changes)
     trainer.train()
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry], weights(trainer.model)
 
 
 def evaluate(method: str, output: Path, data: Any) -> dict[str, float]:
-    """The metrics of a new model, but for the times."""
     metrics = TRAINERS[method](output).evaluate(data)
     return {name: value for name, value in metrics.items() if not name.endswith(("runtime", "_per_second"))}

@@ -71,7 +71,6 @@ def write_flickr_images(folder: Path, names: Iterable[str] = FLICKR) -> None:
 
 
 def write_multi30k(root: Path, names: Sequence[str] = FLICKR) -> None:
-    """Multi30K's repository, from the folder that has `task1`."""
     for split in ("train", "val", "test_2016_flickr", "test_2017_flickr"):
         write_text(root / f"task1/image_splits/{split}.txt", *names)
         for language in PHOTO_LANGUAGES:
@@ -85,7 +84,6 @@ def write_multi30k(root: Path, names: Sequence[str] = FLICKR) -> None:
 
 
 def write_karpathy(root: Path, dataset: str, images: Iterable[dict[str, Any]], count: int) -> None:
-    """One of Karpathy's files, with English captions of images that have a `number`, a `filename` and a `split`."""
     records = []
     for imgid, image in enumerate(images):
         texts = [caption("en", image["number"], kind) for kind in range(count)]
@@ -104,7 +102,6 @@ def write_flickr30k(root: Path, images: Mapping[str, Iterable[str]] = FLICKR_SPL
 
 
 def annotations(captions: Mapping[int, list[str]]) -> dict[str, Any]:
-    """A file in COCO's format."""
     return {
         "info": {"year": 2014},
         "licenses": [],
@@ -118,7 +115,6 @@ def annotations(captions: Mapping[int, list[str]]) -> dict[str, Any]:
 
 
 def write_mscoco(root: Path, images: Mapping[str, Iterable[int]] = COCO_IMAGES, count: int = 5) -> None:
-    """COCO 2014 by Karpathy's splits with `count` captions in English and Japanese (STAIR), one in Korean."""
     facts = []
     for split, numbers in images.items():
         folder = "train2014" if split == "train" else "val2014"
@@ -160,7 +156,6 @@ def write_mscoco_with_chinese(root: Path) -> None:
 
 
 def write_cc12m() -> None:
-    """The table, and two archives of img2dataset."""
     urls = [f"https://example.com/{number}.jpg" for number in range(8)]
     write_text(Path("data/cc12m.tsv"), *(f"{url}\t{caption('en', n)}" for n, url in enumerate(urls)))
     Path("data/cc12m").mkdir()
@@ -188,7 +183,6 @@ def write_cc300k() -> None:
 
 
 def write_opus(folder: str, languages: Iterable[str]) -> None:
-    """Moses' texts, as OPUS packs them, of English with each language."""
     Path(folder).mkdir(parents=True)
     for language in languages:
         first, second = sorted(("en", language))
@@ -200,7 +194,6 @@ def write_opus(folder: str, languages: Iterable[str]) -> None:
 
 
 def write_vectors() -> None:
-    """FastText's text files."""
     rng = np.random.default_rng(0)
     for tag in SMALR_LANGUAGES:
         words = [tag, "a", "red", "dog", "on", "grass", *map(str, range(12))]
@@ -223,7 +216,6 @@ def write_photos() -> None:
 
 
 def write_published() -> None:
-    """All of the above."""
     write_xvnli()
     write_xgqa()
     write_marvl()
@@ -246,7 +238,6 @@ def write_published() -> None:
 
 
 def write_emoji(path: Path) -> Path:
-    """A table in the form of the emoji benchmark's, of forty concepts in all its languages."""
     languages = published_manifest()["languages"]
     rows = []
     for vendor in ("twemoji", "openmoji", "fluent", "noto"):

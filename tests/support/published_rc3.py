@@ -47,7 +47,6 @@ def write_lines(name: str, records: list[dict]) -> None:
 
 
 def sentences(image_id: str, label: str) -> dict[str, str]:
-    """A line of XVNLI's files, which name an image without `.jpg`."""
     return {
         "gold_label": label,
         "sentence1": "A dog runs.",
@@ -118,7 +117,6 @@ def write_xflickrco() -> None:
 
 
 def write_cc3m(count: int) -> None:
-    """UC2's translations, and VOLTA's regions and list of images, one of which has no regions."""
     Path("data/cc3m").mkdir()
     urls = [f"http://images.com/{number}.jpg" for number in range(count)]
     ids = [str(zlib.crc32(url.encode())) for url in urls]
@@ -143,7 +141,6 @@ WIT_PAGE = (
 
 
 def write_wit(folder: Path, rows: list[tuple[str, bytes, list[dict[str, str]]]]) -> None:
-    """Files of wikimedia/wit_base, from the address of each image, its bytes, and the texts of its pages."""
     folder.mkdir(parents=True)
     records = [
         {
@@ -164,7 +161,6 @@ def write_wit(folder: Path, rows: list[tuple[str, bytes, list[dict[str, str]]]])
 
 
 def write_wit_dogs(count: int) -> None:
-    """Images with a text in each language; one of them cannot be read."""
     buffer = io.BytesIO()
     PIL.Image.new("RGB", (40, 32)).save(buffer, "JPEG")
     pages = [

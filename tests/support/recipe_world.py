@@ -26,7 +26,6 @@ NAMES = shipped_recipes()
 
 
 def save_resnet(folder: Path) -> None:
-    """A backbone with as many features as ResNet-152 has."""
     ResNetModel(ResNetConfig(embedding_size=8, hidden_sizes=[8, 2048], depths=[1, 1])).save_pretrained(folder)
     ConvNextImageProcessorPil(size={"shortest_edge": 32}).save_pretrained(folder)
 
@@ -95,7 +94,6 @@ class World:
             self.run(*(self._replaced(word, name) for word in features[1:]), "--crop", "32")
 
     def stand_in(self, hub_id: str) -> str:
-        """The folder of the tiny model in the place of one on the Hub."""
         if hub_id not in self._stand_ins:
             folder = self.folder / "hub" / hub_id.replace("/", "--")
             HUB[hub_id](folder)
@@ -103,7 +101,6 @@ class World:
         return self._stand_ins[hub_id]
 
     def train(self, name: str, settings: str = "") -> Path:
-        """The folder of a recipe's model, trained by the command in its header and further `--set KEY=VALUE`."""
         if (name, settings) not in self._trained:
             self._translate(name)
             output = self.folder / "out" / f"{name} {settings}".replace("/", "-").strip()
@@ -124,7 +121,6 @@ class World:
         return any(words[1] == "evaluate" for words in commands)
 
     def _translate(self, name: str) -> None:
-        """Prepares translated captions by the commands in a recipe's header."""
         for _, *words in header_commands(name):
             if words[0] == _TRANSLATE and not Path(words[words.index("--output") + 1]).exists():
                 runpy.run_path(str(ROOT / _TRANSLATE))["main"]([self._replaced(word, name) for word in words[1:]])
@@ -141,7 +137,6 @@ class World:
         return {key: self._replaced(value, name) for key, value in pairs if not value.isupper()}
 
     def small(self, name: str) -> dict[str, str]:
-        """The settings that make a recipe small."""
         content = read_recipe(name)
         changes: dict[str, Any] = {"training.use_cpu": True, "training.precision": "float32"}
         parts = {f"stages.{stage['name']}.": stage for stage in content.get("stages") or ()}
@@ -177,7 +172,6 @@ class World:
         return {key: json.dumps(value) if not isinstance(value, str) else value for key, value in changes.items()}
 
     def _replaced(self, value: Any, name: str) -> Any:
-        """A value with tiny models in it."""
         if isinstance(value, list):
             replaced = [self._replaced(each, name) for each in value]
             return value if replaced == value else json.dumps(replaced)
@@ -191,7 +185,6 @@ class World:
         return value if trained_by is None or trained_by == name else str(self.train(trained_by))
 
     def run(self, *arguments: str) -> str:
-        """Runs a command of babelens, and returns what it prints."""
         done = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
         assert done.exit_code == 0, f"{shlex.join(arguments)}\n{done.output}"
         return done.output

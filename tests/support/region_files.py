@@ -1,5 +1,3 @@
-"""Files of regions in the forms in which they are published: HDF5, and tensorpack's LMDB."""
-
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +14,10 @@ def write_h5(path: Path, images: dict[str, dict]) -> None:
 
 
 def packed(value) -> bytes:
-    """msgpack, as tensorpack writes it with msgpack-numpy."""
     return pytest.importorskip("msgpack").packb(value, default=packed_array, use_bin_type=True)
 
 
 def packed_array(value) -> dict:
-    """An array or a scalar as msgpack-numpy writes it."""
     shape = {b"kind": b"", b"shape": value.shape} if isinstance(value, np.ndarray) else {}
     kind = {b"nd": isinstance(value, np.ndarray), b"type": value.dtype.str}
     return kind | shape | {b"data": value.tobytes()}

@@ -1,5 +1,3 @@
-"""The numbers in `results.json`, by language."""
-
 from babelens.evaluation.results import read_results
 
 
@@ -15,7 +13,6 @@ def numbers_of(path, dataset=None):
 
 
 def metrics_of(report):
-    """A report by language without its counts."""
     return {
         language: {name: value for name, value in numbers.items() if name != "n" and not name.startswith("n_")}
         for language, numbers in report.items()

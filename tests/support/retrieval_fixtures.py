@@ -17,7 +17,6 @@ ALPHABET = " abcdefghijklmnopqrstuvwxyz0123456789äöüß"
 
 
 def letters_tokenizer(model_max_length: int = 16) -> PreTrainedTokenizerFast:
-    """One token for each letter, [BOS] … [EOS] as CLIP wants them."""
     vocabulary = {token: i for i, token in enumerate(["[PAD]", "[UNK]", "[BOS]", *ALPHABET, "[EOS]"])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
@@ -85,7 +84,6 @@ class ColorEmbedder:
 
 
 def _direction(number: int) -> np.ndarray:
-    """Unit vectors in the plane; neighboring numbers are neighbors."""
     return np.array([np.cos(number / 100), np.sin(number / 100)], dtype=np.float32)
 
 
@@ -100,7 +98,6 @@ def _gray(number: int) -> Image.Image:
 
 @pytest.fixture
 def caption_corpus() -> Dataset:
-    """Twelve images of ten things, one to three captions each in en and de."""
     rows = []
     for row in range(12):
         thing = row % 10
@@ -113,7 +110,6 @@ def caption_corpus() -> Dataset:
 
 @pytest.fixture
 def emoji_corpus() -> Dataset:
-    """Twelve concepts drawn by two vendors, eight for training and four for testing, every fourth one a flag."""
     rows = []
     for vendor, tint in (("twemoji", 0), ("openmoji", 1), ("noto", 2)):
         for concept in range(12):

@@ -31,8 +31,6 @@ BATCH_NORM = {
 
 
 class Trained(NamedTuple):
-    """Losses of each task's batches in the order of steps, and the final weights."""
-
     losses: dict[str, list[float]]
     weights: dict[str, np.ndarray]
 
@@ -69,7 +67,6 @@ def train(
 
 
 def record_losses(trainer: ContrastiveTrainer) -> dict[str, list[float]]:
-    """Has every batch's loss written down in what it returns."""
     losses: dict[str, list[float]] = {task: [] for task in trainer.tasks}
     backward = trainer._backward
 
@@ -83,7 +80,6 @@ def record_losses(trainer: ContrastiveTrainer) -> dict[str, list[float]]:
 
 
 def whole_weights(trainer: ContrastiveTrainer) -> dict[str, np.ndarray]:
-    """The weights; where they are sharded, in the first process only."""
     weights = trainer.accelerator.get_state_dict(trainer.model)
     return {name: value.detach().numpy().copy() for name, value in weights.items()}
 
@@ -99,7 +95,6 @@ def make_double(trainer: ContrastiveTrainer) -> None:
 
 
 def divide(trainer: ContrastiveTrainer, shares: list[int]) -> None:
-    """Gives every process its share of one process's batches."""
     sampler = TaskBatchSampler(trainer.mixture, sum(shares), seed=trainer.args.seed)
     rank = dist.get_rank() if dist.is_initialized() else 0
     start = sum(shares[:rank])
@@ -124,7 +119,6 @@ def divide(trainer: ContrastiveTrainer, shares: list[int]) -> None:
 
 
 def whole_batch(count: int) -> tuple[torch.Tensor, ...]:
-    """Two sides of `count` pairs, labels of further positives, a temperature."""
     generator = torch.Generator().manual_seed(count)
     x, y = torch.randn(2, count, 5, dtype=torch.float64, generator=generator).unbind()
     labels = torch.stack([torch.arange(count) // 4, torch.arange(count) % 5])
@@ -133,7 +127,6 @@ def whole_batch(count: int) -> tuple[torch.Tensor, ...]:
 
 
 def loss_and_gradients(shares: list[int]) -> tuple[float, np.ndarray, np.ndarray, float]:
-    """The loss of all processes' rows, and the gradients of this one's rows and of the temperature."""
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     mine = slice(sum(shares[:rank]), sum(shares[: rank + 1]))
@@ -148,7 +141,6 @@ def loss_and_gradients(shares: list[int]) -> tuple[float, np.ndarray, np.ndarray
 
 
 def smalr_loss_and_gradients(shares: list[int]) -> tuple[float, dict[str, np.ndarray]]:
-    """SMALR's loss over all processes' images, each with a text in two languages, and this one's gradients."""
     rank = PartialState(cpu=True).process_index
     torch.manual_seed(0)
     sizes = {"hidden_size": 8, "word_size": 3, "image_feature_size": 5, "image_hidden_size": 6, "latent_tokens": 4}

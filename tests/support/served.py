@@ -1,5 +1,3 @@
-"""A server of images in a thread of the test's process, and what tests ask it by."""
-
 import asyncio
 import http.client
 import json
@@ -19,8 +17,6 @@ TOKEN = "a token that is long enough"
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server answered."""
-
     status: int
     headers: dict[str, str]
     body: bytes
@@ -32,8 +28,6 @@ class Answer:
 
 @dataclass(frozen=True)
 class Served:
-    """A server that runs."""
-
     port: int
     service: ImageService
 
@@ -42,7 +36,6 @@ class Served:
         return f"http://127.0.0.1:{self.port}/"
 
     def ask(self, path: str, method: str = "GET", body: Any = None, **headers: str) -> Answer:
-        """One request; the path is sent as it is."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         try:
             connection.request(method, path, body, {name.replace("_", "-"): text for name, text in headers.items()})
@@ -52,18 +45,15 @@ class Served:
             connection.close()
 
     def upload(self, data: bytes, path: str = "/api/search-by-image", name: str = "file") -> Answer:
-        """Sends a file in a form."""
         head = f'--x\r\nContent-Disposition: form-data; name="{name}"; filename="a.png"\r\n\r\n'.encode()
         return self.ask(path, "POST", head + data + b"\r\n--x--\r\n", Content_Type="multipart/form-data; boundary=x")
 
     def connect(self) -> socket.socket:
-        """A bare connection, for what is no HTTP, or comes slowly."""
         return socket.create_connection(("127.0.0.1", self.port), timeout=20)
 
 
 @contextmanager
 def serving(service: ImageService, **options: Any) -> Iterator[Served]:
-    """Serves at a free port while the block runs; `options` are those of `create_app`."""
     bound = bound_socket("127.0.0.1", 0)
     port = bound.getsockname()[1]
     server = make_server(create_app(service, **options))

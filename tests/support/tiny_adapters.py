@@ -1,5 +1,3 @@
-"""A tiny CLIP and what describes adapters of MLA for it, without tokenizers."""
-
 from typing import Any
 
 import torch
@@ -27,7 +25,6 @@ def make_clip(seed: int = 0, **text: Any) -> CLIPModel:
 
 
 def with_adapters(base: nn.Module, *languages: str, **options: Any) -> Any:
-    """`base` with an adapter for each language, by its name; the first is active."""
     torch.manual_seed(1)
     configs = [MlaAdapterConfig(language=language, **VOCABULARY | options) for language in languages]
     model = get_peft_model(base, configs[0], adapter_name=languages[0])

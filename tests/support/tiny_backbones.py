@@ -52,7 +52,6 @@ BACKBONES: dict[str, tuple[str, dict[str, Any], Any]] = {
 
 
 def saved_backbone(name: str, folder: Path) -> tuple[PreTrainedModel, Any]:
-    """Saves a backbone with its image processor, and returns both."""
     model_type, settings, image_processor = BACKBONES[name]
     torch.manual_seed(0)
     model = AutoModel.from_config(AutoConfig.for_model(model_type, **settings))

@@ -35,7 +35,6 @@ _ENCODER = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, 
 
 
 def _unigram() -> list[tuple[str, float]]:
-    """Pieces with their scores, in fairseq's order, as mBART and XLM-R have them."""
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     trainer = trainers.UnigramTrainer(
@@ -77,7 +76,6 @@ def tiny_mbart() -> Checkpoint:
 
 
 def tiny_xlm_roberta() -> Checkpoint:
-    """`xlm-roberta-base`, its head untied, with bias."""
     vocabulary = [*_unigram(), ("<mask>", 0.0)]
     tokenizer = XLMRobertaTokenizer(vocab=vocabulary)
     torch.manual_seed(0)
@@ -92,7 +90,6 @@ def tiny_xlm_roberta() -> Checkpoint:
 
 
 def tiny_mbert() -> Checkpoint:
-    """`bert-base-multilingual-cased`, with the tied head of its pre-training."""
     pieces = train_wordpiece(ALL_TEXTS, 230, min_frequency=1, lowercase=False).get_vocab()
     tokenizer = BertTokenizer(vocab=pieces, do_lower_case=False)
     torch.manual_seed(0)

@@ -60,7 +60,6 @@ def images() -> CLIPImageProcessorPil:
 
 
 def shapes_words() -> list[str]:
-    """The words of the captions."""
     return sorted({word for text in shapes_texts() for word in text.split()})
 
 
@@ -88,7 +87,6 @@ def gemma_tokenizer() -> Siglip2Tokenizer:
 
 
 def tiny_xlm_roberta() -> tuple[PreTrainedModel, XLMRobertaTokenizer]:
-    """An XLM-R with a vocabulary for all languages, wider than the towers."""
     tokenizer = xlm_tokenizer(512)
     torch.manual_seed(1)
     sizes = {"hidden_size": 20, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
@@ -97,7 +95,6 @@ def tiny_xlm_roberta() -> tuple[PreTrainedModel, XLMRobertaTokenizer]:
 
 
 def made(model_type: str, **settings: Any) -> PreTrainedModel:
-    """An untrained model in eval mode, the same at every call."""
     torch.manual_seed(0)
     return AutoModel.from_config(AutoConfig.for_model(model_type, projection_dim=16, **settings)).eval()
 
@@ -105,7 +102,6 @@ def made(model_type: str, **settings: Any) -> PreTrainedModel:
 def with_tokenizer(
     model_type: str, processor: Callable[..., ProcessorMixin], tokenizer: PreTrainedTokenizerBase, **settings: Any
 ) -> Parts:
-    """A model whose text tower, by default a `BERT`, has as many tokens and places as its tokenizer."""
     text = {"vocab_size": len(tokenizer), "max_position_embeddings": tokenizer.model_max_length}
     towers = {"text_config": text | settings.pop("text", BERT), "vision_config": settings.pop("vision", VIT | WIDE)}
     return made(model_type, **towers, **settings), processor(images(), tokenizer)
@@ -136,7 +132,6 @@ def tiny_altclip() -> Parts:
 
 
 def tiny_vision_text(encoder: str) -> Parts:
-    """A ViT with a text encoder of this `model_type`."""
     is_xlm = encoder == "xlm-roberta"
     tokenizer = xlm_tokenizer() if is_xlm else bert_tokenizer()
     text = BERT | {"model_type": encoder, "max_position_embeddings": LENGTH + 2 if is_xlm else LENGTH}

@@ -34,7 +34,6 @@ _VISION = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "
 
 
 def _tokenizer() -> PreTrainedTokenizerFast:
-    """Its tokens are printable characters and the mark of an image."""
     vocab = ["<pad>", "<unk>", "</s>", "<image>", *map(chr, range(32, 127))]
     backend = Tokenizer(WordLevel({token: number for number, token in enumerate(vocab)}, "<unk>"))
     backend.pre_tokenizer = Split("", "isolated")
@@ -44,7 +43,6 @@ def _tokenizer() -> PreTrainedTokenizerFast:
 
 
 def _save_llava(folder: Path) -> None:
-    """CLIP's image tower before a Llama."""
     tokenizer = _tokenizer()
     sizes = {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}}
     processor = LlavaProcessor(
@@ -65,7 +63,6 @@ def _save_llava(folder: Path) -> None:
 
 
 def tiny_embedder(folder: Path) -> Path:
-    """A LLaVA as sentence-transformers saves it, with a prompt for queries."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 

@@ -1,5 +1,3 @@
-"""Sizes of tiny encoder-decoders."""
-
 from typing import Any
 
 

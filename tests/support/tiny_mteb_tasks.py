@@ -15,14 +15,11 @@ Languages = Sequence[str] | Mapping[str, list[str]]
 
 
 def metadata(name: str, kind: str, languages: Languages, main_score: str, **more: Any) -> TaskMetadata:
-    """The metadata of a task; languages are mteb's codes, for all or by subset."""
     facts = {"description": name, "dataset": {"path": f"tests/{name}", "revision": "a1b2c3"}, "eval_splits": ["test"]}
     return TaskMetadata(name=name, type=kind, eval_langs=languages, main_score=main_score, **facts | more)
 
 
 def _made(base: type, name: str, data: Any, described: TaskMetadata, **members: Any) -> Any:
-    """A task whose data are loaded when it is asked to."""
-
     def load_data(self: Any, num_proc: int | None = None, **unused: Any) -> None:
         self.dataset = data
         self.data_loaded = True
@@ -52,7 +49,6 @@ def _texts(queries: RetrievalSet) -> Dataset:
 
 
 def text_to_image(sets: Sequence[RetrievalSet]) -> Any:
-    """Texts search images."""
     data = {}
     for queries in sets:
         right = {f"t{text}": {f"i{image}": 1 for image in of} for text, of in enumerate(queries.text_to_images)}
@@ -63,7 +59,6 @@ def text_to_image(sets: Sequence[RetrievalSet]) -> Any:
 
 
 def image_to_text(sets: Sequence[RetrievalSet]) -> Any:
-    """Images search texts; images without a text are no queries."""
     data = {}
     for queries in sets:
         right: dict[str, dict[str, int]] = {}
@@ -79,7 +74,6 @@ def image_to_text(sets: Sequence[RetrievalSet]) -> Any:
 
 
 def images_with_texts(images: Sequence[Any], texts: Sequence[str]) -> Any:
-    """Texts search images that have a text each."""
     ids = [f"d{index}" for index in range(len(images))]
     corpus = Dataset.from_dict({"id": ids, "image": list(images), "text": list(texts)}).cast_column("image", Image())
     queries = Dataset.from_dict({"id": [f"q{index}" for index in range(len(texts))], "text": list(texts)})
@@ -103,14 +97,12 @@ def bitext(pairs: Sequence[tuple[str, str]], subset: str = "de-en", *, backwards
 
 
 def similarity(rows: Sequence[tuple[str, str, float]], languages: Languages = ("deu-Latn", "eng-Latn")) -> Any:
-    """Sentence pairs with the similarity that people see in them."""
     described = metadata("TinySTS", "STS", list(languages), "cosine_spearman", category="t2t")
     data = DatasetDict(test=_columns(rows, "sentence1", "sentence2", "score"))
     return _made(AbsTaskSTS, "TinySTS", data, described, min_score=0, max_score=5)
 
 
 def zero_shot(images: Sequence[Any], labels: Sequence[int], names: Sequence[str]) -> Any:
-    """Images and the names of classes, in German."""
     described = metadata(
         "TinyZeroShot",
         "ZeroShotClassification",

@@ -39,7 +39,6 @@ WIDE = {"initializer_factor": 10.0}
 
 
 def shapes_texts() -> list[str]:
-    """The captions, each row's English, German and French one."""
     return [caption["text"] for row in shapes_corpus().select_columns("captions") for caption in row["captions"]]
 
 
@@ -69,7 +68,6 @@ def tiny_clip(words: Sequence[str] = ()) -> tuple[PreTrainedModel, ProcessorMixi
 
 
 def _merges(word: str) -> list[tuple[str, str]]:
-    """The merges by which a word becomes one token, letter by letter."""
     return [(word[:end], word[end] + "</w>" * (end == len(word) - 1)) for end in range(1, len(word))]
 
 
@@ -93,7 +91,6 @@ def tiny_siglip() -> tuple[PreTrainedModel, ProcessorMixin]:
 
 
 def tiny_bert(layers: int = 1) -> tuple[PreTrainedModel, BertTokenizer]:
-    """A BERT with a vocabulary for all languages, as `bert-base-multilingual-cased` is."""
     pieces = train_wordpiece(shapes_texts(), 200, min_frequency=1, lowercase=False).get_vocab()
     tokenizer = BertTokenizer(vocab=pieces, do_lower_case=False, model_max_length=512)
     torch.manual_seed(1)
@@ -104,7 +101,6 @@ def tiny_bert(layers: int = 1) -> tuple[PreTrainedModel, BertTokenizer]:
 def tiny_mla(
     native: tuple[Any, Any], tokenizer: Any, languages: Sequence[str] = ("de", "fr"), **options: Any
 ) -> tuple[MlaModel, MlaProcessor]:
-    """An MLA on a native model with its processor; both processors have copies of what they are made of."""
     model, native_processor = native
     sizes = {"vocab_size": len(tokenizer), "sep_token_id": tokenizer.sep_token_id}
     sizes |= {"acquirer_size": 8, "embedding_size": 12}
@@ -115,14 +111,12 @@ def tiny_mla(
 
 
 def saved(parts: tuple, folder: Path) -> Path:
-    """A model and what reads its inputs, in one folder."""
     for part in parts:
         part.save_pretrained(folder)
     return folder
 
 
 def student_processor(config: Any, native_processor: Any, tokenizer: Any) -> MlaStudentProcessor:
-    """The processor of a student with this configuration."""
     settings = {"text_prompt": config.text_prompt, "native_texts": config.native_texts}
     parts = config.base_config, native_processor, tokenizer, config.native_language
     return MlaStudentProcessor.for_native(*parts, **settings)

@@ -32,7 +32,6 @@ def weak_corpus() -> Dataset:
 
 
 def shapes_regions() -> dict[str, np.ndarray]:
-    """Two regions of each shape, by its image_id."""
     ids = shapes_corpus()["image_id"]
     rng = np.random.default_rng(0)
     return {image_id: rng.standard_normal((2, REGION_SIZE), dtype=np.float32) for image_id in ids}
@@ -59,7 +58,6 @@ def rc3_trainer(
     cache_dir: str | None = None,
     **changes: Any,
 ) -> Rc3Trainer:
-    """A trainer on the shapes; `model` has keys of the configuration."""
     batches = {"per_device_train_batch_size": 8, "per_device_eval_batch_size": 8}
     settings = QUIET | batches | {"max_steps": 12, "learning_rate": 3e-3}
     arguments = Rc3TrainingArguments(output_dir=str(output), **settings | changes)
@@ -79,7 +77,6 @@ def rc3_trainer(
 
 
 def train(output: Path, *, die_at: int | None = None, resume: bool = False, **changes: Any) -> dict[str, np.ndarray]:
-    """The final weights of a run."""
     torch.use_deterministic_algorithms(True)
     trainer = rc3_trainer(output, **changes)
     if die_at:

@@ -21,7 +21,6 @@ ANSWERS = ["red", "blue", "two", "yes", "no"]
 
 
 def save_heads(root: Path) -> None:
-    """Saves a folder for each of `HEADS`: the model and its processor."""
     encoder, processor = tiny_cross_encoder(CAPTIONS.values(), list(CAPTIONS), visual="both")
     for name, head in HEADS.items():
         torch.manual_seed(0)
@@ -33,7 +32,6 @@ def save_heads(root: Path) -> None:
 
 
 def in_rc3_pipelines(root: str, images: list[Image.Image], texts: list[str], **loading: Any) -> dict[str, Any]:
-    """What the pipelines answer to texts, all as German ones, about an image each."""
     answer = pipeline("visual-question-answering", model=f"{root}/answers", **loading)
     translate = pipeline("image-text-to-text", model=f"{root}/translation", **loading)
     retrieve = pipeline("image-text-retrieval", model=f"{root}/retrieval", **loading)

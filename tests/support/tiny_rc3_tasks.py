@@ -36,7 +36,6 @@ def tiny_config(processor: Rc3Processor, **changes: Any) -> Rc3Config:
 
 
 def save_pretrained_rc3(folder: Path, **changes: Any) -> Path:
-    """What a pre-training leaves, untrained: model and processor."""
     processor = tiny_processor()
     torch.manual_seed(0)
     Rc3Model(tiny_config(processor, **changes)).save_pretrained(folder)
@@ -45,7 +44,6 @@ def save_pretrained_rc3(folder: Path, **changes: Any) -> Path:
 
 
 def regions_of(corpus: Dataset) -> dict[str, np.ndarray]:
-    """Three regions for each image, from which its colour and its shape can be told."""
     described = {}
     for image_id in corpus["image_id"]:
         color, shape = image_id.split("-")
@@ -57,7 +55,6 @@ def regions_of(corpus: Dataset) -> dict[str, np.ndarray]:
 
 
 def colour_rows(languages: list[str] = LANGUAGES, answers: list[str] | None = None) -> Dataset:
-    """Of each shape its caption, and that of another colour: false 0, true 1; or with colours as answers."""
     corpus, names = shapes_corpus(), list(COLORS)
     rows = []
     for row in corpus:
@@ -77,7 +74,6 @@ def colour_rows(languages: list[str] = LANGUAGES, answers: list[str] | None = No
 
 
 def pair_rows(languages: list[str] = LANGUAGES) -> Dataset:
-    """Two shapes, and a caption of the left one or of one that is neither, each of another colour."""
     corpus = list(shapes_corpus())
     rows = []
     for left, right, neither in zip(corpus, corpus[4:] + corpus[:4], corpus[8:] + corpus[:8], strict=True):

@@ -11,7 +11,6 @@ SAVING = {"save_strategy": "steps", "save_steps": 2, "logging_steps": 1}
 
 
 def train(content, folder, *options, **changes):
-    """Trains a recipe by the command, into the folder `run` below a folder, and returns it; raises its error."""
     folder.mkdir(exist_ok=True)
     file = folder / "recipe.yaml"
     file.write_text(yaml.safe_dump(content | changes))

@@ -30,12 +30,10 @@ OTHERS: dict[str, dict[str, Any]] = {
 
 
 def tiny_tokenizer() -> PreTrainedTokenizerBase:
-    """A tokenizer of word pieces whose ids all encoders have."""
     return train_wordpiece(TEXTS, SIZES["vocab_size"])
 
 
 def text_encoder(name: str, **sizes: int) -> PreTrainedModel:
-    """A text encoder of a `model_type`."""
     torch.manual_seed(0)
     return build_tower(AutoConfig.for_model(name, **SIZES | OTHERS.get(name, {}) | sizes), pooler=True).eval()
 

@@ -1,5 +1,3 @@
-"""A training run small enough for a test."""
-
 import json
 import os
 import signal
@@ -68,7 +66,6 @@ TEXT = {
 
 
 def shapes_corpus() -> Dataset:
-    """16 coloured shapes with a caption in English, German and French."""
     rows = []
     for color, (german, french, rgb) in COLORS.items():
         for shape, (form, forme) in SHAPES.items():
@@ -152,15 +149,12 @@ def shapes_trainer(
 
 
 def prepared(trainer: Any) -> Any:
-    """The trainer, with its data prepared as when its training begins."""
     if trainer.train_dataset is not None:
         assert trainer.mixture is not None
     return trainer
 
 
 class DieAt(TrainerCallback):
-    """Kills this very process, without a last word, when a step is done."""
-
     def __init__(self, step: int) -> None:
         self.step = step
 
@@ -197,7 +191,6 @@ def weights(model: torch.nn.Module) -> dict[str, np.ndarray]:
 
 
 def run_program(program: Path, *arguments: Any, launcher: tuple[str, ...] = (), check: bool = True, **options: Any):
-    """Runs a Python program to its end, or to its death, and returns what `subprocess.run` does."""
     command = [sys.executable, *launcher, str(program), *map(str, arguments)]
     path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
@@ -207,7 +200,6 @@ def run_program(program: Path, *arguments: Any, launcher: tuple[str, ...] = (), 
 
 
 def assert_same(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
-    """The same weights, to the bit."""
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         assert np.array_equal(found[name], value), name

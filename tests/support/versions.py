@@ -1,5 +1,3 @@
-"""What differs between the versions of transformers that babelens allows."""
-
 from typing import Any
 
 import peft

@@ -227,7 +227,6 @@ def _write(folder, files):
 
 
 def _seen(folder):
-    """What loaders see in a folder."""
     files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
     return {str(file): (folder / file).read_text() for file in files if not file.parts[0].startswith(".")}
 

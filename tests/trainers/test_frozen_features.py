@@ -13,8 +13,6 @@ GIVEN = {"identity": "of a model", "items": [b"a", b"bc", b"d"]}
 
 @pytest.fixture
 def computed(tmp_path):
-    """Asks for features with some of `GIVEN` changed; says whether they were computed."""
-
     def ask(features=FEATURES, **changed):
         calls = []
 

@@ -1,5 +1,3 @@
-"""Words are aligned with the native words that they stand for."""
-
 import numpy as np
 
 from babelens.processing.glossary import Glossary
@@ -36,7 +34,6 @@ def test_thousands_of_characters_are_no_obstacle():
 
 
 def test_equals_a_plain_expectation_maximization():
-    """Written with loops, of tables of all words."""
     rng = np.random.default_rng(0)
     texts = [" ".join(f"w{word}" for word in rng.integers(0, 12, rng.integers(1, 7))) for _ in range(60)]
     natives = [" ".join(f"n{word}" for word in rng.integers(0, 9, rng.integers(1, 6))) for _ in range(60)]

@@ -1,5 +1,3 @@
-"""Gradient caching gives the gradient of the whole batch."""
-
 from contextlib import nullcontext
 from functools import partial
 
@@ -44,8 +42,6 @@ def test_chunks_train_as_the_whole_batch_does(tmp_path, settings):
 
 
 class Triplets(nn.Module):
-    """Images, texts and translations at once."""
-
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model

@@ -19,7 +19,6 @@ from tests.support.versions import needs_adapters_of_transformers
 
 @pytest.fixture
 def adapted(tmp_path):
-    """A folder of a tiny CLIP, a function that loads it with a German adapter, and the processor of both."""
     native = tiny_clip()
     saved(native, tmp_path / "clip")
     tokenizer = train_wordpiece(shapes_texts(), 200, min_frequency=1)

@@ -144,8 +144,6 @@ LEAST = torch.tensor(MIN_TEMPERATURE).item()
 
 
 class Watch(TrainerCallback):
-    """Notes the temperature after every step."""
-
     def __init__(self) -> None:
         self.seen: list[float] = []
 

@@ -13,7 +13,6 @@ HARDWARE = {"amx_bf16": False, "avx512_bf16": True}
 
 @pytest.fixture
 def chosen(monkeypatch, tmp_path):
-    """The precision of arguments on a processor with these instructions."""
     monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
 
     def choose(flags, **asked):

@@ -25,7 +25,6 @@ METHODS = {"smalr": (SmalrTrainer, SmalrTrainingArguments), "liwe": (LiweTrainer
 
 
 def made(method: str, backbone: Any, image_processor: Any) -> tuple[Any, Any]:
-    """A model on a backbone, and its processor, which takes over the backbone's image processor."""
     texts: dict[str, list[str]] = {}
     for row in shapes_corpus().select_columns("captions"):
         for caption in row["captions"]:

@@ -61,7 +61,6 @@ def test_images_are_given_as_asked_for(tmp_path, model, arguments, strict, weak)
 
 
 def pair_of(trainer, batch) -> set[tuple[str, str]]:
-    """The languages (l_i, l_j) of the rows of a batch, by the tokens that stand last."""
     processor = trainer.processing_class
     tags = {processor.language_token_id(tag): tag for tag in processor.languages}
     sides = []
@@ -240,7 +239,6 @@ def test_two_processes_step_as_one_with_both_batches(tmp_path):
 
 
 def contrasted(rows: slice | None) -> tuple[float, dict[str, np.ndarray]]:
-    """XTCL and its gradient on 8 translation pairs, of which a process has `rows`; on all of them for None."""
     set_seed(3)
     processor = rc3_processor()
     weights = dict.fromkeys(("mclm_weight", "itm_weight", "rxvtcl_weight"), 0.0) | {"init_std": 0.2, "dropout": 0.0}

@@ -91,7 +91,6 @@ def test_a_checkpoint_counts_once_it_is_overwritten_whole(tmp_path, monkeypatch)
 
 
 def _trained_on(folder, data, **changes):
-    """The trainer of the shapes, trained on `data` instead."""
     trainer = shapes_trainer(folder, tasks=("image_text",), **changes)
     trainer.train_dataset = data
     trainer.train()

@@ -27,7 +27,6 @@ SPELLED = [sentence.replace("a", "ä").upper() for sentence in SENTENCES]
 
 @pytest.fixture
 def learner(make_ridge):
-    """A tiny model without languages, and its processor."""
     tiny, processor = make_ridge()
     model = RidgeModel.from_native(tiny.native_model, ngram_rows=256, rank=8, shortest_ngram=2, longest_ngram=3)
     read = processor.native
@@ -155,7 +154,6 @@ def test_a_language_learns_words_from_names_that_no_sentence_has(learner, monkey
 
 
 def telling_texts_apart(make_mural):
-    """A model with its processor. Untrained, it would hardly tell texts apart."""
     native, read = make_mural()
     torch.manual_seed(0)
     for weight in native.text_model.parameters():
@@ -240,7 +238,6 @@ def test_features_are_computed_anew_for_another_tokenizer(learner, monkeypatch, 
 
 @pytest.fixture
 def encoding_learner(make_ridge):
-    """A tiny model with a text encoder and without languages, and its processor."""
     tiny, processor = make_ridge(encoder=True)
     model = RidgeModel.from_native(tiny.native_model, tiny.text_model, ngram_rows=256, rank=8)
     read = processor.native
@@ -348,7 +345,6 @@ def test_a_dictionary_alone_teaches_a_language(make_mural):
 
 
 def images_of(sentences):
-    """Embeddings of images: apart from those of texts, and mostly of what no caption says."""
     rng = np.random.default_rng(2)
     said = Teacher().encode_text(sentences, language="en")
     unsaid = np.concatenate([np.zeros((len(said), 13)), rng.normal(size=(len(said), 3))], 1)

@@ -8,7 +8,6 @@ from babelens.trainers.ridge_solving import Further, solve_by_held_out, solve_by
 
 
 def random_parts(count: int = 60, width: int = 24, rank: int = 5):
-    """N-grams, features of an encoder, and targets."""
     torch.manual_seed(0)
     ngrams, encoded = torch.rand(count, width), torch.randn(count, 6)
     return ngrams, encoded, ngrams @ torch.randn(width, rank) + 0.3 * torch.randn(count, rank)

@@ -29,7 +29,6 @@ SETTINGS: dict[str, Any] = {
 
 
 def trainer_of(folder: Path, *tasks: str, model: dict[str, Any] | None = None, **changes: Any) -> MlaTrainer:
-    """A trainer of a student on a tiny BERT of three layers."""
     native, native_processor = tiny_clip()
     encoder, tokenizer = tiny_bert(layers=3)
     torch.manual_seed(0)

@@ -148,7 +148,6 @@ FROZEN = {"freeze": ("image", "text"), "max_steps": 4, "dropout": 0.0}
 
 
 def trained(folder, **changes):
-    """The weights after a training, and the number of examples that each tower read in its steps."""
     trainer = shapes_trainer(folder / "out", cache_dir=str(folder / "features"), **FROZEN | changes)
     assert trainer.tasks
     collator = trainer.data_collator.collators["image_text"]

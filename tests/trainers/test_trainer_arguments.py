@@ -15,7 +15,6 @@ from tests.support.tiny_training import shapes_corpus, shapes_trainer
 
 @pytest.fixture
 def given(tmp_path):
-    """The arguments of a trainer."""
     plain = shapes_trainer(tmp_path)
     parts = {"model": plain.model, "args": plain.args, "processing_class": plain.processing_class}
     return parts | {"train_dataset": shapes_corpus(), "eval_dataset": shapes_corpus()}

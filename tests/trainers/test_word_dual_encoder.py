@@ -86,7 +86,6 @@ def test_sentences_in_the_same_order_are_translations(processor):
 
 @pytest.fixture
 def smalr_trainer(corpus, tmp_path):
-    """SMALR's trainer on captions alone, for MULE's warm-up."""
     set_seed(1)
     words: dict[str, list[str]] = {}
     for row in corpus.select_columns("captions"):

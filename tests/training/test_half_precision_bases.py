@@ -20,7 +20,6 @@ KINDS = ["float32", "float16", "bfloat16", "mixed", "unlike its configuration", 
 
 
 def save_base(folder, kind):
-    """A CLIP whose weights are of one precision or of two."""
     model, processor = tiny_clip()
     dtype = {"float16": torch.float16, "float32": torch.float32}.get(kind, torch.bfloat16)
     processor.save_pretrained(folder)
@@ -45,7 +44,6 @@ def weights_in(folder):
 
 
 def assert_carries(folder, base):
-    """The bits of the base are in a folder, and native texts and images are those of the base."""
     own, given = weights_in(folder), weights_in(base)
     for name, value in given.items():
         held = own[f"native_model.{name}"]
@@ -81,7 +79,6 @@ def table(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def exact(bases, table, tmp_path_factory):
-    """The language as it is learned from the base in float32."""
     folder = acquire(bases["float32"], table, tmp_path_factory.mktemp("exact") / "one")
     return Embedder.from_pretrained(folder).encode_text([row[::-1] for row in ROWS], language="mi")
 

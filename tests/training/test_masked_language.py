@@ -1,5 +1,3 @@
-"""Masked language modelling: a BERT learns to guess."""
-
 import pytest
 from transformers import BertConfig
 

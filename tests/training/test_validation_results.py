@@ -1,5 +1,3 @@
-"""The results of each kind of dual encoder on its recipe's validation data."""
-
 import pytest
 import yaml
 

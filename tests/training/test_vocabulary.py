@@ -1,5 +1,3 @@
-"""The part of a pretrained vocabulary that texts need, with its embeddings."""
-
 import torch
 
 from babelens.processing.vocabulary_trimming import choose_pieces, count_pieces, trim_tokenizer

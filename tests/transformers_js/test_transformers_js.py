@@ -30,7 +30,6 @@ SPECIAL = {
 
 
 def encoded(folder, name, **request):
-    """What transformers.js embeds, texts and images, with length one."""
     command = [program("node"), Path(__file__).with_name("encode.mjs")]
     command += [Path(INSTALLED, "node_modules/@huggingface/transformers"), folder]
     request = {"name": name, "dtype": "fp32", "padding": True} | request

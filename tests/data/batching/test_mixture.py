@@ -8,8 +8,6 @@ from babelens.data.batching.mixture import GroupedView, TaskBatchSampler, TaskMi
 
 
 class Words:
-    """The examples of a group: its name and their numbers in it."""
-
     def __init__(self, name, size):
         self.name, self.size = name, size
 
@@ -55,7 +53,6 @@ def grouped(one_at_a_time=True, epoch=0, by_size=False, **sizes):
 
 
 def batches(epochs, *, seed=0, num_processes=1, **options):
-    """The examples of every batch, epoch after epoch."""
     found = []
     for epoch in epochs:
         tasks = grouped(epoch=epoch, **options)

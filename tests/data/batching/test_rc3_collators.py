@@ -90,7 +90,6 @@ def test_an_example_is_drawn_by_its_own_seed(processor, strict):
 
 
 def languages_of(processor, inputs):
-    """The tokens of the languages of texts, which stand last."""
     lengths = inputs["attention_mask"].sum(1)
     return set(inputs["input_ids"][torch.arange(len(lengths)), lengths - 1].tolist())
 

@@ -15,7 +15,6 @@ from babelens.data.corpus.normalize import as_caption_corpus
 
 
 def rows(count):
-    """An image of its own and two captions in each row."""
     made = []
     for number in range(count):
         buffer = io.BytesIO()
@@ -45,7 +44,6 @@ def texts(batches):
 
 
 def seen(batch):
-    """All that a batch holds, in a form that can be compared."""
     return [(draw, example | {"image": example["image"].tobytes()}) for draw, example in batch]
 
 

@@ -1,5 +1,3 @@
-"""Alt texts that are too short, too long or of too many images are left out, of streams too."""
-
 from datasets import Dataset
 
 from babelens.data import TextFilter, as_caption_corpus

@@ -211,8 +211,6 @@ class TestTranslations:
 
 
 class TestSaving:
-    """A corpus is read again by `datasets` and by `load_captions`, images included."""
-
     def rows(self, corpus):
         return [row | {"image": row["image"].tobytes()} for row in corpus]
 

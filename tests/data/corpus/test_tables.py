@@ -46,7 +46,6 @@ def captions(corpus):
 
 
 def both(dataset, **options):
-    """The corpus of a dataset, and of the same as a stream."""
     return load_captions(dataset, **options), load_captions(dataset.to_iterable_dataset(), **options)
 
 

@@ -24,7 +24,6 @@ def image(shade=0, format="PNG"):
 
 
 def write_tar(file, members):
-    """A tar of members by name; what is not bytes is written as JSON."""
     with tarfile.open(file, "w") as tar:
         for name, content in members.items():
             data = content if isinstance(content, bytes) else json.dumps(content).encode()
@@ -36,7 +35,6 @@ def write_tar(file, members):
 
 @pytest.fixture
 def shards(tmp_path):
-    """Three shards of 7 samples; only the last of each has French."""
     for shard in range(3):
         members = {}
         for number in range(7):

@@ -40,7 +40,6 @@ def svg(color, width=36, height=36):
 
 
 def png(color):
-    """64 pixels: the left half in a colour, the right half transparent."""
     image = Image.new("RGBA", (64, 64))
     image.paste(color, (0, 0, 32, 64))
     buffer = io.BytesIO()
@@ -54,7 +53,6 @@ def annotations(root, names):
 
 
 def package_files():
-    """Role -> path in the package -> content."""
     names = [characters(points).replace("\ufe0f", "") for points, *_ in LISTING]
     english = dict(zip(names, (name for *_, name in LISTING), strict=True))
     german = dict(zip(names, GERMAN, strict=True))

@@ -14,14 +14,12 @@ from babelens.data.emoji.tasks import ANSWERS, CATEGORIES, _wordings, main_colou
 
 
 def drawing(colour, size):
-    """A square of that many pixels a side in the corner of a white image."""
     image = PIL.Image.new("RGB", (16, 16), "white")
     image.paste(colour, (0, 0, size, size))
     return image
 
 
 def emoji(count):
-    """Concepts that differ in name and image, of all categories by turns, a yellow one after each red one."""
     rows = []
     for number in range(count):
         buffer = BytesIO()

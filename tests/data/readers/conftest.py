@@ -1,5 +1,3 @@
-"""Datasets that readers write stay in the folder of the test."""
-
 import pytest
 
 

@@ -23,7 +23,6 @@ def image_id(url):
 
 
 def write_uc2(folder, captions, split="train"):
-    """English lines as they are; the others by Python's csv, as UC2's `ms_internal_mt.py` writes them."""
     folder.mkdir(exist_ok=True)
     for language in next(iter(captions.values())):
         name = f"{split}_imageId2Ann{'' if language == 'en' else f'_{language}'}.tsv"

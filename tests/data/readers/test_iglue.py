@@ -50,8 +50,6 @@ def whole(tmp_path):
 
 @pytest.fixture
 def images(tmp_path):
-    """A folder with images of these names, the first of width 1, the second of width 2, and so on."""
-
     def write(*names):
         for width, name in enumerate(names, 1):
             path = tmp_path / "images" / name
@@ -92,8 +90,6 @@ def test_xgqa_in_the_forms_of_gqa_and_lxmert(whole, images, caplog):
 
 
 def test_pickles_are_refused(tmp_path):
-    """A pickle that makes a folder where it is loaded."""
-
     class Makes:
         def __reduce__(self):
             return os.mkdir, (str(tmp_path / "made"),)

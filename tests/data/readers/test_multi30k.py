@@ -1,5 +1,3 @@
-"""Multi30K's parallel files and image lists become a corpus of translations with images."""
-
 import gzip
 
 import PIL.Image
@@ -11,7 +9,6 @@ from babelens.utils.errors import CorpusError
 
 @pytest.fixture
 def task(tmp_path):
-    """The repository's folder `task1`, with two sentences of two splits."""
     (tmp_path / "raw").mkdir()
     (tmp_path / "image_splits").mkdir()
     (tmp_path / "images").mkdir()
@@ -44,7 +41,6 @@ def test_lines_that_do_not_match_are_refused(task):
 
 @pytest.fixture
 def both_tasks(task):
-    """A folder with `task1` and `task2`, whose images are in another order."""
     root = task / "data"
     for name in ("raw", "image_splits"):
         (root / "task2" / name).mkdir(parents=True)

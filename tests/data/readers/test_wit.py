@@ -1,5 +1,3 @@
-"""WIT's parquet files, in small: the texts of an image, and images that cannot be read."""
-
 import io
 from collections import Counter
 
@@ -37,7 +35,6 @@ def image(width):
 
 @pytest.fixture
 def wit(tmp_path):
-    """A mountain in English, German and Hebrew, a lake in English and Indonesian, an island in Swahili."""
     dome = [
         page("en", 'Half Dome, "the" rock', "Half Dome is a\nrock in Yosemite."),
         page("iw", "האף דום", "x" * 10_001),
