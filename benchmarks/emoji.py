@@ -2,6 +2,7 @@
 
     babelens train emoji/mla/clip --output runs/clip
     python benchmarks/emoji.py mla --base runs/clip --output runs/mla
+    python benchmarks/emoji.py mla --base runs/clip --output runs/mla-one-language --one-language
     python benchmarks/emoji.py etcl --output runs/etcl
     python benchmarks/emoji.py smalr --backbone runs/clip --output runs/smalr --counts 1,2,4,7,10
     babelens train emoji/rc3/backbone --output runs/backbone

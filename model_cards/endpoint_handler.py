@@ -2,7 +2,8 @@
 
 Request: `{"inputs": "<image, base64>", "parameters": {"candidate_labels": ["…", "…"]}}`; answer: `[{"label": "…",
 "score": 0.9}, …]`, best first. Two more parameters are optional: `"hypothesis_template": "… {} …"` puts the labels
-into a sentence, and `"language": "de"` states their language. The server answers a `ValueError` with its message.
+into a sentence, and `"language": "de"` states their language. The model's processor adds its prompt. The server
+answers a `ValueError` with its message.
 """
 
 import base64

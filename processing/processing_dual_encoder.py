@@ -79,7 +79,7 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
 
     @property
     def needs_language(self) -> bool:
-        """Whether the inputs of a text depend on its language; if not, texts may come without one."""
+        """True if the inputs of a text depend on its language; if not, texts may come without one."""
         return not self.one_tokenizer
 
     @property

@@ -233,7 +233,7 @@ class RidgeProcessor(PerLanguageProcessor):
         return _characters(self.folded(texts, language))
 
     def to_dict(self) -> dict[str, Any]:
-        """Also states whether `glossary.tsv` belongs to the processor: such a file may have another origin."""
+        """Also states whether `glossary.tsv` belongs to the processor: an existing file may have another origin."""
         return super().to_dict() | {_READS_GLOSSARY: bool(self._glossaries)}
 
     def to_json_file(self, json_file_path: str | os.PathLike) -> None:

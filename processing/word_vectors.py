@@ -51,7 +51,7 @@ def aligned_word_vectors(
     vocabularies: Mapping[str, Sequence[str]], files: Mapping[str, str | Path], *, size: int = VECTOR_SIZE
 ) -> dict[str, WordVectors]:
     """Returns the vectors of several languages, from files that share one space, reduced to the same principal
-    components: those of each language alone would have different axes."""
+    components: components of each language alone would have different axes."""
     paths = {normalize_language(tag): path for tag, path in files.items()}
     read = []
     for language, words in vocabularies.items():

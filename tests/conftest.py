@@ -1,5 +1,4 @@
-"""What the tests of several folders share: a tiny model of each method with its processor, and a Python without
-babelens."""
+"""Fixtures of several folders: a tiny model of each method with its processor, and a Python without babelens."""
 
 import gc
 import os
@@ -32,15 +31,15 @@ pytest_plugins = ["tests.support.mla_training", "tests.support.retrieval_fixture
 
 
 def pytest_collection_finish() -> None:
-    """Excludes what has been imported from garbage collection: accelerate collects at the end of every training, and
-    would look through a million objects of modules each time."""
+    """Excludes imported modules from garbage collection: accelerate collects at the end of every training, and would
+    look through a million of their objects each time."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def no_waiting_for_the_disk() -> Iterator[None]:
-    """Nobody pulls the plug in the tests: files need not have reached the disk, which takes a tenth of their time."""
+    """Files need not reach the disk, which would take a tenth of the tests' time: nobody pulls the plug."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(os, "fsync", lambda descriptor: None)
         yield
@@ -66,8 +65,7 @@ def dirty_memory() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def run_without_babelens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
-    """Runs Python code in a virtual environment that has what this one has, except babelens; returns what it prints.
-    Keyword arguments are further variables of its environment."""
+    """Runs Python code in a copy of this environment without babelens, with these variables; returns its output."""
     with bare_python(tmp_path_factory.mktemp("bare")) as run:
         yield run
 
@@ -117,8 +115,8 @@ def _settled(model: Any, processor: Any) -> tuple[Any, Any]:
 
 
 def two_towers(method: str, **options: Any) -> tuple[Any, Any]:
-    """A MURAL or an ETCL. Keyword arguments are the configuration's; those in `text_config` are added to the tiny
-    tower's, a `vision_config` replaces the tiny EfficientNet."""
+    """A MURAL or an ETCL. Keyword arguments are the configuration's; `text_config` adds to the tiny tower's, and
+    `vision_config` replaces the tiny EfficientNet."""
     parts = (getattr(babelens, f"{method}{kind}") for kind in ("Model", "Config", "Processor"))
     model_class, config_class, processor_class = parts
     processor = processor_class(_image_processor(), _tokenizer())
@@ -146,7 +144,7 @@ def _mla(**options: Any) -> tuple[Any, Any]:
 
 
 def _mla_on_mural(**options: Any) -> tuple[Any, Any]:
-    """With linear acquirers in a MURAL, whose text tower is BERT."""
+    """Linear acquirers in a MURAL, whose text tower is BERT."""
     return tiny_mla(two_towers("Mural"), _tokenizer(), **{"languages": ACQUIRED, "acquirer": "linear"} | options)
 
 
@@ -162,8 +160,7 @@ def _mla_student(**options: Any) -> tuple[Any, Any]:
 
 
 def _ridge(*, encoder: bool = False, glossaries: bool = False) -> tuple[Any, Any]:
-    """Maps for the tiny CLIP. With `encoder` the tiny BERT reads the texts, too; with `glossaries` the tiny CLIP reads
-    what a small glossary makes of them."""
+    """Maps for the tiny CLIP; with `encoder` the tiny BERT reads texts, with `glossaries` the CLIP reads glosses."""
     mla, mla_processor = _mla()
     native, tokenizer = mla.unload(), mla_processor.multilingual_tokenizer
     torch.manual_seed(0)

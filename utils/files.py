@@ -128,8 +128,8 @@ def one_at_a_time(path: Path) -> Iterator[None]:
 
 
 def optional_file(source: str | os.PathLike, name: str, loading: Mapping[str, Any]) -> Path | None:
-    """Returns the path of a file in a folder or a repository, or None; `loading` may have all of
-    `from_pretrained`'s."""
+    """Returns a file in a folder or a repository, or None; `loading` may contain all arguments of
+    `from_pretrained`."""
     from transformers.utils import cached_file  # commands answer --help without it
 
     where = {key: loading[key] for key in ("cache_dir", "local_files_only", "revision", "token") if key in loading}

@@ -96,8 +96,8 @@ def language_of_column(
     name: str, cells: Sequence[Any], *, asked: Collection[str] = (), lenient: bool = False
 ) -> str | None:
     """Returns the language of the texts in a column, such as `text_pl`, from some of its cells; None for anything
-    else. The name of an `asked` language needs only the form; with `lenient`, any name does unless its letters are in
-    another script."""
+    else. An `asked` language needs only the form; `lenient` believes the name unless no cell has letters, or they are
+    in another script."""
     tag, is_stated = tag_in(name)
     given = [cell for cell in cells if not _is_empty(cell)][:SAMPLE]
     texts = [cell for cell in given if isinstance(cell, str)]

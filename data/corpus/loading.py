@@ -125,9 +125,9 @@ def load_translations(
     Args:
         source: a CSV or TSV file with a header of language tags, or without one if its name states the languages, such
             as `TED2020-en-de-train.tsv.gz`; JSON lines such as `{"en": "a cat", "de": "eine Katze"}` or
-            `{"translation": {…}}`; or, as for `load_captions`, parquet files, a saved data set, a Hub id or a dataset.
-            sentence-transformers' `english` and `non_english`, or `anchor` and `positive`, get their languages from
-            `name` (`en-de`) or `languages`. Other columns are dropped, except `image_id`.
+            `{"translation": {…}}`; or, as for `load_captions`, parquet files, a saved data set, a Hub id or a dataset
+            of the same columns or `captions`. `english` and `non_english`, or `anchor` and `positive`, get their
+            languages from `name` (`en-de`) or `languages`. Other columns are dropped, except `image_id`.
         languages: languages to keep, by default all; rows with fewer than two of them are left out.
         caption_column: the columns by language, `{"en": "source", "de": "target"}`, if their names do not state it.
         on_incomplete: whether a row with only one text is an error, or is left out with a warning. With three or more

@@ -52,7 +52,7 @@ class SkippedImage:
 
 @dataclass(frozen=True)
 class ImageRules:
-    """Whether images that cannot be read are left out with a warning, and a list to which they are added."""
+    """Leaves out images that cannot be read, with a warning, instead of raising an error, and adds them to a list."""
 
     skip: bool = False
     skipped: list[SkippedImage] | None = None

@@ -131,7 +131,7 @@ def _depth(value: Any) -> int:
 
 
 def files_matching(source: str | Path) -> list[Path]:
-    """Returns the files in a folder, or those of a path or a pattern such as `wit/*.tsv.gz`, sorted."""
+    """Returns the files in a folder, or the files that a path or a pattern such as `wit/*.tsv.gz` names, sorted."""
     path = Path(source)
     return sorted(path.iterdir() if path.is_dir() else Path(path.anchor).glob(str(path.relative_to(path.anchor))))
 

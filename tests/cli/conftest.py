@@ -1,4 +1,4 @@
-"""What the tests of commands share: a place of their own for what is cached, a tiny CLIP, images, commands."""
+"""Fixtures of the tests of commands: a separate cache, a tiny CLIP, images, commands."""
 
 from types import SimpleNamespace
 
@@ -41,8 +41,8 @@ def images(tmp_path):
 
 @pytest.fixture
 def run(monkeypatch):
-    """Runs a command as `main` does, in this process; returns exit status, output and errors. Code 2 stands for any
-    refusal: a wrong usage (2), or an error of the input (1), whose sentence is then the output."""
+    """Runs a command as `main` does; returns exit status, output and errors. Code 2 is any refusal: a wrong usage (2),
+    or an error of the input (1), whose sentence is then the output."""
 
     def invoke(*arguments, code=0):
         result = CliRunner().invoke(app, [str(each) for each in arguments], env={"COLUMNS": "200"})

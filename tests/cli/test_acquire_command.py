@@ -183,7 +183,7 @@ def test_a_dictionary_beside_translations_and_beside_texts(base, encoder, table,
 
 
 def test_a_dictionary_alone_and_captions_alone(base, tmp_path, capsys):
-    """Python and the command do the same; the card and the command say what was tested."""
+    """Python and the command do the same; the card and the command name the tests."""
     words = [f"{word}\t{word[::-1]}" for word in [*COLORS, *THINGS, "boat", "bird"]]
     (tmp_path / "words.tsv").write_text("\n".join(["en\tmi", *words]) + "\n", encoding="utf-8")
     given = {"base": base, "language": "mi", "dictionary": tmp_path / "words.tsv"}

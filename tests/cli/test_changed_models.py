@@ -86,7 +86,7 @@ def image_cache(tmp_path, monkeypatch):
 def test_what_was_kept_of_images_is_not_taken_for_that_of_a_changed_model(
     folder, images, change, image_cache, tmp_path
 ):
-    """The cache of searches (A1), an index and shards of embeddings."""
+    """The cache of searches, an index and shards of embeddings."""
     first, kept = Embedder.from_pretrained(folder), tmp_path / "kept"
     ImageIndex.of_folder(first, images, cache=kept)
     job = EmbeddingJob(str(images), tmp_path / "shards")
@@ -113,7 +113,7 @@ def exported(model, tmp_path_factory):
 
 
 def test_graphs_of_other_weights_are_not_run(exported, change, tmp_path):
-    """A4; what prepares the inputs is read anew, and need not be that of the export."""
+    """The inputs are prepared by the current processor, which need not be the exported one."""
     folder = shutil.copytree(exported, tmp_path / "model")
     before = Embedder.from_pretrained(folder, backend="onnx")
     change(folder)

@@ -1,4 +1,4 @@
-"""What every command does: errors in one sentence, users' text as it is, no code that nobody allowed, no waiting."""
+"""All commands: errors in one sentence, users' text unchanged, no code without permission, no waiting."""
 
 import io
 import json

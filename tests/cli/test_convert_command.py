@@ -1,5 +1,4 @@
-"""`babelens convert`: checkpoints under the names of OpenAI's CLIP, and those of the MLA authors, become folders that
-other commands take, with ViT and ResNet image towers."""
+"""`babelens convert`: checkpoints of OpenAI's CLIP and of the MLA authors, with ViT and ResNet image towers."""
 
 import pytest
 import torch

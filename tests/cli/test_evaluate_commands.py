@@ -1,4 +1,4 @@
-"""`babelens evaluate`: the numbers in the file are those of the library, and the tables show them."""
+"""`babelens evaluate`: the file has the library's numbers, and the tables show them."""
 
 import json
 import shutil

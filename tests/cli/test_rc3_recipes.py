@@ -1,4 +1,4 @@
-"""RC3's recipes: from scratch with the regions of a backbone, from an mBART, and on from what was pre-trained."""
+"""RC3's recipes: from scratch with the regions of a backbone, from an mBART, and from a pre-trained RC3."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Recipes are read as YAML 1.2: what `no`, `on` and numbers mean, in files and on the command line."""
+"""Recipes are read as YAML 1.2: `no`, `on` and numbers, in files and on the command line."""
 
 import pytest
 import yaml

@@ -1,4 +1,4 @@
-"""A token that is typed serves the command, and stands in no file and no message that the command leaves."""
+"""A typed token reaches the command, but no file and no message that the command leaves."""
 
 import json
 import logging
@@ -28,7 +28,7 @@ def _leaves_no_secret(*texts):
 
 @pytest.fixture(params=["hub_token", "run_name"])
 def trained(request, tmp_path, monkeypatch):
-    """A run whose token is one by name, or by form alone."""
+    """A run whose token is recognized by its name, or by its form only."""
     (tmp_path / "shapes").mkdir()
     files = write_shapes(tmp_path / "shapes", captioned=("en",))
     secret = SECRETS[1] if request.param == "hub_token" else SECRETS[0]

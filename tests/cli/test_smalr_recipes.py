@@ -1,5 +1,4 @@
-"""SMALR's recipes: the latent vocabulary, then the model; MULE without the first stage; a backbone that was trained
-before; LIWE beside them."""
+"""SMALR's recipes: the latent vocabulary, then the model; MULE without the first stage; a trained backbone; LIWE."""
 
 import json
 

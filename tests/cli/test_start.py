@@ -59,8 +59,8 @@ def here(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def answer(here):
-    """Runs commands in a process that has imported the command line alone; returns their exit statuses, what each
-    printed to both streams, and the packages that were imported at the end."""
+    """Runs commands in a process that has imported only the command line; returns their exit statuses and outputs, and
+    the packages that were imported at the end."""
     with ForkedPrograms(sys.executable, IMPORTS, here) as programs:
 
         def answered(*commands, **environment):

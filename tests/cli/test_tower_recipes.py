@@ -1,5 +1,4 @@
-"""Recipes of models that are made of two pretrained towers: `model: {image: …, text: …}`, from the towers to a folder
-that loads without the package, and what is wrong with them, before any data are read."""
+"""Recipes with `model: {image: …, text: …}`: from towers to a folder, and errors before any data are read."""
 
 import re
 from pathlib import Path

@@ -75,7 +75,7 @@ def translate():
 
 
 def test_captions_are_translated_between_languages_that_have_some(tmp_path, translate):
-    """As SMALR's data are (Burns et al. 2020, table 4), from a file of translations."""
+    """SMALR's data are made so (Burns et al. 2020, table 4), from a file of translations."""
     rows = [{"captions": {"en": [f"a dot {n}", f"a spot {n}"], "de": [f"ein Punkt {n}"]}} for n in range(4)]
     (tmp_path / "photos").mkdir()
     for n, row in enumerate(rows):

@@ -1,8 +1,5 @@
-"""Folders of tiny models, made once, for clients that know nothing of babelens.
-
-`make test-slow` makes the folders and runs these tests in an environment of its own, which has the clients and lacks
-babelens.
-"""
+"""Folders of tiny models for clients that do not know babelens. `make test-slow` makes the folders and runs these
+tests in an environment that has the clients and lacks babelens."""
 
 import os
 import sys

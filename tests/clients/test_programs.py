@@ -1,4 +1,4 @@
-"""Programs that people run with models of the Hub: each finds what babelens finds."""
+"""Programs that people run with models of the Hub find what babelens finds."""
 
 import asyncio
 from typing import Any

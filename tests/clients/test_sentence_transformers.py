@@ -1,4 +1,4 @@
-"""sentence-transformers, and what stands on it, with folders of babelens and no special words."""
+"""sentence-transformers, and libraries on top of it, with folders of babelens and no special code."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Configurations: the contract, the papers' defaults, and what is refused."""
+"""Configurations: the contract, the papers' defaults, and errors."""
 
 import dataclasses
 
@@ -120,7 +120,7 @@ def test_languages_become_canonical():
 
 
 def test_towers_are_given_as_configurations_or_as_their_settings(tmp_path):
-    """Keys of others stay; where a tower was quantized is no part of the model."""
+    """Unknown keys stay; how a tower was quantized does not belong to the model."""
     text = BertConfig(hidden_size=24, num_attention_heads=2, directionality="bidi")
     vision, siglip = ViTConfig(hidden_size=36), SiglipConfig(text_config={"hidden_size": 24})
     spelled = MuralConfig(text_config=text.to_dict(), vision_config=vision.to_dict())

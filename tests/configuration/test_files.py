@@ -1,4 +1,4 @@
-"""A file or folder appears whole or not at all, and what is said when it cannot names it."""
+"""A file or folder appears whole or not at all, and an error names it."""
 
 import errno
 import os
@@ -122,7 +122,7 @@ def test_a_new_folder_is_made_by_one_of_two(tmp_path):
 
 
 def test_features_are_computed_by_one_of_two(tmp_path):
-    """The second one waits for the first, and reads what it wrote."""
+    """The second process waits for the first, and reads its features."""
     computed, begun, asked = [], threading.Event(), threading.Event()
 
     def compute():

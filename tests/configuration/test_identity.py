@@ -1,4 +1,4 @@
-"""The identity of models and data: any change of what an answer depends on changes it, and nothing else does."""
+"""The identity of models and data changes if and only if the answers may change."""
 
 import hashlib
 import json
@@ -89,7 +89,7 @@ def test_a_models_place_and_card_do_not_count(folder, tmp_path):
 
 @pytest.mark.parametrize("make", ["make_mla", "make_ridge"])
 def test_images_stay_when_languages_are_added(make, make_mla, request, tmp_path):
-    """The image tower of a model that acquired languages is that of its base, to the bit, and so is its identity."""
+    """A model that acquired languages has its base's image tower, to the bit, and its identity."""
     base, base_processor = make_mla()[0].unload(), make_mla()[1]
     model, processor = request.getfixturevalue(make)()
     for part in (model, processor):

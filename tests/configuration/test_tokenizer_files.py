@@ -1,4 +1,4 @@
-"""Tokenizers read what their files state, also where transformers reads something else; other differences are told."""
+"""Tokenizers read texts as their files state, even where transformers does not; other differences are logged."""
 
 import json
 
@@ -33,7 +33,7 @@ def test_padding_that_tokenizer_json_states_makes_no_difference(tmp_path, caplog
 
 
 def test_siglip_2_of_a_fixed_size_reads_lower_case(tmp_path):
-    """Its folders name Gemma's tokenizer. What is saved reads so, too."""
+    """Its folders name Gemma's tokenizer. A saved tokenizer reads lower case, too."""
     own = tiny_siglip2()[1].tokenizer
     sides = {"padding_side": "right", "add_bos_token": False, "add_eos_token": True}
     gemma = GemmaTokenizer(own.get_vocab(), own._merges, model_max_length=64, **sides)

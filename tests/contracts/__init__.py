@@ -1,6 +1,5 @@
-"""What every method keeps, written once: contracts that a method's test classes inherit.
-
-A method needs a fixture that builds a tiny model and its processor, and says its name; nothing else is compulsory:
+"""Contracts that a method's test classes inherit. A method needs a fixture that builds a tiny model and its processor,
+the same at every call: `factory(**options) -> (model in eval mode, processor)`.
 
     from tests.contracts import ConfigContract, DualEncoderContract, ProcessorContract, PublishingContract
 
@@ -8,8 +7,7 @@ A method needs a fixture that builds a tiny model and its processor, and says it
     class TestSmalr(ConfigContract, DualEncoderContract, ProcessorContract, PublishingContract):
         factory = "make_smalr"
 
-`factory(**options) -> (model in eval mode, processor)` builds the same at every call. A class may state more:
-`options` for the factory, `training_batches` where a method has further tasks, the attributes below where it differs.
+A class may add `options` for the factory, `training_batches` for other tasks, and the attributes below.
 """
 
 from .common import (

@@ -13,7 +13,7 @@ FIRST = ("loss", "logits_per_image", "logits_per_text", "text_embeds", "image_em
 
 
 class ConventionsContract(Contract):
-    """`forward` takes transformers' keywords, and its output is laid out as that of transformers' CLIP."""
+    """`forward` takes transformers' keywords, and its output has the layout of transformers' CLIP."""
 
     def test_outputs_hold_what_the_towers_say_as_clip_s_do(self, model, batch):
         text, images = split(batch)
@@ -76,7 +76,7 @@ class ConventionsContract(Contract):
                 model(**inputs, return_loss=True)
 
     def test_a_batch_with_positives_gives_a_loss(self, model, processor):
-        """As the collators make them: transformers' own trainer needs nothing else."""
+        """Collators make such batches: transformers' own trainer needs nothing else."""
         inputs = self.training_batches(processor)["image_text"] | {"positives": torch.arange(len(TEXTS))[None]}
         assert model(**inputs, return_loss=False).loss is None and model(**inputs).loss.isfinite()
         assert "positives" in inspect.signature(model.forward).parameters

@@ -27,7 +27,7 @@ from .exports import ExportContract
 
 
 class DualEncoderContract(ConventionsContract, ExportContract):
-    """The model computes what it says, however it is called."""
+    """The model computes the same, however it is called."""
 
     # Largest distance of an embedding in bfloat16 from that in float32; both have length 1.
     bfloat16_tolerance = 0.05
@@ -155,7 +155,7 @@ class DualEncoderContract(ConventionsContract, ExportContract):
             assert trained == {name for name, p in model.named_parameters() if p.requires_grad}, frozen
 
     def test_gradient_checkpointing_changes_nothing(self, model, processor):
-        """With the same dropout in the second pass."""
+        """The second pass has the same dropout."""
         if not model.supports_gradient_checkpointing:
             pytest.skip("not supported, as the model says")
         checkpointed = copy.deepcopy(model)

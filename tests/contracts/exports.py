@@ -1,4 +1,4 @@
-"""What can be exported is the model: for any batch, and where nothing is recurrent for any length."""
+"""Exports of models for any batch and, unless something is recurrent, any length."""
 
 from collections.abc import Iterable
 from typing import Any, ClassVar
@@ -24,11 +24,7 @@ class Called(nn.Module):
 
 
 def check_export(called: nn.Module, inputs: dict[str, Tensor], others: Iterable[dict[str, Tensor]], free: Any) -> None:
-    """Exports with some inputs and compares with the model on others.
-
-    Args:
-        free: the dimensions of each input that may differ, by name.
-    """
+    """Exports with some inputs and compares with the model on others; the dimensions `free` of inputs may differ."""
     shapes = {name: {d: Dim.DYNAMIC for d in free(name) if d < value.dim()} for name, value in inputs.items()}
     with torch.no_grad():
         exported = torch.export.export(called, (inputs,), dynamic_shapes=(shapes,)).module()
@@ -37,8 +33,7 @@ def check_export(called: nn.Module, inputs: dict[str, Tensor], others: Iterable[
 
 
 def check_compiled(model: nn.Module, method: str, batches: Iterable[dict[str, Tensor]]) -> None:
-    """Compiles a tower without graph breaks, which raise an error, and compares with the model. What Inductor makes of
-    the graph is not tried here."""
+    """Compiles a tower without graph breaks, and compares with the model. Inductor is not tried."""
     called = Called(model, method, "pooler_output").eval()
     torch._dynamo.reset()
     compiled = torch.compile(called, fullgraph=True, backend="eager")

@@ -1,4 +1,4 @@
-"""What transformers' pipelines make of a dual encoder's folder. Its source is also run where babelens is missing."""
+"""transformers' pipelines on a dual encoder's folder. The source also runs where babelens is missing."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ from transformers import pipeline
 def in_pipelines(
     folder: str, images: list[Image.Image], texts: list[str], languages: list[str], **loading: Any
 ) -> dict[str, Tensor]:
-    """Scores of the texts as labels of the first image, and embeddings of all in batches of two sizes, also by the
-    head of each task where a model has several."""
+    """Scores of the texts as labels of the first image, and embeddings in batches of two sizes, by the head of each
+    task."""
     classify = pipeline("zero-shot-image-classification", model=folder, **loading)
     ranking = classify(images[0], candidate_labels=texts, language=languages)
     scores = {entry["label"]: entry["score"] for entry in ranking}

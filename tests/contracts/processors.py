@@ -22,7 +22,7 @@ from .common import (
 
 
 class ProcessorContract(Contract):
-    """Texts with their languages and images of every kind, in one call; what is wrong is refused by name."""
+    """Texts with their languages and images of every kind, in one call; errors name the argument."""
 
     max_text_tokens = 64
 

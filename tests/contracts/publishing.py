@@ -65,7 +65,7 @@ save_file(first | (scores(folder) if in_pipelines_too else {{}}), results)
 
 
 class PublishedModelContract(LoadingContract):
-    """A saved model comes back to the same bits. A subclass whose model is no dual encoder says what it `answers`."""
+    """A saved model is loaded to the same bits. A subclass for other models than dual encoders defines `answers`."""
 
     # What loads it beside its own class.
     auto_classes: ClassVar[tuple[Any, ...]] = (AutoModel,)
@@ -153,7 +153,7 @@ class PublishingContract(PublishedModelContract):
 
     @torch.no_grad()
     def test_pipelines_with_languages(self, published, model, processor, batch):
-        """Labels in the template of each one's language; all texts by the processor, which is told the languages."""
+        """Labels use the template of their language; the processor gets the language of texts."""
         found = in_pipelines(str(published), drawn_images(len(TEXTS)), TEXTS, LANGUAGES)
         prompts = [filled(photo_template(tag), text) for tag, text in zip(LANGUAGES, TEXTS, strict=True)]
         inputs = processor(images=drawn_images(1), text=prompts, language=LANGUAGES, return_tensors="pt")

@@ -1,4 +1,4 @@
-"""Texts with images, as RC3 reads them, of numbers that stand for nothing."""
+"""Texts with images, as RC3 reads them, of meaningless numbers."""
 
 from typing import Any
 
@@ -25,11 +25,8 @@ TINY_RC3: dict[str, Any] = encoder_decoder(layers=2) | {
 
 
 def visio_textual_batch(images: int = 1) -> dict[str, Tensor]:
-    """Four texts of different lengths: with regions and patches, with regions, with patches, with neither.
-
-    Args:
-        images: images of each text, 1 or 2.
-    """
+    """Four texts of different lengths, with regions and patches, regions, patches, or neither of 1 or 2 images
+    each."""
     generator = torch.Generator().manual_seed(0)
     input_ids = torch.tensor(
         [[0, 10, 11, 12, 6, 1, 1], [0, 13, 14, 15, 16, 17, 7], [0, 18, 8, 1, 1, 1, 1], [0, 19, 20, 6, 1, 1, 1]]

@@ -1,4 +1,4 @@
-"""Comparing runs: means over seeds, the paired bootstrap against one that is written out, and what is refused."""
+"""Comparing runs: means over seeds, the paired bootstrap compared with one that is written out, and errors."""
 
 from dataclasses import replace
 
@@ -38,7 +38,7 @@ def run_of(name, seed, *, bias=0.0, n_images=60, texts_per_image=3, languages=("
 
 
 def test_the_ranks_give_the_recalls_again(clip_parts, caption_corpus, tmp_path):
-    """Also an image without a text, and texts of several images; and what is written is what is read."""
+    """Even for an image without a text, texts of several images, and ranks that were saved."""
     ranks = {}
     recalls = evaluate_retrieval(Embedder(*clip_parts), caption_corpus, ["en", "de"], ranks=ranks)
     assert recalls == evaluate_retrieval(Embedder(*clip_parts), caption_corpus, ["en", "de"])
@@ -69,7 +69,7 @@ def test_damaged_ranks_are_refused(tmp_path):
 
 
 def test_the_bootstrap_is_that_of_scipy():
-    """On a recall with one text for each image, whose mean SciPy draws by pairs."""
+    """SciPy draws pairs: the mean is over images with one text each."""
     stats = pytest.importorskip("scipy.stats", reason="scipy, of the extra [analysis], is not installed")
     runs = {
         name: run_of(name, seed, bias=seed / 20, n_images=300, texts_per_image=1) for seed, name in enumerate("ab")

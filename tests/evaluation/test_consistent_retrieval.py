@@ -1,4 +1,4 @@
-"""Retrieval with cross-lingual consistency: against brute force, with parallel captions and with translators."""
+"""Retrieval with cross-lingual consistency: compared with brute force, with parallel captions and with translators."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def one_vendor(emoji_corpus):
 
 
 def test_captions_are_paired_as_translations(caption_corpus):
-    """Odd things have two captions in de and one in en; two of the ten stand in two rows."""
+    """Odd things have two captions in de and one in en; two of the ten things have two rows each."""
     from_english = parallel_captions(caption_corpus, retrieval_set(caption_corpus, "en"), ["de"])["de"]
     assert from_english == [[f"ding {n}", f"sache {n}"] if n % 20 else [f"ding {n}"] for n in range(0, 100, 10)]
     german = retrieval_set(caption_corpus, "de")
@@ -93,7 +93,7 @@ def test_a_mistake_in_one_language_is_outvoted_by_the_others(color_embedder, one
 
 
 def test_clc_c_is_fitted_on_scores_of_one_split_and_asked_about_another(color_embedder, one_vendor):
-    """Spanish is wrong about everything: fitted CLC-C hears it least."""
+    """Spanish is wrong about everything: it gets the lowest weight."""
     wrong = {f"cara {10 * n}": 10 * ((7 * n + 5) % 12) for n in range(12)}
     embedder = color_embedder(wrong)
     train, test = (one_vendor.filter(lambda row, s=split: row["split"] == s) for split in ("train", "test"))

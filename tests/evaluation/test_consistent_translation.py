@@ -43,7 +43,7 @@ def test_translations_are_those_of_transformers(nllb_folder):
 
 
 def test_a_translation_model_serves_retrieval(clip_parts, caption_corpus, nllb_folder):
-    """Each caption is scored in its own words and in those of the translation model."""
+    """Each caption is scored in its own words and in the translation model's."""
     translator, embedder = Seq2SeqTranslator.from_pretrained(nllb_folder), Embedder(*clip_parts)
     config = CrossLingualConsistencyConfig(languages=["en", "fr", "ko"], aggregation="mean")
     found = evaluate_consistent_retrieval(

@@ -1,4 +1,4 @@
-"""mteb itself, on tiny tasks of each kind: what it asks of a model, and that its numbers are ours."""
+"""mteb itself, on tiny tasks of each kind: its requests of a model, and numbers equal to ours."""
 
 import copy
 import importlib
@@ -53,7 +53,7 @@ def only_score(model, task, **options):
 
 @pytest.mark.parametrize("kind", ["mural", "etcl", "mla", "mla_on_mural", "mla_student", "smalr", "liwe"])
 def test_every_dual_encoder_is_a_model_of_mteb(request, kind):
-    """Its embeddings are those of the embedder, of the texts in the languages of the subset."""
+    """Its embeddings are the embedder's, of texts in the languages of the subset."""
     embedder = Listening(*request.getfixturevalue(f"make_{kind}")())
     model = model_of(embedder)
     assert isinstance(model, mteb.EncoderProtocol)
@@ -102,7 +102,7 @@ def test_a_language_goes_by_the_models_own_name(make_mla):
 
 
 def test_texts_with_images_are_fused_as_in_mtebs_own_clip(clip, clip_parts, monkeypatch):
-    """Both give the same scores, of all kinds of inputs."""
+    """Scores are equal for all kinds of inputs."""
     reference = object.__new__(MtebClip)
     reference.model, reference.processor = clip_parts
     reference.device = "cpu"
@@ -152,7 +152,7 @@ def test_the_description_comes_from_the_folder(folder, make_mla):
 
 
 def test_a_repository_is_described_by_its_commit(folder, tmp_path, monkeypatch):
-    """In the layout of the Hub's cache."""
+    """The folder has the layout of the Hub's cache."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     repository = tmp_path / "cache" / "models--someone--mla-tiny"
     (repository / "refs").mkdir(parents=True)

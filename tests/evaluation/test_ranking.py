@@ -1,4 +1,4 @@
-"""Ranks against a brute-force reference in plain Python, and against MLA's published metric code's numbers."""
+"""Ranks compared with a brute-force reference in plain Python, and with numbers of MLA's published metric code."""
 
 import json
 import math
@@ -18,8 +18,8 @@ def right_images(captions_per_image: list[int]) -> list[list[int]]:
 
 
 def reference_rank(scores: list[float], right: list[int]) -> int:
-    """Sort the items best first, wrong ones before right ones of the same score, and look where the first right one
-    stands."""
+    """Sorts the items, wrong ones before right ones of the same score, and returns the place of the first right
+    one."""
     order = sorted(range(len(scores)), key=lambda item: (-scores[item], item in right))
     return 1 + next(place for place, item in enumerate(order) if item in right)
 

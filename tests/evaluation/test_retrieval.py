@@ -64,7 +64,7 @@ def test_unknown_languages_and_protocols_are_refused_before_anything_is_encoded(
 
 
 def test_each_language_searches_its_own_images_on_request(color_embedder, caption_corpus):
-    """As on WIT; images without a caption in any of the languages are not even encoded."""
+    """WIT is evaluated so; images without a caption in any of the languages are not even encoded."""
     keep = {"en": range(3), "de": range(2, 7)}
     corpus = caption_corpus.map(
         lambda row, index: {"captions": [c for c in row["captions"] if index in keep[c["language"]]]},

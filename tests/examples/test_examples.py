@@ -1,4 +1,4 @@
-"""The scripts in `examples/` do what they say, each run as a program on tiny data."""
+"""The scripts in `examples/`, each run as a program on tiny data."""
 
 import json
 import os
@@ -95,7 +95,7 @@ def results(folder: Path, part: str) -> dict[str, float]:
 
 @pytest.fixture(scope="module")
 def mural(data, run, tmp_path_factory) -> Path:
-    """What `train_dual_encoder.py` leaves of a MURAL. Not to be changed."""
+    """The folder that `train_dual_encoder.py` writes for a MURAL. Not to be changed."""
     folder = tmp_path_factory.mktemp("runs") / "mural"
     printed = run("train_dual_encoder", *options(**of_mural(data, folder)))
     assert "train metrics" in printed and "eval_mean_recall_de" in printed

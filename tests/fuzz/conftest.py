@@ -1,7 +1,5 @@
-"""Property-based tests: whatever they are given, functions return, or raise an error that their documentation names.
-
-`BABELENS_FUZZ=10000` tries as many inputs for each property; ordinary runs try 25, always the same ones.
-"""
+"""Property-based tests: for any input, functions return, or raise an error that their documentation names.
+`BABELENS_FUZZ=10000` tries as many inputs for each property; ordinary runs try 25, always the same ones."""
 
 import os
 

@@ -1,5 +1,4 @@
-"""Files of captions and translations, language tags and images, whatever they are, are read or refused with a typed
-error."""
+"""Any files of captions and translations, language tags and images are read or refused with a typed error."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What is wrong with a model's folder is one sentence that names the file, and nothing of it is served."""
+"""A damaged model's folder gives one sentence that names the file, and nothing of it is served."""
 
 import json
 import shutil

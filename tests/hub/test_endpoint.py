@@ -1,8 +1,6 @@
-"""The handler of an Inference Endpoint, loaded and called as huggingface-inference-toolkit does it, over HTTP.
-
-The toolkit imports `handler.py` from the model's folder by its path, makes `EndpointHandler(folder)`, reads a body of
-JSON, or an image by its content type, and answers any exception with status 400 and the message as `error`.
-"""
+"""The handler of an Inference Endpoint, over HTTP. As huggingface-inference-toolkit does, `toolkit` imports
+`handler.py` by its path, reads a body of JSON or an image by its content type, and answers any exception with status
+400."""
 
 import base64
 import importlib.util

@@ -1,4 +1,4 @@
-"""What the code of each method's saved folder holds: few files, which need nothing but each other and libraries."""
+"""The code of each method's saved folder: few files, which need only each other and libraries."""
 
 import ast
 import sys
@@ -43,7 +43,7 @@ def test_each_method_has_few_files(folders, make_mla_on_mural, tmp_path):
 
 
 def test_files_import_each_other_and_libraries(folders, run_without_babelens):
-    """Each can be imported alone. What a function imports may be missing, such as a segmenter of words."""
+    """Each can be imported alone. Imports inside functions may be missing, such as a segmenter of words."""
     for path in folders.glob("*/*.py"):
         files = {other.stem for other in path.parent.glob("*.py")}
         tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What a saved folder holds, and who loads it; that it loads without the package, the contracts prove."""
+"""The files of a saved folder, and programs that load it; the contracts test that it loads without the package."""
 
 import ast
 import filecmp

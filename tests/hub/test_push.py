@@ -1,4 +1,4 @@
-"""Publishing: what goes up, what stays, what is refused, and a model that others load from the Hub."""
+"""Publishing: files that are uploaded, left or refused, and a model that others load from the Hub."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""The cards that transformers' own `push_to_hub` uploads: ours, not the stock one."""
+"""transformers' own `push_to_hub` uploads our cards, not the stock ones."""
 
 from pathlib import Path
 

@@ -185,7 +185,7 @@ def judge(tmp_path_factory) -> Path:
 
 
 def same(found: np.ndarray, expected: np.ndarray) -> None:
-    """Scores, which unlike embeddings are not of unit length, as `CrossEncoder`'s own tests compare them."""
+    """Scores are not of unit length as embeddings are; compared as in `CrossEncoder`'s own tests."""
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 

@@ -40,7 +40,7 @@ def test_an_adapter_has_no_space(tmp_path):
 
 
 def test_a_space_has_no_file_that_the_model_has_not(finished, tmp_path):
-    """The card of a folder that somebody else made may name any file of this machine."""
+    """A card that somebody else wrote may name any file of this machine."""
     folder = shutil.copytree(finished, tmp_path / "model")
     (folder / ".env").write_text("secret")
     (tmp_path / "secret.png").write_text("secret")

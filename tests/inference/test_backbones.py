@@ -1,4 +1,4 @@
-"""Backbones that people bring: SMALR, LIWE and RC3's regions have their features, of images as they take them."""
+"""Pretrained backbones: SMALR, LIWE and RC3's regions have their features, of images as they take them."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The cross-encoder: the model's own scores, whatever the batches are."""
+"""The cross-encoder gives the model's own scores in batches of any size."""
 
 import numpy as np
 import pytest

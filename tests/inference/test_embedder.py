@@ -1,4 +1,4 @@
-"""The embedder against the model called by hand, and what it must leave untouched."""
+"""The embedder compared with the model called by hand; it leaves the model and training unchanged."""
 
 import copy
 import random
@@ -133,8 +133,7 @@ def test_texts_are_cut_where_the_tower_ends_or_the_processor_says(kind, limit, s
 
 
 def test_training_goes_on_as_if_nothing_had_been_encoded(dual_encoder):
-    """Modes of all modules, every random generator, parameters, gradients and the next training step are as without
-    the embedder."""
+    """Modes of all modules, every random generator, parameters, gradients and the next training step are unchanged."""
     model = copy.deepcopy(dual_encoder[0]).train()
     model.text_model.embeddings.eval()  # a frozen part, as trainers keep it
     embedder = Embedder(model, dual_encoder[1], batch_size=2)

@@ -1,5 +1,4 @@
-"""The pipelines `feature-extraction` with languages and `image-feature-extraction`; the contracts of the methods run
-them too, with the package and without it."""
+"""The pipelines `feature-extraction` with languages and `image-feature-extraction`; the contracts run them too."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Folders for Immich's machine-learning server, read by its own steps, which are written here once more."""
+"""Folders for Immich's machine-learning server, read by its own steps, which are repeated here."""
 
 import json
 
@@ -32,7 +32,7 @@ CODES |= {
 
 
 class Server:
-    """What the server does with a model's folder: `immich_ml/models/clip`, `transforms.py`."""
+    """The server's steps with a model's folder: `immich_ml/models/clip`, `transforms.py`."""
 
     def __init__(self, folder):
         self.is_nllb = folder.name.startswith("nllb")

@@ -1,4 +1,4 @@
-"""The pipelines of RC3's heads for questions and translation, against the models that are called directly."""
+"""The pipelines of RC3's heads for questions and translation, compared with the models called directly."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Regions computed from images: equal to what the models say of them, in any batch, and kept once computed."""
+"""Regions computed from images: equal to the models' own, in any batch, and cached."""
 
 import numpy as np
 import pytest

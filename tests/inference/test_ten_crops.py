@@ -1,4 +1,4 @@
-"""Features of ten crops: equal to those of crops cut by hand, written whole, and trained on."""
+"""Features of ten crops: equal to crops cut by hand, written whole, and trained on."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Text encoders without images: their embeddings are those of sentence-transformers."""
+"""Text encoders without images have the embeddings of sentence-transformers."""
 
 import numpy as np
 import pytest

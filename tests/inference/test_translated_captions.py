@@ -1,4 +1,4 @@
-"""Captions translated by machine: as captions of further languages, and before they are encoded."""
+"""Captions translated by machine, as captions of other languages, and before they are encoded."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Translation models of each family are told the languages in its way, and translations are kept on disk."""
+"""Translation models of each family get the languages in its own way, and translations are kept on disk."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Embeddings cut to their first dimensions: by the embedder, by what a folder states, in graphs, in indexes."""
+"""Embeddings cut to their first dimensions: by the embedder, by a folder's settings, in graphs, in indexes."""
 
 import json
 
@@ -111,7 +111,7 @@ def test_every_width_is_evaluated(make_mural):
 
 @pytest.mark.parametrize("states", [True, False])
 def test_a_repository_is_read_as_its_folder(tmp_path, states, monkeypatch):
-    """From its download: `config_sentence_transformers.json` states the width, or there is no such file."""
+    """From its download: `config_sentence_transformers.json` states the width, or does not exist."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # AutoModel asks for an adapter otherwise
     commit = "0" * 40
     repository = tmp_path / "models--ada--clip"

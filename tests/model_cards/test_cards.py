@@ -1,4 +1,4 @@
-"""Model cards: what the Hub asks for, results as they were measured, nothing that was not, and no markup of others."""
+"""Model cards: the Hub's fields, results as they were measured, and no foreign markup."""
 
 import dataclasses
 import json

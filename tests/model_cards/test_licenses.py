@@ -1,4 +1,4 @@
-"""The licenses of base models: read from cards and never guessed; what they forbid to what is made from them."""
+"""The licenses of base models: read from cards and never guessed, and their limits for derived models."""
 
 import dataclasses
 import logging

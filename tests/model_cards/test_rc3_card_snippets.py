@@ -1,4 +1,4 @@
-"""The Python of RC3's cards runs on the model that a card is about, whichever visual inputs that model reads."""
+"""The Python of RC3's cards runs on the card's model, whichever visual inputs it reads."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""OpenAI's ResNet CLIPs: the tower beside a plain account of its layers, and the conversion of whole checkpoints."""
+"""OpenAI's ResNet CLIPs: the tower compared with its layers written out, and the conversion of whole checkpoints."""
 
 import pytest
 import torch

@@ -107,7 +107,7 @@ def test_the_first_and_last_loss_of_clc_c():
 
 
 def test_rounding_does_not_turn_the_scores_around():
-    """Where all languages agree, nothing can be learned but a factor, on which the loss does not depend."""
+    """If all languages agree, only a factor can be learned, on which the loss does not depend."""
     generator = torch.Generator().manual_seed(0)
     scores = 3 + 0.02 * (torch.randn(1, 8, 8, generator=generator) + torch.eye(8)).expand(4, 8, 8)
     model = make("en", "de", "fr", "ja")

@@ -36,7 +36,7 @@ def test_states_are_equal_and_logits_those_of_kept_ids(checkpoint):
 
 
 def test_generation_gives_the_same_text():
-    """With beams and a forced language, where the old model would not say what was dropped."""
+    """Beams and a forced language, where the old model would not write a dropped token."""
     (old, old_tokenizer), (new, new_tokenizer), kept = trimmed(*tiny_mbart())
     dropped = sorted(set(range(len(old_tokenizer))) - set(kept))
     assert dropped

@@ -1,4 +1,4 @@
-"""Models of two pretrained towers: what the towers compute is what they computed before, in every way to pool it."""
+"""Models of two pretrained towers, which compute what they computed before, with every kind of pooling."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""RC3's contrastive losses and p_avg against the fixtures, and gradients against the formula in float64."""
+"""RC3's contrastive losses and p_avg compared with the fixtures, and gradients with the formula in float64."""
 
 import json
 from pathlib import Path
@@ -177,7 +177,7 @@ def test_saved_state_goes_on_as_if_never_interrupted():
 
 
 def averages_of_a_process() -> list[float]:
-    """Of a process whose second step has fewer anchors than the other's."""
+    """The second step of one process has fewer anchors than the other's."""
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     running = RunningProbability(2)

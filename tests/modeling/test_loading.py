@@ -1,4 +1,4 @@
-"""What loading a model may not change: what is frozen, how missing weights are drawn, what earlier versions saved."""
+"""Loading keeps frozen weights, draws missing ones as when made, and reads earlier versions' files."""
 
 import pytest
 import torch

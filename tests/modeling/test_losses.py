@@ -1,4 +1,4 @@
-"""Contrastive losses against the fixtures, and against the formula written out entry by entry in float64."""
+"""Contrastive losses compared with the fixtures, and with the formula written out entry by entry in float64."""
 
 import json
 from pathlib import Path

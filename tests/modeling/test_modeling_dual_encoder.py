@@ -1,4 +1,4 @@
-"""What the dual encoders share: towers of any kind, frozen ones, pooling, normalizing, losses at several widths."""
+"""Dual encoders: towers of any kind, frozen ones, pooling, normalizing, losses at several widths."""
 
 from dataclasses import replace
 

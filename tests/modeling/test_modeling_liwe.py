@@ -53,7 +53,7 @@ def training_batch():
 
 
 def test_a_word_is_a_convolution_over_its_characters():
-    """The linear layer is that of a convolution as wide as a word."""
+    """The linear layer is a convolution as wide as a word."""
     torch.manual_seed(0)
     words = WordEncoder(LiweConfig(**TINY | {"word_hidden_sizes": []})).eval()
     ids = torch.tensor([[3, 4, 0, 0], [1, 2, 3, 8]])

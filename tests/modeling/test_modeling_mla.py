@@ -1,4 +1,4 @@
-"""MLA: the contracts, the authors' numbers, and what acquiring a language may not change."""
+"""MLA: the contracts, the authors' numbers, and everything that acquiring a language may not change."""
 
 import json
 from pathlib import Path
@@ -47,7 +47,7 @@ class TestMla(MlaContract, PublishingContract):
 
 
 class TestMlaOnMural(PublishedModelContract):
-    """A native model that is not CLIP and not of transformers, with linear acquirers."""
+    """A native model other than CLIP, outside transformers, with linear acquirers."""
 
     factory = "make_mla_on_mural"
 

@@ -103,7 +103,7 @@ def test_transformers_align_loads_and_gives_the_same(mural, align, tmp_path):
 
 
 def test_heads_are_drawn_anew(make_mural, tmp_path):
-    """Those of a loaded model, too; everything else stays to the bit."""
+    """A loaded model's, too; everything else stays to the bit."""
     model, _ = make_mural(image_head=True, projection_dim=8)
     for head in (*model.text_heads.values(), model.image_projection):
         nn.init.ones_(head.weight)

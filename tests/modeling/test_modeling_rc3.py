@@ -1,4 +1,4 @@
-"""RC3's encoder-decoder: it is mBART where there is no image, packs its inputs, and a row depends on no other."""
+"""RC3's encoder-decoder: equal to mBART without images, packs its inputs, and rows are independent."""
 
 import pytest
 import torch
@@ -83,7 +83,7 @@ def test_any_model_starts_from_any_mbart(mbart):
 
 @torch.no_grad()
 def test_inputs_are_assembled_as_the_paper_says(model, batch):
-    """Against embeddings that are put in their places by hand, row for row."""
+    """Compared with embeddings that are put in their places by hand, row for row."""
     encoder, scale = model.encoder, 4.0  # the root of the width
 
     def token(*ids):

@@ -1,4 +1,4 @@
-"""RC3's pre-training against each objective by itself, every pair encoded alone."""
+"""RC3's pre-training compared with each objective by itself, every pair encoded alone."""
 
 import json
 from pathlib import Path
@@ -216,7 +216,7 @@ def test_gradient_is_that_of_pairs_that_are_encoded_one_by_one():
 
 
 def test_fixture_of_mclm():
-    """Both of its losses are means over words; the logits are those of the fixture."""
+    """Both losses are means over words; the logits are the fixture's."""
     model = make_model()
     model.lm_head = nn.Identity()
     inputs = {name: torch.tensor(value) for name, value in FIXTURE["inputs"].items()}

@@ -1,4 +1,4 @@
-"""The model that is solved: its contracts, and its n-grams beside a plain count."""
+"""The model that is solved: its contracts, and its n-grams compared with a plain count."""
 
 import math
 from collections import Counter
@@ -23,11 +23,11 @@ class TestCharacters(ConfigContract):
     factory = "make_ridge"
 
     def test_registered_by_its_name(self, config):
-        """With transformers; no recipe trains it, so that it is not among the methods."""
+        """No recipe trains it, so it is not among the methods."""
         assert type(AutoConfig.for_model("ridge")) is type(config)
 
     def test_nothing_is_said_to_be_cut_that_is_read_whole(self, model, processor, tmp_path, caplog):
-        """Characters are read whole where the tokens, which nothing reads, would be too many."""
+        """Nothing reads the tokens, which would be too many; characters are read whole."""
         processor.max_text_length = 8
         processor.save_pretrained(tmp_path)
         for reads in (processor, AutoProcessor.from_pretrained(tmp_path)):
@@ -49,7 +49,7 @@ class TestGlossaries(Contract):
     options = {"glossaries": True}
 
     def test_the_prediction_moves_towards_the_native_embedding_of_the_words(self, model, processor):
-        """By the weight of the language, between directions of length 1."""
+        """It moves by the weight of the language, between directions of length 1."""
         text, weight = "Ein rotes Auto", model.config.gloss_weights[1]
         found = Embedder(model, processor).encode_text([text], language="de")
         model.config.gloss_weights = []
@@ -70,7 +70,7 @@ class TestGlossaries(Contract):
         np.testing.assert_array_equal(found, embedder.encode_text(["ein rotes Auto"], language="de"))
 
     def test_a_corrected_glossary_is_another_model(self, model, processor, tmp_path):
-        """Whoever knows the language edits the file, and what was cached is not used any more."""
+        """A person who knows the language edits the file; cached embeddings are then computed again."""
         processor.save_pretrained(tmp_path)
         before = AutoProcessor.from_pretrained(tmp_path)
         assert before.glossaries["de"].entries == processor.glossaries["de"].entries
@@ -85,7 +85,7 @@ class TestGlossaries(Contract):
             AutoProcessor.from_pretrained(tmp_path)
 
     def test_a_folder_without_its_glossary_is_no_other_model(self, model, processor, tmp_path):
-        """It refuses, and does not embed otherwise in silence."""
+        """It refuses, and does not silently embed otherwise."""
         model.save_pretrained(tmp_path)
         processor.save_pretrained(tmp_path)
         (tmp_path / "glossary.tsv").unlink()
@@ -124,7 +124,7 @@ def test_ngrams_are_weighted_as_a_plain_count_says():
 
 
 def plain_ngrams(text: str) -> dict[str, float]:
-    """The weights of the n-grams of 2 to 4 characters inside of words and of the spaces beside them."""
+    """The weights of the n-grams of 2 to 4 characters inside words and of the spaces around them."""
     counts: Counter[str] = Counter()
     for word in "".join(map(chr, as_characters(text))).split():
         padded = f" {word} "
@@ -136,7 +136,7 @@ def plain_ngrams(text: str) -> dict[str, float]:
 
 @torch.no_grad()
 def test_each_text_reads_the_map_of_its_language_without_a_copy(make_ridge):
-    """Bitwise as with a copy of the map for each text."""
+    """Bitwise equal to a copy of the map for each text."""
     model, _ = make_ridge()
     maps = model.maps
     generator = torch.Generator().manual_seed(0)

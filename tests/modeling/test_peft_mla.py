@@ -1,4 +1,4 @@
-"""MLA adapters in PEFT: what they compute and train; languages switched, mixed in a batch, and not forgotten."""
+"""MLA adapters in PEFT: features and training; languages switched, mixed in a batch, and not forgotten."""
 
 import pytest
 import torch
@@ -58,7 +58,7 @@ def texts(model, ids: torch.Tensor = IDS) -> torch.Tensor:
 
 
 def mixed_texts(model, names: list[str], ids: torch.Tensor) -> torch.Tensor:
-    """Through `forward`, which for CLIP wants images too."""
+    """Through `forward`, for which CLIP needs images too."""
     return model(input_ids=ids, pixel_values=image(model), adapter_names=names).text_embeds
 
 
@@ -153,7 +153,7 @@ def test_a_mixed_batch_trains_the_adapters_that_it_names():
 
 
 def test_nothing_is_forgotten(make):
-    """English, images and the first language are to the bit what they were, after another was acquired."""
+    """English, images and the first language stay to the bit after another language was acquired."""
     plain, model = make(), with_adapters(make(), "de")
     plain.requires_grad_(False)  # as in the other: torch may multiply weights that are trained in another way
     train(model)

@@ -1,4 +1,4 @@
-"""SigLIP's loss against its formula in float64 and against transformers' own, and MLA on a SigLIP."""
+"""SigLIP's loss compared with its formula in float64 and with transformers' own, and MLA on a SigLIP."""
 
 import pytest
 import torch

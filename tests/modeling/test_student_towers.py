@@ -1,4 +1,4 @@
-"""Students of any kind beside teachers of any kind: towers, pooling, prompts, and who reads native texts."""
+"""Students and teachers of any kind: towers, pooling, prompts, and the reader of native texts."""
 
 import torch
 from transformers import AutoConfig, AutoModel
@@ -51,7 +51,7 @@ def test_any_text_encoder_is_a_student(tmp_path):
 
 
 def test_an_encoder_decoder_brings_its_encoder(tmp_path):
-    """As the Hub has mT5: with the weights of its decoder."""
+    """The Hub's mT5 comes with the weights of its decoder."""
     sizes = {"vocab_size": 200, "d_model": 12, "d_kv": 6, "d_ff": 16, "num_layers": 3, "num_heads": 2}
     whole = AutoModel.from_config(AutoConfig.for_model("mt5", **sizes))
     whole.save_pretrained(tmp_path)

@@ -1,4 +1,4 @@
-"""Several threads with one model, one processor: each call sees its own languages and settings, and nobody else's."""
+"""Several threads with one model and one processor: each call sees only its own languages and settings."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ def frequent_switches() -> Iterator[None]:
 
 
 def compare_threads(call: Callable[[int], Any]) -> None:
-    """Each thread makes its own call again and again; all results are those of the same calls one after another."""
+    """Each thread repeats its own call; all results equal the same calls one after another."""
     expected = [call(number) for number in range(THREADS)]
     barrier = Barrier(THREADS)
 
@@ -71,7 +71,7 @@ def test_threads_with_one_peft_model():
 
 
 def test_a_gradient_that_recomputes_blocks_in_another_thread_is_the_same(make_mla):
-    """Devices compute gradients in threads of their own, after the forward pass has ended."""
+    """Devices compute gradients in separate threads, after the forward pass has ended."""
     gradients = {}
     for checkpointing in (False, True):
         model, processor = make_mla()
@@ -119,7 +119,7 @@ def test_threads_with_one_processor(make_etcl):
 
 
 def test_compiled_training_sees_the_languages_of_each_batch():
-    """torch.compile must not take the languages of one batch for those of the next."""
+    """torch.compile must not reuse the languages of one batch for the next."""
 
     def embed(model: nn.Module, names: list[str]) -> torch.Tensor:
         inputs = {"input_ids": IDS, "pixel_values": torch.ones(1, 3, 8, 8)}

@@ -1,4 +1,4 @@
-"""SMALR's and LIWE's losses against the fixtures, and against the formulas, triplet by triplet in float64."""
+"""SMALR's and LIWE's losses compared with the fixtures, and with the formulas, triplet by triplet in float64."""
 
 import json
 from pathlib import Path
@@ -208,7 +208,7 @@ def test_autocast_and_half_precision_are_compared_in_float32():
 
 
 def hinge_reference(distances, positives, hardness, margin):
-    """Of scores, as in VSE++ and LIWE: a positive should score more than each negative, by the margin."""
+    """As in VSE++ and LIWE: a positive should score more than each negative, by the margin."""
     total, scores = 0.0, -distances
     for matrix, right in ((scores, positives), (scores.T, positives.T)):
         pairs = right.nonzero().tolist()

@@ -1,4 +1,4 @@
-"""The package as others get it: built from its sources, and installed where nothing else of it is."""
+"""The package as others get it: built from its sources, and installed away from them."""
 
 import os
 import shutil
@@ -66,5 +66,5 @@ def repository(sources, run) -> Path:
 
 @pytest.fixture(scope="session")
 def make_environment(tmp_path_factory):
-    """Makes environments that have what this one has, except babelens; returns the folder of their programs."""
+    """Makes copies of this environment without babelens; returns the folder of their programs."""
     return lambda: linked_environment(tmp_path_factory.mktemp("environment"))

@@ -71,7 +71,7 @@ def test_messages_of_troubleshooting_exist():
 
 
 def test_files_and_tests_that_pages_name_exist():
-    """`data/` is left out, where readers keep their data, and the method `toy`, which readers write."""
+    """Except readers' data in `data/`, and the method `toy`, which readers write."""
     named = re.compile(
         r"(?<![\w/.-])((?:benchmarks|docs|examples|metrics|tests|utils|recipes)/[\w./-]+\.\w+)(?:::(\w+))?"
     )
@@ -86,7 +86,7 @@ PACKAGES = ("data", "evaluation", "evaluation.analysis", "inference", "inference
 
 
 def test_public_names_are_those_that_the_api_pages_list():
-    """A name that goes breaks programs, and one that comes is a promise: either is a change of these pages, too."""
+    """A removed name breaks programs, and a new one is a promise: either changes these pages, too."""
     pages = [path.read_text(encoding="utf-8") for path in (CHECKOUT / "docs/api").glob("*.md")]
     entries = [path for text in pages for path in re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE)]
     assert len(entries) == len(set(entries))
@@ -102,7 +102,7 @@ def test_every_command_is_shown():
 
 
 def test_pages_are_plain_english():
-    """The worst of what made these pages hard to read: "X is no Y", "beside" for "compared with", "stands"."""
+    """The worst patterns of earlier pages: "X is no Y", "beside" for "compared with", "stands"."""
     worn = re.compile(
         r"\b(?:is|are) no (?!longer|better|more|data|recipe)\w+|\bbeside the\b|\bin the place of\b"
         r"|\bstands? (?:in|for)\b"

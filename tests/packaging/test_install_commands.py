@@ -1,5 +1,5 @@
-"""Nobody has the name `babelens` in the package index yet: whoever registers it would run code wherever we say that it
-is installed from there."""
+"""Nobody has the name `babelens` in the package index yet: whoever registers it would run code on every machine where
+a page says to install it from there."""
 
 import re
 import subprocess

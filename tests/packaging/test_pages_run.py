@@ -1,4 +1,4 @@
-"""What pages show runs as it is printed, on small data: the quickstart, the guides and the examples of the API."""
+"""Code on pages runs as printed, on small data: the quickstart, the guides and the examples of the API."""
 
 import json
 import re
@@ -91,8 +91,8 @@ def run(words: list[str]) -> None:
 
 
 def run_blocks(text: str, place: str, *, only_python: bool = False) -> int:
-    """Runs the commands and the Python of a text, in order, and writes the files that it shows; returns how many ran.
-    The title of Python is not a file's: it says what a test does not have."""
+    """Runs the commands and the Python of a text and writes its files; returns how many ran. The title of a Python
+    block is not a file's: it names what a test lacks."""
     ran, names = 0, {"__name__": "example"}
     for language, title, code in TITLED_BLOCK.findall(text):
         if language == "python" and not title:

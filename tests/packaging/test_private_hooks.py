@@ -1,4 +1,4 @@
-"""What babelens relies on inside of other libraries is there, and listed (`private_hooks.toml`)."""
+"""babelens relies on private parts of other libraries: they exist, and are listed (`private_hooks.toml`)."""
 
 import ast
 import pkgutil

@@ -1,11 +1,8 @@
-"""Lets the test suites of transformers and peft judge the models, processors and adapters of babelens.
+"""Runs the test suites of transformers and peft on the models, processors and adapters of babelens.
 
-`make test-peers` fetches the suites (`fetch.py`) and names their folder in BABELENS_PEERS; without it nothing here is
-collected. The source distributions hold the common test classes, and lack some modules that these import: those are
-replaced by empty ones.
-
-`not_applicable.toml` lists the tests that do not hold, each with a reason. The list is checked: a listed test that
-passes, that is skipped or that does not exist fails the run.
+`make test-peers` fetches the suites (`fetch.py`) into the folder BABELENS_PEERS; without it nothing here is collected.
+Modules that the source distributions lack are replaced by empty ones. `not_applicable.toml` lists the tests that do
+not hold, each with a reason; a listed test that passes, is skipped or does not exist fails the run.
 """
 
 import os

@@ -1,8 +1,5 @@
-"""Fetches the test suites of the installed transformers and peft: `python tests/peers/fetch.py FOLDER`.
-
-They come with the source distributions on PyPI, of exactly the versions that are installed. Nothing of them is kept in
-this repository.
-"""
+"""Fetches the test suites of the installed transformers and peft: `python tests/peers/fetch.py FOLDER`. They come from
+the source distributions on PyPI, of exactly the installed versions."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""peft's `PeftCommonTester` on MLA's adapter, upon a tiny CLIP."""
+"""peft's `PeftCommonTester` on MLA's adapter of a tiny CLIP."""
 
 import inspect
 from pathlib import Path

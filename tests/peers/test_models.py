@@ -1,4 +1,4 @@
-"""transformers' `ModelTesterMixin` on every model, and on transformers' own CLIP beside them."""
+"""transformers' `ModelTesterMixin` on every model, and on transformers' own CLIP for comparison."""
 
 import copy
 import unittest
@@ -33,11 +33,9 @@ _settle = test_modeling_common.set_config_for_less_flaky_test
 
 
 def _settle_own(config: Any) -> None:
-    """What the suite does against rounding, but for settings that a configuration does not have: ours refuse them.
-
-    Its bounds are for outputs of about one. Logits of CLIP are 14 times the cosines that they are of, and so is the
-    rounding of float16, which is greater on processors without AVX-512.
-    """
+    """The suite's precautions against rounding, for settings that only our configurations have. Its bounds are for
+    outputs of about one; CLIP's logits, and the rounding of float16, which is greater without AVX-512, are 14 times
+    larger."""
     known = [(part, set(vars(part))) for part in test_modeling_common._get_nested_configs(config)]
     _settle(config)
     for part, names in known:
@@ -54,13 +52,8 @@ Made = tuple[type, Any, Inputs]  # a model's class, a configuration, inputs
 
 @dataclass
 class Tester:
-    """What the mixin asks of a model; `make` is given pytest's `getfixturevalue`.
-
-    Args:
-        make: the model's class, its configuration and its inputs.
-        labels: the inputs of training, beside the others.
-        has_attentions, num_hidden_layers: of the model's towers.
-    """
+    """The mixin's tester; `make` gets pytest's `getfixturevalue`, and returns the model's class, configuration and
+    inputs."""
 
     make: Callable[[Callable[[str], Any]], Made]
     labels: Inputs = field(default_factory=dict)
@@ -77,7 +70,7 @@ class Tester:
 
     @property
     def text_model_tester(self) -> "Tester":
-        """Of which the suite takes the inputs of the text tower; where it does not know them all."""
+        """The suite takes the text tower's inputs from it, where it does not know them all."""
         if not self.reads_languages or self.made is None:
             raise AttributeError("text_model_tester")
         model_class, config, inputs = self.made

@@ -1,7 +1,5 @@
 """transformers' `ProcessorTesterMixin` on every processor, and its `ImageProcessingTestMixin` on the image processor.
-
-The suite knows no languages: where it gives texts without one, they are given English here, as a user would.
-"""
+The suite gives texts without a language: here they are English, as a user would state."""
 
 import copy
 import shutil

@@ -64,7 +64,7 @@ def test_scripts_without_spaces_are_read_in_pieces():
 
 
 def test_words_that_texts_can_have():
-    """Words of texts, and in scripts without spaces pieces of them, are words; other lines would never be read."""
+    """Words, and pieces in scripts without spaces, can occur in texts; other lines would never be read."""
     for text in ("L'homme au-dessus, 2 chiens!", "एक लाल गाड़ी", "སྒོ་ཁྱི་", "he motokā ʻāina", "Straße ﬁsh"):
         assert all(map(is_word, words_of(text)))
     assert all(map(is_word, ("หมา", "ั", "-", "犬が")))

@@ -1,4 +1,4 @@
-"""Training transforms: what they are without augmentation, that seeds alone decide, and what each option does."""
+"""Training transforms: without augmentation, by their seeds only, and with each option."""
 
 import numpy as np
 import pytest

@@ -76,7 +76,7 @@ def test_the_native_model_determines_length_and_padding(make_mural):
 
 
 def test_xlm_robertas_texts_end_with_their_own_token(make_mural):
-    """And are cut at the positions that the native model has: XLM-R's towers count from 2."""
+    """They are cut at the positions that the native model has: XLM-R's towers count from 2."""
     _, tokenizer = tiny_xlm_roberta()
     native, processor = KINDS["altclip"]()
     assert closing_token_id(tokenizer) == tokenizer.eos_token_id == 2
@@ -90,7 +90,7 @@ def test_xlm_robertas_texts_end_with_their_own_token(make_mural):
 
 
 def test_texts_are_normalized_where_the_folder_states_it(tmp_path):
-    """Those in acquired languages; a folder that states nothing reads them as they are."""
+    """Only texts in acquired languages; a folder that states nothing reads them unchanged."""
     native, native_processor = KINDS["clip"]()
     tokenizer = tiny_xlm_roberta()[1]
     processor = MlaProcessor.for_native(native.config, native_processor, tokenizer, languages=["uk"])

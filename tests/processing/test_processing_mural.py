@@ -18,7 +18,7 @@ def with_bert_tokenizer(tmp_path) -> MuralProcessor:
 
 
 def test_segment_numbers_of_berts_tokenizer_are_left_out(with_bert_tokenizer, tmp_path):
-    """Not every text tower has an input for them, and pipelines pass on all that a tokenizer gives."""
+    """Not every text tower has an input for them, and pipelines pass on everything that a tokenizer returns."""
     assert set(with_bert_tokenizer(text="ein auto", language="de")) == {"input_ids", "attention_mask"}
     with_bert_tokenizer.save_pretrained(tmp_path / "saved")
     alone = AutoTokenizer.from_pretrained(tmp_path / "saved")

@@ -1,4 +1,4 @@
-"""Readers of published region features: every format gives the same, from any process; what is broken is refused."""
+"""Readers of published region features: every format gives the same, from any process; damaged files are refused."""
 
 import multiprocessing
 import pickle

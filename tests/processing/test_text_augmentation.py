@@ -1,5 +1,4 @@
-"""Segmentations drawn in training: what they are without dropout, what stays the same with it, and what they depend
-on."""
+"""Segmentations drawn in training: without dropout, unchanged parts, and dependence on seeds only."""
 
 import pytest
 import torch
@@ -62,7 +61,7 @@ def test_other_segmentations_spell_the_same_words(tokenizer):
 
 
 def test_a_segmentation_depends_on_its_own_seed_and_column_alone(tokenizer):
-    """Not on the batch, so that a resumed run and a run on more workers see the same."""
+    """Not on the batch, so a resumed run and a run with more workers see the same."""
     together = drawn(tokenizer, subword_dropout=0.5)
     for place, (text, seed) in enumerate(zip(TEXTS, SEEDS, strict=True)):
         alone = drawn(tokenizer, [text], [seed], subword_dropout=0.5)["input_ids"][0]

@@ -37,7 +37,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def spelled(text: str) -> str:
-    """What is left of a text when spaces, case and compatibility forms do not count."""
+    """A text without its spaces, case and compatibility forms."""
     return "".join(unicodedata.normalize("NFKC", text).lower().split())
 
 

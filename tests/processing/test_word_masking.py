@@ -1,4 +1,4 @@
-"""Masking whole words: what is a word in which script, how often, never all, and the same for the same seed."""
+"""Masking whole words: words by script, the rate, never all, and the same for the same seed."""
 
 import pytest
 import torch

@@ -38,7 +38,7 @@ def test_arabic_words_are_normalised_and_cut_at_the_article(word, parts):
 
 
 def test_boundaries_are_those_of_icu():
-    """For languages that are cut no further, by the other implementation of UAX #29."""
+    """Compared with the other implementation of UAX #29, for languages whose words are not cut again."""
     text = "Can't stop: 3,14 naïve U.S.A. x_y e-mail user@host.org 1st «ja» don’t 👩‍🚒 שלום ٣٫١٤"
     words = [word for word in WordBreaker(fold(text, "sv"), "sv") if any(map(str.isalnum, word))]
     assert split_words(text, "sv") == words

@@ -1,5 +1,4 @@
-"""The commands that draw the papers' figures start on files in the published layouts, as
-docs/results/published-experiments.yaml names them."""
+"""The commands that draw the papers' figures (docs/results/published-experiments.yaml) start on published layouts."""
 
 import json
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""The table of published experiments: it names recipes that are there and the data that they read, and the page of the
-documentation is made from it."""
+"""The table of published experiments names existing recipes and their data, and the documentation's page is made from
+it."""
 
 import re
 import shlex

@@ -1,5 +1,5 @@
-"""Every recipe of the repository starts on the files that were published, by the command in its header, and its model
-is evaluated: two steps of tiny models, in the folder of `recipe_world`."""
+"""Every recipe starts on published layouts by the command in its header, and its model is evaluated: two steps of tiny
+models, in the folder of `recipe_world`."""
 
 import pytest
 

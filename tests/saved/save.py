@@ -2,10 +2,8 @@
 
 VERSION=0.2 python -m pytest tests/saved/save.py    # before a release; writes tests/saved/0.2.tar.xz
 
-pytest runs it for the sake of the fixtures that build the models, and never by itself: its name is no test's.
-
-Each folder holds what `save_pretrained` writes, and beside it `NAME.safetensors`: the model's inputs (`in.*`) and what
-it made of them (`out.*`). `manifest.json` says which Auto class loads each folder.
+It needs pytest for the fixtures that build the models. Next to each folder, `NAME.safetensors` has the model's inputs
+(`in.*`) and outputs (`out.*`); `manifest.json` names its Auto class.
 """
 
 import json

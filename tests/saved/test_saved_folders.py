@@ -1,7 +1,5 @@
-"""Folders and adapters that earlier versions saved load to the same bits, with the package and without it.
-
-Each `VERSION.tar.xz` beside this file was written by `save.py` of that version, and is never written again.
-"""
+"""Folders and adapters that earlier versions saved load to the same bits, with the package and without it. Each
+`VERSION.tar.xz` was written by that version's `save.py`, and is never written again."""
 
 import inspect
 import json
@@ -47,7 +45,7 @@ said(root, results, {without}, trust_remote_code=True)
 
 
 def said(root: Path, results: Path, without: list[str], **loading: bool) -> None:
-    """Asks every model and every processor of `root`, `without` some, what it was asked when it was saved."""
+    """Asks every model and processor of `root` again, `without` some, for its saved answers."""
     manifest = json.loads((root / "manifest.json").read_text(encoding="utf-8"))
     images = [Image.open(root / f"{number}.png") for number in range(len(manifest["texts"]))]
     for name, kind in manifest["folders"].items():
@@ -86,7 +84,7 @@ def here(root, tmp_path_factory) -> Path:
 
 
 def test_with_the_package_as_when_they_were_saved(root, here):
-    """To the bit as far as weights and inputs go; what comes of them differs between processors in the last digits."""
+    """Weights and inputs to the bit; outputs differ between processors in the last digits."""
     for path in sorted(here.iterdir()):
         saved, found = load_file(root / path.name), load_file(path)
         weights = load_file(root / path.stem / "model.safetensors")
@@ -127,7 +125,7 @@ def test_adapters_on_their_base(root, base):
 
 
 def test_sentence_transformers_loads_once_files_are_added(root, tmp_path):
-    """By `export_code`, which changes no file that a folder had."""
+    """`export_code` adds them, and changes no file that a folder had."""
     manifest = json.loads((root / "manifest.json").read_text(encoding="utf-8"))
     whole = [name for name in manifest["folders"] if (root / name / "processor_config.json").exists()]
     of_method = {name.partition("-")[0]: name for name in whole}

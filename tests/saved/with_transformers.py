@@ -1,6 +1,5 @@
-"""Loads folders with their code in the transformers that is first on the path, and without it: `python -m
-tests.saved.with_transformers ROOT`, after `python -m tests.clients.make_folders ROOT`. babelens is not imported.
-"""
+"""Loads folders with their code in the first transformers on the path, without babelens: `python -m
+tests.saved.with_transformers ROOT`, after `python -m tests.clients.make_folders ROOT`."""
 
 import sys
 from pathlib import Path

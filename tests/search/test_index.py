@@ -1,4 +1,4 @@
-"""An index finds what brute force finds, keeps filters, and is of one model."""
+"""An index finds what brute force finds, keeps filters, and belongs to one model."""
 
 import sys
 
@@ -61,7 +61,7 @@ def test_cells_find_nearly_all_of_clustered_vectors(tmp_path, random, cells):
 
 @pytest.mark.parametrize("approximate", [False, True])
 def test_filters_keep_their_vectors(tmp_path, random, cells, approximate):
-    """Those of the last filter lie far from the query, in cells that are not searched first."""
+    """The last filter's vectors are far from the query, in cells that are not searched first."""
     vectors, query = unit(random, 500), unit(random, 1).astype(np.float32)
     index = build_index(tmp_path / "index", embedded(tmp_path / "vectors", vectors), approximate=approximate)
     far = int(np.argmin(vectors.astype(np.float32) @ query[0]))

@@ -58,7 +58,7 @@ def test_images_and_thumbnails_are_served_by_id(server, service):
 
 
 def test_head_is_answered_as_get_without_the_body(server):
-    """Monitors ask so."""
+    """Monitors send HEAD."""
     found = server.ask(f"{TEXT}&top=1").json["results"][0]
     pages = ("/", "/health", "/api/info", f"{TEXT}&top=1", "/static/page.js", "/images/none")
     for path in (*pages, "/" + found["image"], "/" + found["thumbnail"]):
@@ -97,7 +97,7 @@ def test_every_answer_has_the_headers_of_security(server):
     ("site", "origin"), [("cross-site", "https://example.org"), ("same-site", "http://localhost:3000")]
 )
 def test_pages_of_other_sites_and_ports_are_not_answered(server, site, origin):
-    """They could not read an answer, but keep the server at work. Browsers name the site in these headers."""
+    """They could not read an answer, but would keep the server at work. Browsers name the site in these headers."""
     asking = {"Origin": origin, "Sec_Fetch_Site": site}
     for path in (TEXT, "/", "/health", "/images/none", "/api/info"):
         for kind in ("empty", "image", "script", "iframe"):
@@ -146,7 +146,7 @@ def test_many_clients_at_once_get_the_answers_of_one(server):
 
 
 def test_few_uploads_are_received_at_a_time(server, service, monkeypatch):
-    """Further ones wait before they take memory or disk; each may be large."""
+    """Others wait before they take memory or disk; each may be large."""
     receiving, most = set(), []
     parse = MultiPartParser.parse
 

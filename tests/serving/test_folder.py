@@ -1,4 +1,4 @@
-"""What of a folder is served: no link that leads out of it, no bad image."""
+"""The server serves no link that leads out of its folder, and no bad image."""
 
 import os
 
@@ -78,7 +78,7 @@ def test_an_empty_folder(clip, tmp_path):
 
 
 def test_a_model_that_is_overwritten_changes_no_answer(images, tmp_path):
-    """Loaded weights lie in their file; what is written into it in place, or cut off, is not read any more."""
+    """Loaded weights are mapped from their file; bytes that are written or cut off in place are not read any more."""
     weights = saved(tiny_clip(), tmp_path / "clip") / "model.safetensors"
     other = {name: 2 * weight + 1 for name, weight in load_file(weights).items()}
     save_file(other, tmp_path / "other.safetensors", metadata={"format": "pt"})

@@ -281,7 +281,7 @@ def test_it_fits_a_screen_and_a_phone_in_both_color_schemes(open_page, server, s
 
 
 def test_a_page_of_another_site_reaches_nothing(chromium, server, tmp_path):
-    """A file is another site: it cannot read the answer, nor does it keep the server at work."""
+    """A file is another site: it can neither read the answer nor keep the server at work."""
     asked = []
     server.service.by_image = lambda *given: asked.append(given) or []
     (tmp_path / "other.html").write_text("<title>Another site</title>")

@@ -1,4 +1,4 @@
-"""A Space that was published is started as Spaces do; asked over HTTP and in a browser."""
+"""A published Space is started as Spaces do, and used over HTTP and in a browser."""
 
 import json
 import os
@@ -82,7 +82,7 @@ def space(space_python, model, tmp_path_factory):
 
 
 def _address(process: subprocess.Popen) -> str:
-    """Where the page is, once it is there; a started Space writes on to nobody."""
+    """The address of the page, once it is there; nobody reads the output of a started Space."""
     lines = []
     for line in process.stdout:
         lines.append(line)

@@ -1,8 +1,5 @@
-"""A Python without babelens: a virtual environment that has all that this one has, except the package.
-
-Programs run in processes that are forked from a server, which imports torch and transformers once: a program then
-starts in milliseconds rather than in seconds.
-"""
+"""A Python without babelens: a virtual environment with all other packages of this one. Programs are forked from a
+server that imports torch and transformers once, so each starts in milliseconds rather than in seconds."""
 
 import os
 import subprocess
@@ -27,8 +24,8 @@ from transformers import BertModel, CLIPModel, PreTrainedTokenizerFast, ResNetMo
 
 
 def linked_environment(folder: Path) -> Path:
-    """Makes a virtual environment and returns the folder of its programs. Its site-packages holds links to the
-    installed packages; babelens, and what leads to its sources, is left out."""
+    """Makes a virtual environment with links to the installed packages except babelens; returns its programs'
+    folder."""
     venv.create(folder, symlinks=True)
     site_packages = next(folder.glob("lib*/python*/site-packages"))
     for installed in (Path(entry) for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")):
@@ -41,8 +38,7 @@ def linked_environment(folder: Path) -> Path:
 
 @contextmanager
 def bare_python(folder: Path) -> Iterator[Callable[..., str]]:
-    """Runs Python code with arguments, in a folder, and returns what it prints; keyword arguments are variables of its
-    environment, which are set before anything is imported."""
+    """Runs Python code in a folder, with variables that are set before anything is imported; returns its output."""
     python = linked_environment(folder / "venv") / "python"
     environment = {
         "PATH": os.environ["PATH"],

@@ -24,8 +24,7 @@ def browser() -> Iterator[Any]:
 
 
 def problems_of(page: Any) -> list[str]:
-    """A list to which a page adds its errors, the errors and warnings of its console, and its requests to a site other
-    than its own."""
+    """A list to which a page adds its errors, its console's errors and warnings, and its requests to other sites."""
     problems: list[str] = []
 
     def check_console(message: Any) -> None:
@@ -44,6 +43,6 @@ def problems_of(page: Any) -> list[str]:
 
 
 def wait_until(page: Any, condition: str) -> None:
-    """Waits until a JavaScript expression is true. Playwright's own `wait_for_function` evaluates strings within the
-    page, which the page's security policy forbids."""
+    """Waits until a JavaScript expression is true: Playwright's `wait_for_function` evaluates strings within the page,
+    which the page's security policy forbids."""
     page.evaluate(f"async () => {{ while (!({condition})) await new Promise(requestAnimationFrame); }}")

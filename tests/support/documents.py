@@ -1,4 +1,4 @@
-"""What README.md and docs/ hold: their fenced blocks, commands and links."""
+"""The fenced blocks, commands and links of README.md and docs/."""
 
 import re
 import shlex
@@ -59,7 +59,7 @@ def known_commands() -> dict[str, Any]:
 
 
 def mistakes(arguments: list[str], known: dict[str, Any], *, is_whole: bool = True) -> list[str]:
-    """What the command line says to the words after `babelens`; unless they are a whole command, of options alone."""
+    """The command line's errors for the words after `babelens`; of incomplete commands, for options only."""
     name, *words = arguments
     if name in ("--help", "--version"):
         return []

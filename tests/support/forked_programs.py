@@ -41,8 +41,7 @@ for line in sys.stdin:
 
 
 class ForkedPrograms:
-    """Runs programs in processes forked from a server, which starts with the first of them and ends with the block;
-    `imports` is the program of the server, before it waits for others."""
+    """Forks programs from a server, which starts with the first one and runs `imports` before it waits for others."""
 
     def __init__(
         self, python: str | Path, imports: str, folder: Path, environment: Mapping[str, str] | None = None

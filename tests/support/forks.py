@@ -8,12 +8,9 @@ from tqdm import tqdm
 
 
 def forked() -> int:
-    """As `os.fork`. The child has a lock of its own for progress bars, and computes with one thread.
-
-    Otherwise, tqdm's lock is one for this process and all that are forked from it. A child that is killed while it
-    holds it leaves it locked, and all later ones wait for it forever. So would the child for OpenMP's threads, which
-    are not forked, if this process has computed with several.
-    """
+    """As `os.fork`, with a separate lock for progress bars, and one thread. tqdm's lock is shared with all forked
+    processes: a child that is killed while it holds the lock would leave all later ones waiting forever. A child would
+    also wait for OpenMP's threads, which are not forked, if this process has computed with several."""
     process = os.fork()
     if process == 0:
         tqdm.set_lock(threading.RLock())

@@ -1,4 +1,4 @@
-"""The Hub in memory: what `HfApi` is told to create and to commit is kept, and can be loaded from a cache."""
+"""The Hub in memory: it keeps what `HfApi` creates and commits, which can be loaded from a cache."""
 
 import hashlib
 from collections.abc import Iterable
@@ -20,11 +20,7 @@ class Repository:
 
 
 class HubDouble(HfApi):
-    """A client of a Hub that is empty at first; `repositories` are by kind (`model`, `space`) and name.
-
-    Args:
-        user: whose token it has; without one, it has none.
-    """
+    """A client of an empty Hub, with the token of `user` or none; `repositories` are by kind and name."""
 
     def __init__(self, user: str = "ada") -> None:
         super().__init__(endpoint="https://hub.example", token=f"hf_{user}")
@@ -75,8 +71,8 @@ class HubDouble(HfApi):
         return f"{self.endpoint}/{repo_id if repo_type in (None, 'model') else f'{repo_type}s/{repo_id}'}"
 
     def fill_cache(self, repo_id: str, home: Path) -> dict[str, str]:
-        """Writes a model into the cache below `home`, as if it had been downloaded, and returns the variables of a
-        process that finds it there."""
+        """Writes a model into the cache below `home` as a download does; returns variables with which processes find
+        it."""
         found, folder = self.repositories["model", repo_id], home / "hub" / f"models--{repo_id.replace('/', '--')}"
         write_files(folder / "snapshots" / found.sha, found.files)
         write_files(folder / "refs", {"main": found.sha.encode()})

@@ -22,8 +22,8 @@ CHANGES = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir")
 def killed_at_each_operation(
     save: Callable[[], Any], prepare: Callable[[], Any], *, events: Collection[str] = CHANGES
 ) -> Iterator[int]:
-    """Runs `prepare` here and `save` in a process of its own, which is killed before its first operation on a file;
-    then again, killed before the second; and so on until it lives to its end. Yields after each kill its number."""
+    """Runs `prepare` here and `save` in a process that is killed before its first operation on a file; then before the
+    second; and so on until it ends. Yields the number of the operation after each kill."""
     _need_forks()
     for number in itertools.count(1):
         prepare()

@@ -9,11 +9,8 @@ import torch
 
 
 class MadeOnce:
-    """Builds a model and its processor once for each set of arguments, and returns copies of them.
-
-    Positional arguments are classes, keyword arguments are the configuration's. After a call, the state of torch's
-    random numbers is that after building, so that a test does not depend on those before it.
-    """
+    """Builds a model and its processor once for each set of arguments, and returns copies. After a call, torch's
+    random numbers are in the state after building, so a test does not depend on those before it."""
 
     def __init__(self, build: Callable[..., tuple[Any, Any]]) -> None:
         self._build = build

@@ -32,7 +32,7 @@ def parallel_mla_trainer(output: Path, **changes: Any) -> MlaTrainer:
 
 
 def smalr_trainer(output: Path, *, mask: bool = False, **changes: Any) -> SmalrTrainer:
-    """With all losses but that of masked words, whose masks are random, unless `mask`."""
+    """With all losses but masked words, whose masks are random, unless `mask`."""
     set_seed(1)
     corpus = shapes_corpus()
     words: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""RC3's heads trained by transformers' own `Trainer`, for processes of their own."""
+"""RC3's heads trained by transformers' own `Trainer`, for separate processes."""
 
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
-"""Functions run in processes of their own, with gloo between them, as torchrun starts them.
-
-The processes are forked from a server that has imported the package before, so that one starts in milliseconds.
-"""
+"""Runs functions in separate processes with gloo, as torchrun starts them, forked from a server that has imported the
+package, so each starts in milliseconds."""
 
 import gc
 import multiprocessing
@@ -25,12 +23,8 @@ _FORKS.set_forkserver_preload(["babelens.trainers.mural", "PIL.IcnsImagePlugin",
 
 
 def together(count: int, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> list[Any]:
-    """What `function(*args, **kwargs)` returns in each of `count` processes that know of each other.
-
-    Raises:
-        ProcessExitedException: when one of them is killed.
-        ProcessRaisedException: when one of them raises, with its traceback.
-    """
+    """Returns the results of `function` in `count` processes that know of each other; `ProcessExitedException` means
+    that one was killed, `ProcessRaisedException` has its traceback."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

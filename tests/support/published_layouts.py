@@ -1,5 +1,5 @@
-"""What the recipes of the repository name, on a few rows: data sets in exactly the layout in which they are published,
-under `data` of the current folder; photographs of one's own; vectors of words; and the emoji benchmark's table."""
+"""The data of the repository's recipes on a few rows, in exactly their published layouts, under `data` of the current
+folder: data sets, photographs, vectors of words, and the emoji benchmark's table."""
 
 import gzip
 import json
@@ -140,8 +140,8 @@ def write_mscoco(root: Path, images: Mapping[str, Iterable[int]] = COCO_IMAGES, 
 
 
 def write_mscoco_with_chinese(root: Path) -> None:
-    """COCO with YJ Captions and COCO-CN, whose own split is another than Karpathy's: an image that he trains on may be
-    among its test images."""
+    """COCO with YJ Captions and COCO-CN, whose split differs: its test images may be among Karpathy's training
+    images."""
     write_mscoco(root)
     japanese = {number: [caption("ja", number, 9)] for number in COCO_IMAGES["train"]}
     write_json(root / "yjcaptions26k_clean.json", annotations(japanese))
@@ -170,7 +170,7 @@ def write_cc12m() -> None:
 
 
 def write_cc300k() -> None:
-    """MLA's annotations, of one image more than there is in CC300K, and CC69L; one image could not be fetched."""
+    """MLA's annotations, with one image more than CC300K has, and CC69L; one image could not be fetched."""
     names = [f"{number:08}.jpg" for number in range(7)]
     others = ("en", "ar", "bg", "da", "el", "et", "id", "ja", "ko", "tr", "vi")
     for folder, languages in (("cc300k", ("en", "de", "fr", "cs", "zh", "ja")), ("cc69l", others)):

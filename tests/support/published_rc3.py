@@ -1,6 +1,5 @@
-"""RC3's data sets on a few rows in the layout in which they are published, under `data` of the current folder, and
-what its recipes begin with, under `runs`. An image has regions of 36 x 2048 numbers, under the name that each file of
-IGLUE has for it."""
+"""RC3's data sets on a few rows in their published layouts, under `data`, and what its recipes begin with, under
+`runs`. An image has regions of 36 x 2048 numbers, under the name that each file of IGLUE has for it."""
 
 import csv
 import gzip

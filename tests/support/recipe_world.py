@@ -1,5 +1,5 @@
-"""A folder in which every recipe of the repository can be run in a moment: the published data sets that recipes name
-(`published_layouts`), tiny models in the place of those on the Hub, and two steps of training."""
+"""A folder in which every recipe can be run in a moment: published data sets (`published_layouts`), tiny models
+instead of the Hub's, and two steps of training."""
 
 import json
 import re
@@ -74,11 +74,7 @@ _NUMBERS = {
 
 
 class World:
-    """Runs recipes in the current folder, each once.
-
-    Args:
-        folder: the current folder, which is filled.
-    """
+    """Runs recipes in the current folder, which it fills, each once."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -111,8 +107,8 @@ class World:
         return self._trained[name, settings]
 
     def evaluate(self, name: str) -> bool:
-        """Evaluates a recipe's model by the commands in its header, or in that of the recipe that it extends. False
-        where there are none: it is evaluated when it is trained."""
+        """Evaluates a recipe's model by the commands in its header, or in the header of the recipe that it extends;
+        False if there are none: training evaluates it."""
         commands = header_commands(name)
         for _, *words in commands:
             if words[0] == "evaluate":
@@ -126,7 +122,7 @@ class World:
                 runpy.run_path(str(ROOT / _TRANSLATE))["main"]([self._replaced(word, name) for word in words[1:]])
 
     def _given(self, name: str) -> dict[str, str]:
-        """What the command in the header sets; capitals stand for one's own files, which recipes name as well."""
+        """The settings of the command in the header; capitals are a user's own files, which recipes name as well."""
         for words in header_commands(name, own=True):
             if words[1:3] == ["train", name]:
                 return self._set_by(words, name)
@@ -191,8 +187,8 @@ class World:
 
 
 def header_commands(name: str, *, own: bool = False) -> list[list[str]]:
-    """The commands in the comment above a recipe or a variant, in words; for kinds of commands that it lacks, those of
-    the recipe that it extends, unless only its `own` are asked for."""
+    """The commands in the comment above a recipe or a variant, in words; kinds of commands that it lacks come from the
+    recipe that it extends, unless `own`."""
     base, _, variant = name.partition(":")
     file = find_recipe(base)
     text = file.read_text(encoding="utf-8")

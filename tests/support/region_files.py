@@ -24,7 +24,7 @@ def packed_array(value) -> dict:
 
 
 def write_serial(path: Path, records: list, dump=packed) -> Path:
-    """As tensorpack's `LMDBSerializer.save`: records under their numbers, in one file."""
+    """Writes records under their numbers, in one file, as tensorpack's `LMDBSerializer.save`."""
     lmdb = pytest.importorskip("lmdb")
     keys = [f"{number:08}".encode() for number in range(len(records))]
     options = {"subdir": False, "map_size": 1 << 26}

@@ -64,10 +64,8 @@ def clip_folder(clip_parts, tmp_path_factory):
 
 
 class ColorEmbedder:
-    """Knows everything but its `mistakes`: an image is a gray, and a text ends in the brightness it means.
-
-    It stands in for a trained model where a test must know what is found; it remembers what it was asked.
-    """
+    """Knows the answers but for its `mistakes`, and remembers the questions: an image is a gray, and a text ends in
+    the brightness it means."""
 
     def __init__(self, mistakes: dict[str, int] | None = None) -> None:
         self.mistakes = mistakes or {}
@@ -129,7 +127,7 @@ def emoji_corpus() -> Dataset:
 
 
 class WordTranslator:
-    """Translates between the languages of corpora whose texts are a word and a number; remembers what it was asked."""
+    """Translates between the languages of corpora whose texts are a word and a number; remembers its inputs."""
 
     def __init__(self, words: dict[str, str]) -> None:
         self.words = words

@@ -44,16 +44,8 @@ def train(
     resume: bool = False,
     **changes: Any,
 ) -> Trained:
-    """Trains on the shapes.
-
-    Args:
-        output: folder of checkpoints.
-        shares: how many of a batch's examples each process has; by default `per_device_train_batch_size`.
-        double: in float64.
-        die_at: kill the process after that step.
-        resume: from the newest checkpoint.
-        changes: training arguments, and those of `shapes_trainer`.
-    """
+    """Trains on the shapes. `shares` are the numbers of a batch's examples in each process; `double` is float64;
+    `die_at` kills the process after that step; `changes` are training arguments, and those of `shapes_trainer`."""
     trainer = shapes_trainer(output, **changes)
     if shares:
         divide(trainer, shares)

@@ -1,5 +1,5 @@
-"""Text checkpoints as the Hub has them, tiny and untrained, for English, German, French and Russian: mBART-50 and
-XLM-R (Unigram), and M-BERT (WordPiece)."""
+"""Tiny text checkpoints as the Hub has them, for four languages: mBART-50 and XLM-R (Unigram), and M-BERT
+(WordPiece)."""
 
 from collections.abc import Callable
 
@@ -48,7 +48,7 @@ def _unigram() -> list[tuple[str, float]]:
 
 def tiny_mbart() -> Checkpoint:
     """`facebook/mbart-large-50`: tied embeddings and head, a bias on the logits, language codes, settings for
-    generation that name tokens in every form there is."""
+    generation that name tokens in every form."""
     specials = [("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0)]
     tokenizer = MBart50Tokenizer(vocab=specials + _unigram()[4:], src_lang="de_DE", tgt_lang="en_XX")
     torch.manual_seed(0)

@@ -15,7 +15,7 @@ from tests.support.tiny_layers import encoder_decoder
 def tiny_cross_encoder(
     texts: Iterable[str], languages: list[str], *, visual: str = "patches", region_size: int = 6
 ) -> tuple[Rc3ForImageTextRetrieval, Rc3Processor]:
-    """The same at every call; its initial weights are wide, so that scores depend on what is read."""
+    """The same at every call; its initial weights are wide, so scores depend on the inputs."""
     AutoProcessor.register(Rc3Config, Rc3Processor, exist_ok=True)
     AutoImageProcessor.register(Rc3Config, image_processor_classes={"pil": MuralImageProcessor}, exist_ok=True)
     tokenizer, regions = train_bpe(texts, 400, min_frequency=1), {"region_size": region_size, "max_regions": 5}

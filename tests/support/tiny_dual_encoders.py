@@ -1,8 +1,6 @@
 """Every kind of dual encoder that acquires languages, tiny, with its processor, for the captions of
-`tiny_training.shapes_corpus`; and a multilingual XLM-R.
-
-Where a kind's own tokenizer needs SentencePiece, another one stands for it that begins and ends texts as it does.
-"""
+`tiny_training.shapes_corpus`. Tokenizers that need SentencePiece are replaced by others that begin and end texts
+alike."""
 
 from collections.abc import Callable
 from typing import Any
@@ -108,7 +106,7 @@ def with_tokenizer(
 
 
 def tiny_siglip2() -> Parts:
-    """With its image processor, which gives patches, a mask of them and the shapes of images (NaFlex)."""
+    """Its image processor gives patches, a mask of them and the shapes of images (NaFlex)."""
     tokenizer = gemma_tokenizer()
     text = TOWER | {"vocab_size": len(tokenizer), "max_position_embeddings": 64, "projection_size": 16}
     text |= {"eos_token_id": 1, "pad_token_id": 0}
@@ -123,7 +121,7 @@ def tiny_siglip2() -> Parts:
 
 
 def tiny_altclip() -> Parts:
-    """Its text tower counts positions from 2, as XLM-R's does."""
+    """Its text tower counts positions from 2, like XLM-R's."""
     text = BERT | {"max_position_embeddings": LENGTH + 2, "project_dim": 12}
     model, processor = with_tokenizer("altclip", AltCLIPProcessor, xlm_tokenizer(), text=text)
     with torch.no_grad():

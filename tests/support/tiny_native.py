@@ -1,8 +1,5 @@
-"""What people bring to `babelens acquire`, tiny: dual encoders of transformers and a multilingual BERT.
-
-Each is what the Hub has under the real one's name, the same classes with the same quirks, for the captions of
-`tiny_training.shapes_corpus`.
-"""
+"""Tiny bases for `babelens acquire`: transformers' dual encoders and a multilingual BERT, with the classes and quirks
+of the Hub's, for the captions of `tiny_training.shapes_corpus`."""
 
 import copy
 from collections.abc import Sequence
@@ -43,10 +40,8 @@ def shapes_texts() -> list[str]:
 
 
 def tiny_clip(words: Sequence[str] = ()) -> tuple[PreTrainedModel, ProcessorMixin]:
-    """A CLIP as `openai/clip-vit-base-patch32` is: byte-level BPE, `<|endoftext|>` for padding, `eos_token_id=2`.
-
-    Its tokens are letters, and these words.
-    """
+    """A CLIP like `openai/clip-vit-base-patch32`: byte-level BPE of letters and these words, `<|endoftext|>` for
+    padding, `eos_token_id=2`."""
     letters = sorted(ByteLevel.alphabet())
     merges = [pair for word in words for pair in _merges(word)]
     merges = list(dict.fromkeys(merges))
@@ -72,10 +67,8 @@ def _merges(word: str) -> list[tuple[str, str]]:
 
 
 def tiny_siglip() -> tuple[PreTrainedModel, ProcessorMixin]:
-    """A SigLIP: texts padded to the full length, images resized without a crop, a bias on the logits.
-
-    Its tokenizer is a word-piece one: SigLIP's own needs SentencePiece.
-    """
+    """A SigLIP: texts padded to the full length, images resized without a crop, a bias on the logits. Its tokenizer is
+    a word-piece one: SigLIP's own needs SentencePiece."""
     tokenizer = train_wordpiece(shapes_texts()[::3], 80, min_frequency=1, max_tokens=24)
     tokenizer.add_special_tokens({"eos_token": "[SEP]"})
     tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = ["input_ids"]

@@ -1,5 +1,4 @@
-"""A pre-training of RC3 small enough for a test, as a module and as a program that a test can start, kill and start
-again."""
+"""A small pre-training of RC3, as a module and as a program that a test can start, kill and start again."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ SIZES = encoder_decoder(max_position_embeddings=64, image_size=36, patch_size=12
 
 
 def weak_corpus() -> Dataset:
-    """The shapes; what is said of them in English and in German is not the same: a shape, and a colour."""
+    """The shapes with different captions in English and in German: a shape, and a colour."""
     rows = []
     for row in shapes_corpus():
         color, shape = row["image_id"].split("-")

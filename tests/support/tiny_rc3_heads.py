@@ -1,5 +1,5 @@
-"""RC3's heads with new weights, as folders for transformers' pipelines, and what they make of images with texts. The
-source of `in_rc3_pipelines` is also run where babelens is missing."""
+"""RC3's heads with new weights, as folders for transformers' pipelines, and the pipelines' outputs for images with
+texts. The source of `in_rc3_pipelines` is also run where babelens is missing."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""RC3's tasks small enough for a test: coloured shapes with what is true of them, a tiny RC3, and both as files."""
+"""Small versions of RC3's tasks: coloured shapes with true statements, a tiny RC3, and both as files."""
 
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,5 @@
-"""A small recipe of each method on the shapes that `tiny_training.write_shapes` wrote into a folder, with a vocabulary
-from the data; for some there is a CLIP, saved as `clip`."""
+"""A small recipe of each method on the shapes of `tiny_training.write_shapes`, with a vocabulary from the data; some
+use a saved `clip`."""
 
 import yaml
 from typer.testing import CliRunner

@@ -39,8 +39,7 @@ def text_encoder(name: str, **sizes: int) -> PreTrainedModel:
 
 
 def saved_encoder(name: str, folder: Path, pooling: str | None = None) -> PreTrainedModel:
-    """Saves a text encoder with a tokenizer, and returns it; with `pooling`, as a folder of
-    sentence-transformers."""
+    """Saves a text encoder with a tokenizer; with `pooling`, as a folder of sentence-transformers."""
     model = text_encoder(name)
     model.save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)

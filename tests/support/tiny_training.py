@@ -112,8 +112,8 @@ def shapes_trainer(
     keys: dict | None = None,
     **changes,
 ):
-    """A trainer on the shapes: English and German have images, French has translations only. `text` adds to the text
-    tower's configuration, `keys` to the model's; `shards` says which tasks have a stream of how many shards."""
+    """A trainer on the shapes: English and German have images, French has translations only. `text` and `keys` add to
+    the configurations of the text tower and the model; `shards` are the numbers of shards of streams, by task."""
     corpus = shapes_corpus()
     processor = shapes_processor(corpus)
     settings = QUIET | {"per_device_train_batch_size": 8, "max_steps": 12, "learning_rate": 1e-3, "optim": "lamb"}
@@ -164,7 +164,7 @@ class DieAt(TrainerCallback):
 
 
 class PoisonGradient(TrainerCallback):
-    """Makes a number of a gradient NaN, or what is given, from one step on; the loss remains what it is."""
+    """Makes a number of a gradient NaN, or another value, from one step on; the loss does not change."""
 
     def __init__(self, step: int, value: float = float("nan"), name: str = "") -> None:
         self.step, self.value, self.name = step, value, name

@@ -1,7 +1,5 @@
-"""Installs transformers.js with npm: `python -m tests.support.transformers_js FOLDER`.
-
-Versions and checksums are those of `package-lock.json`; nothing of them is kept in this repository.
-"""
+"""Installs transformers.js, in the versions of `package-lock.json`: `python -m tests.support.transformers_js
+FOLDER`."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Checkpoints that are complete or do not count, what a training deletes, and what it refuses to save."""
+"""Checkpoints are complete or do not count; deletions by a training, and refusals to save."""
 
 import errno
 import math
@@ -82,7 +82,7 @@ def test_divided_weights_are_refused(tmp_path, kind):
 
 
 def _trained_by_others(folder, steps=(1, 2, 3, 500)):
-    """Checkpoints of another program: the files of stock `Trainer`, without a mark."""
+    """Checkpoints of stock `Trainer`, without a mark."""
     for step in steps:
         (folder / f"checkpoint-{step}").mkdir(parents=True)
         (folder / f"checkpoint-{step}" / "model.safetensors").write_text(f"mine, {step}")
@@ -113,7 +113,7 @@ def test_a_resumed_run_deletes_its_own_older_checkpoints(tmp_path):
 
 
 def test_a_checkpoint_without_a_mark_is_resumed_from_where_it_is_named(tmp_path):
-    """As stock `Trainer` writes them: it is loaded, and left as it is."""
+    """Stock `Trainer` writes such checkpoints: they are loaded, and not changed."""
     unbroken = shapes_trainer(tmp_path / "unbroken", **EACH_STEP)
     unbroken.train()
     stock = tmp_path / "resumed" / "checkpoint-2"

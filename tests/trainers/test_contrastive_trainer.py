@@ -1,4 +1,4 @@
-"""The contrastive trainer: what it learns, logs, samples and refuses."""
+"""The contrastive trainer: learning, logs, sampling and refusals."""
 
 from pathlib import Path
 
@@ -88,7 +88,7 @@ def test_tasks_may_have_batches_of_their_own_sizes(tmp_path):
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_texts_are_cut_in_other_ways_in_training(tmp_path, workers):
-    """Of the named tasks; a batch is the same with and without worker processes."""
+    """Only in the named tasks; a batch is the same with and without worker processes."""
     cut = {"subword_dropout": 1.0, "tasks": ["image_text"]}
     trainers = [
         shapes_trainer(tmp_path, dataloader_num_workers=workers, text_augmentation=each) for each in (None, cut, cut)
@@ -153,7 +153,7 @@ def test_arguments_that_would_be_silently_wrong_are_refused(tmp_path, wrong, nam
 
 
 class ScheduleFree(torch.optim.SGD):
-    """An optimizer that, as schedule-free ones do, steps in training mode alone."""
+    """An optimizer that, as schedule-free ones do, steps only in training mode."""
 
     is_training = False
 

@@ -1,4 +1,4 @@
-"""ETCL's trainer: which triplets it takes, what its tasks weigh, that it learns, in chunks as well."""
+"""ETCL's trainer: its triplets, the weights of its tasks, and learning, in chunks as well."""
 
 import numpy as np
 import pytest

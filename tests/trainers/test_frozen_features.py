@@ -1,4 +1,4 @@
-"""Features of a frozen model on disk: found again, and only for what they were computed from."""
+"""Features of a frozen model on disk: found again, and only for the model and data that they were computed from."""
 
 import numpy as np
 import pytest

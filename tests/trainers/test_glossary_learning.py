@@ -15,7 +15,7 @@ def test_words_in_another_order_are_found():
 
 
 def test_a_script_without_spaces_is_cut_into_words():
-    """By sentences that were not learned from."""
+    """Tested with sentences that were not learned from."""
     colors = dict(zip(COLORS, ("แดง", "เขียว", "น้ำเงิน", "ดำ", "ขาว"), strict=True))
     things = dict(zip(THINGS, ("รถ", "หมา", "แมว", "ต้นไม้", "บ้าน", "เรือ"), strict=True))
     pairs = [(f"{things[thing]}สี{colors[color]}", f"{color} {thing}") for color in COLORS for thing in THINGS]
@@ -26,7 +26,7 @@ def test_a_script_without_spaces_is_cut_into_words():
 
 
 def test_thousands_of_characters_are_no_obstacle():
-    """As Chinese has them."""
+    """Chinese has as many."""
     texts = [chr(0x4E00 + 2 * row) + chr(0x4E01 + 2 * row) for row in range(1500)]
     found = learn_glossary([(text, f"w{row}") for row, text in enumerate(texts)])
     glossary = Glossary(found)
@@ -86,7 +86,7 @@ def test_of_several_translations_the_one_that_texts_say_is_taken():
 
 
 def test_words_are_found_in_any_spelling_of_a_dictionary():
-    """With accents as characters of their own, as some files have them, and notes in brackets."""
+    """With combining accents, as some files have them, and notes in brackets."""
     words = ["e\u0301cole", "Hund {m}", "(der) Baum", "Haus [ugs.]", "HUND", "ｖｅ́ｌｏ"]
     natives = ["school", "dog (animal)", "tree", "house", "hound", "bike"]
     expected = {"école": "school", "hund": "dog", "baum": "tree", "haus": "house", "vélo": "bike"}
@@ -110,7 +110,7 @@ def test_entries_of_a_dictionary_that_are_no_words_are_reported(caplog):
 
 
 def test_a_dictionary_tells_what_sentences_do_not():
-    """Of words that they have, too, unless they show another translation."""
+    """Even for words in the sentences, unless these show another translation."""
     known = {"manu": "bird", "kurī": "dog hound", "whare": "barn", "pai": "very good"}
     found = glossary_from(TEXTS, NATIVES, [], known)
     assert found["manu"] == "bird" and found["pai"] == "very good"

@@ -26,7 +26,7 @@ TWO_RATES = {"task_learning_rates": {"image_text": 0.1, "text_text": 0.01}}
     ids=["tiles", "two optimizers, accumulated"],
 )
 def test_chunks_train_as_the_whole_batch_does(tmp_path, settings):
-    """In float64, without dropout, whose random numbers depend on the shape of what it drops."""
+    """In float64, without dropout, whose random numbers depend on the shape."""
     runs = []
     for size in (None, 3):
         trainer = shapes_trainer(tmp_path, max_steps=4, embed_chunk_size=size, **PLAIN | settings)

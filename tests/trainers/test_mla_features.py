@@ -1,4 +1,4 @@
-"""Features of MLA's frozen towers, from the cache and computed anew: neither changes what is trained."""
+"""Cached and computed features of MLA's frozen towers train the same."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""MLA's trainer: what it trains and leaves alone, its objectives, and resuming."""
+"""MLA's trainer: trained and frozen parts, its objectives, and resuming."""
 
 import pytest
 import torch
@@ -58,7 +58,7 @@ def test_all_trains_everything_in_every_language(make_mla_trainer):
 
 @pytest.mark.parametrize("part", ["all"])
 def test_fine_tuning_leaves_the_temperature_at_a_hundredth(make_mla_trainer, part):
-    """Of the loss, as the authors do; that of the native model stays as it is."""
+    """The loss's temperature, as the authors do; the native model's stays."""
     trainer = make_mla_trainer(["image_text"], trainable=part, max_steps=2)
     before = weights(trainer.model)
     outputs = []

@@ -1,4 +1,4 @@
-"""Several processes train as one that has all of the batch, whatever rows each of them has."""
+"""Several processes train as one with the whole batch, whatever rows each of them has."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ SAME_RATE = {"image_text": 0.1, "text_text": 0.1}  # two optimizers that do toge
     ids=["three uneven, in tiles", "two optimizers, chunks, accumulation"],
 )
 def test_processes_train_as_one_does(tmp_path, shares, same, settings):
-    """In float64: the loss of each step, and the weights after them. Images recur across processes."""
+    """In float64: the loss of each step, and the final weights. Images recur across processes."""
     expected = together(1, train, tmp_path / "one", shares=[8], **STEPS | same)[0]
     for rank in together(len(shares), train, tmp_path / "many", shares=shares, **STEPS | same | settings):
         for task, losses in expected.losses.items():
@@ -41,7 +41,7 @@ def test_processes_train_as_one_does(tmp_path, shares, same, settings):
 
 
 def test_every_row_gets_the_gradient_of_the_whole_batch():
-    """Sizes that differ, one process without a row; equal labels lie in different processes."""
+    """Sizes differ, one process has no row, and equal labels are in different processes."""
     shares = [3, 0, 6]
     x, y, labels, temperature = whole_batch(9)
     loss = sum(contrastive_loss(x, y, temperature, positives=labels))

@@ -1,4 +1,4 @@
-"""Fine-tuning on RC3's tasks: what each collator makes of rows, that each task is learned, what is refused."""
+"""Fine-tuning on RC3's tasks: each collator's batches, learning of each task, and refusals."""
 
 import math
 
@@ -54,7 +54,7 @@ REGIONS = regions_of(CORPUS)
 
 @pytest.fixture
 def rc3_processor() -> Rc3Processor:
-    """One of its own for every test: training changes how long its texts are."""
+    """A new one for every test: training changes the length of its texts."""
     return tiny_processor()
 
 

@@ -84,7 +84,7 @@ def test_every_batch_is_of_one_pair_which_its_partners_share(tmp_path, process):
 
 
 class MeanColours:
-    """Of each image two regions: its colour, and the version that it is."""
+    """Two regions of each image: its colour, and its version."""
 
     identity = "mean colour, version"
 
@@ -221,7 +221,7 @@ def test_two_killed_processes_resume_to_the_same_weights(tmp_path):
 
 
 def test_two_processes_step_as_one_with_both_batches(tmp_path):
-    """The strict data set alone, whose objectives are means over images; the batch of one process is accumulated."""
+    """Only the strict data set, whose objectives are means over images; one process accumulates its batch."""
     model = {"dropout": 0.0, "xtcl_weight": 0.0, "mclm_weight": 0.0}
     settings = {
         "model": model,

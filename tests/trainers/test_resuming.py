@@ -1,4 +1,4 @@
-"""A run resumes to the weights of an unbroken one, bitwise, on data at hand and on streams."""
+"""A run resumes to the weights of an unbroken one, bitwise, on data in memory and on streams."""
 
 import pytest
 
@@ -98,7 +98,7 @@ def _trained_on(folder, data, **changes):
 
 
 def test_a_stream_in_the_same_order_gives_the_same_weights(tmp_path):
-    """With random crops, which depend on an example's number. Dropout is left out: the data loader of data at hand
+    """With random crops, which depend on an example's number; without dropout, because the data loader of a `Dataset`
     draws a number from its generator."""
     corpus, fixed = shapes_corpus(), {"dropout": 0.0, "vision": {**VISION, "attention_dropout": 0.0}, "max_steps": 4}
     view = image_text_pairs(corpus, ["en"])

@@ -1,4 +1,4 @@
-"""Languages learned in closed form find what they were not solved with; what was learned before stays as it is."""
+"""Languages learned in closed form find held-out texts; languages that were learned before stay unchanged."""
 
 import copy
 
@@ -201,7 +201,7 @@ def test_a_dictionary_tells_of_a_word_that_no_sentence_has(make_mural):
 
 
 def test_words_that_a_model_knows_stay_when_sentences_follow(make_mural):
-    """Of a dictionary beside texts alone, or corrected by hand: translations are the next step."""
+    """Words of a dictionary learned with texts only, or corrected by hand: translations are the next step."""
     native, read = telling_texts_apart(make_mural)
     known = [row for row in SENTENCES if "boat" not in row]
     model = RidgeModel.from_native(native, rank=16, ngram_rows=256)
@@ -284,7 +284,7 @@ def test_the_columns_of_a_dictionary_are_swapped(encoding_learner, tmp_path, cap
 
 
 def test_an_encoder_that_wants_the_language_gets_it(encoding_learner, tmp_path):
-    """In training and in use, as NLLB's tokenizer states it: by a token of the text, which is otherwise its own."""
+    """In training and in use, by a token of the text, as NLLB's tokenizer adds it."""
     model, processor = encoding_learner
     tokenizer = processor.encoder_tokenizer
     codes = {"additional_special_tokens": ["eng_Latn", "deu_Latn"]}
@@ -308,7 +308,7 @@ def test_an_encoder_that_wants_the_language_gets_it(encoding_learner, tmp_path):
 
 @pytest.mark.parametrize("kind", [M2M100ForConditionalGeneration, M2M100Encoder])
 def test_encoders_of_nllb_and_sonar_are_text_encoders(kind, tmp_path):
-    """A whole translator, and its encoder alone."""
+    """A whole translator, and only its encoder."""
     sizes = {f"{part}_{name}": 2 for part in ("encoder", "decoder") for name in ("layers", "attention_heads")}
     whole = kind(M2M100Config(vocab_size=50, d_model=8, encoder_ffn_dim=8, decoder_ffn_dim=8, **sizes)).eval()
     whole.save_pretrained(tmp_path)
@@ -322,7 +322,7 @@ def test_encoders_of_nllb_and_sonar_are_text_encoders(kind, tmp_path):
 
 
 def among_five(queries, targets):
-    """The share of queries whose own target is among the five nearest of thirty: chance is a sixth."""
+    """The share of queries with their own target among the five nearest of thirty: chance is a sixth."""
     similar = queries @ (targets - targets.mean(0)).T
     return (similar.argsort(1)[:, -5:] == np.arange(30)[:, None]).any(1).mean()
 
@@ -362,7 +362,7 @@ def test_captions_alone_find_their_images(learner, monkeypatch, tmp_path):
 
 
 def test_captions_tell_of_a_word_that_no_sentence_has(learner, monkeypatch, tmp_path):
-    """Both in one map; without the captions, the word says nothing."""
+    """Both in one map; without the captions, the word means nothing."""
     monkeypatch.setattr("babelens.inference.embedder.Embedder", Teacher)
     known = [row for row in SENTENCES if "boat" not in row]
     pairs = {"de": ([row[::-1] for row in known], known)}

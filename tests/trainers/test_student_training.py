@@ -1,4 +1,4 @@
-"""Students whose text encoder is trained in its upper layers: what is trained, and what is refused."""
+"""Students whose text encoder is trained in its upper layers: trained parts, and refusals."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Frozen and half-frozen towers: what each choice trains, and features that are computed once."""
+"""Frozen and half-frozen towers: the trained parts of each choice, and features that are computed once."""
 
 import re
 
@@ -118,7 +118,7 @@ def test_a_later_stage_is_checked_before_the_first_is_trained(tmp_path):
 
 
 def test_lora_around_a_model(tmp_path):
-    """Only what PEFT trains changes; the saved adapters give the same model around a fresh one, and merged."""
+    """Only PEFT's weights change; the saved adapters give the same model around a fresh one, and merged."""
     settings = {"max_steps": 4, "learning_rate": 1e-2}
     plain = shapes_trainer(tmp_path, **settings)
     heads = ["image_text", "text_text", "similarity"]

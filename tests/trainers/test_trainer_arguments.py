@@ -1,4 +1,4 @@
-"""What trainers take from transformers' `Trainer`: what they honor, and what they refuse by name."""
+"""Arguments of transformers' `Trainer` that trainers honor, and those that they refuse by name."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Names of emoji are chosen by what sentences look like: of the language, of a near relative, or none."""
+"""Names of emoji are chosen by the sentences: in the language, in a near relative, or none."""
 
 import pytest
 

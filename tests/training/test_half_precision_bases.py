@@ -1,4 +1,4 @@
-"""A base in half precision, or with weights of several precisions: what carries it keeps its bits."""
+"""A base in half precision, or with weights of several precisions, keeps its bits in every folder."""
 
 import json
 

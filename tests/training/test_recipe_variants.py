@@ -1,4 +1,4 @@
-"""Names of recipes and of their variants, what a variant changes, and the folders of their runs."""
+"""Names of recipes and of their variants, the changes of a variant, and the folders of their runs."""
 
 import pytest
 

@@ -56,7 +56,7 @@ def test_each_translation_is_added_once_behind_the_captions(photos, translations
 
 
 def test_images_stay_as_they_are_encoded(tmp_path, translations):
-    """A JPEG of noise, which no second encoding leaves as it is, and one that lies on its side."""
+    """A JPEG of noise, which a second encoding would change, and a rotated one."""
     noise = Pillow.fromarray(np.random.default_rng(0).integers(0, 256, (24, 16, 3), dtype=np.uint8))
     exif = Pillow.Exif()
     exif[0x0112] = 6

@@ -1,4 +1,4 @@
-"""Batches of RC3's data sets: sides, partners, masked words and targets, each a function of the seeds alone."""
+"""Batches of RC3's data sets: sides, partners, masked words and targets, all functions of the seeds."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Batches from streams: complete, shuffled, shared out, mixed with data at hand, resumed exactly, flat in memory."""
+"""Batches from streams: complete, shuffled, shared, mixed with data in memory, resumed exactly, in constant memory."""
 
 import io
 import logging
@@ -65,7 +65,7 @@ def test_passes_are_shuffled_and_differ():
 
 @pytest.mark.parametrize(("processes", "workers", "shards"), [(2, 1, 4), (3, 1, 2)])
 def test_processes_share_a_stream(processes, workers, shards, caplog):
-    """By shards where there are enough, else row by row, which is said."""
+    """They share shards if there are enough, or else rows, with a warning."""
     options = {"size": 4, "workers": workers, "shards": shards, "num_processes": processes}
     with caplog.at_level(logging.WARNING, logger="babelens"):
         shares = [texts(islice(loader(process=p, **options), 12 // processes)) for p in range(processes)]
@@ -92,7 +92,7 @@ def test_tasks_may_have_batches_of_their_own_sizes(tmp_path, side):
 
 @pytest.mark.parametrize(("workers", "block_size"), [(0, 7), (2, 7)])
 def test_it_goes_on_exactly_wherever_it_stopped(tmp_path, workers, block_size):
-    """In the middle of blocks, passes and rounds of the workers, with images and seeds."""
+    """Even in the middle of blocks, passes and rounds of the workers, with images and seeds."""
     settings = {"count": 20, "workers": workers, "block_size": block_size, "size": 3}
     unbroken = loader(**settings)
     expected = []

@@ -1,4 +1,4 @@
-"""Each benchmark is read from a few rows of exactly its published layout, and refuses what is not that layout."""
+"""Each benchmark is read from a few rows of exactly its published layout, and refuses any other layout."""
 
 import json
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""Images: which files are opened, where they may lie, how many may be left out; and folders of photos as people have
-them: what is passed over, what is skipped and why, and what is read."""
+"""Images: the files that are opened, their paths, how many may be left out; and folders of photos as people have
+them."""
 
 import os
 import sys

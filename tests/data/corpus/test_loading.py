@@ -1,4 +1,4 @@
-"""What people bring becomes a corpus, and is saved for the Hub; errors name the file and the line."""
+"""Sources in every form become a corpus, which is saved for the Hub; errors name the file and the line."""
 
 import json
 import shutil

@@ -1,5 +1,4 @@
-"""Tables, JSON and text files as spreadsheets, pandas, the Hub and well-known collections write them; columns under
-other names: named by the caller, by languages, by WebDataset and by sentence-transformers."""
+"""Tables, JSON and text files as spreadsheets, pandas, the Hub and collections write them; columns by other names."""
 
 import gzip
 import json

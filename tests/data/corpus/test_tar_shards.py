@@ -1,4 +1,4 @@
-"""Tar shards as streams: every sample with its captions, and what is torn or odd refused by shard and name."""
+"""Tar shards as streams: every sample with its captions; errors name the shard and the sample."""
 
 import io
 import json
@@ -73,7 +73,7 @@ def test_captions_may_be_plain_text(tmp_path):
 
 @pytest.mark.parametrize("kept", [0.5, 0.51])
 def test_a_torn_shard_is_refused(shards, kept):
-    """`tarfile` would take one that is cut off between two members for one that ends there."""
+    """`tarfile` would read a file that is truncated between two members as complete."""
     file = shards / "train-001.tar"
     file.write_bytes(file.read_bytes()[: int(kept * 7 * 3 * 1024)])  # a header and a block for each member
     with pytest.raises(CorpusError, match=r"train-001\.tar: (the archive was cut off|unexpected end of data)"):
@@ -104,7 +104,7 @@ def test_what_cannot_be_used_is_named(tmp_path, members, message):
     ],
 )
 def test_a_small_archive_of_large_members_is_refused(tmp_path, members, message):
-    """What decompresses to 256 megabytes is a file of 300 kB; only a megabyte or so may be in memory at a time."""
+    """A file of 300 kB decompresses to 256 MB; only a megabyte or so may be in memory at a time."""
     file = tmp_path / "a.tar"
     with (
         tarfile.open(file, "w:gz", format=tarfile.PAX_FORMAT, compresslevel=1) as tar,

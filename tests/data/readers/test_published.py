@@ -1,4 +1,4 @@
-"""Published data sets by name: each reader on the published layout, and what it says of another one."""
+"""Published data sets by name: each reader on the published layout, and its error for another one."""
 
 from pathlib import Path
 
