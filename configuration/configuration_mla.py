@@ -184,8 +184,9 @@ class MlaStudentConfig(MlaBaseConfig):
 
     Args:
         text_config: Any transformers text encoder: BERT, XLM-R, mT5's encoder. Without a `model_type`, it is `bert`.
-        strategy: `distillation` trains the whole student (MKD, table 7). The others freeze its text encoder:
-            `acquisition` trains acquirers after each of its blocks (CMA, table 4), `projection` only the projection.
+        strategy: `distillation` trains the text encoder and its projection (MKD, table 7; Reimers and Gurevych 2020).
+            The others freeze the encoder: `acquisition` trains the projection, and cross-modal acquirers after the
+            blocks, which all languages share (CMA, table 4); `projection` trains only the projection.
         text_pooling, text_prompt, text_layer_norm, text_dropout: As in `TwoTowerConfig`, for the student.
         native_texts: Which text encoder reads texts in the native language: the `student`, which then learns that
             language too, or the `native` model, whose embeddings of them stay bitwise the same.

@@ -1,6 +1,6 @@
 """Trims the vocabulary of a model: rows of embeddings and heads, and the token ids in its settings. The tensors to
 trim are those whose shape changes when the model's class is built for the smaller vocabulary, without allocating
-memory. For kept tokens, the trimmed model computes exactly the same as before."""
+memory. For kept tokens, the model computes exactly the same. `processing.vocabulary_trimming` trims the tokenizer."""
 
 import re
 from collections.abc import Callable, Sequence

@@ -5,7 +5,8 @@
     model(**tokens, adapter_names=["de", "__base__", "fr", …])      # row by row; `__base__` is the plain model
 
 `acquirer` defines what a layer computes; the layers here decide which rows of a batch are in which adapter's language.
-Adapters and `MlaModel`s have the same weights, under two sets of names (`save_adapter`, `to_mla_model`).
+They cannot be merged into the model. Adapters and `MlaModel`s have the same weights, under two sets of names
+(`save_adapter`, `to_mla_model`).
 """
 
 import hashlib

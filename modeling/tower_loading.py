@@ -181,7 +181,7 @@ def chosen_pooling(source: Source, given: TextPooling | None = None, **loading: 
 
 def declared_pooling(source: Source, **loading: Any) -> TextPooling | None:
     """Returns the pooling that a text encoder's folder states in `1_Pooling/config.json`, which sentence-transformers
-    writes (`mean` for E5 and MiniLM, `cls` for LaBSE); `None` without that file."""
+    writes (E5, LaBSE, MiniLM); `None` without that file."""
     file = None if isinstance(source, PreTrainedModel) else optional_file(source, _POOLING_FILE, loading)
     if file is None:
         return None
