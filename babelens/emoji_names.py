@@ -17,7 +17,7 @@ _WEIGHT, _WEIGHT_OF_RELATIVES = 0.2, 0.1
 
 
 def names_of_emoji() -> EmojiNames | None:
-    """CLDR's names; None if they cannot be fetched, and then the log says what that costs."""
+    """CLDR's names; None if they cannot be fetched; the log then states the consequences."""
     try:
         return load_emoji_names()
     except MissingExtraError:

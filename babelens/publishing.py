@@ -111,7 +111,7 @@ def doubts(folder: str | Path) -> list[str]:
 
 
 def _card_problems(folder: Path) -> Iterator[str]:
-    """What the card lacks; the Hub validates its metadata when it is pushed."""
+    """Yields missing parts of the card; the Hub validates its metadata when it is pushed."""
     if not (folder / CARD).is_file():
         yield f"{CARD} is missing: training and acquiring write it"
         return

@@ -93,7 +93,7 @@ class TenCropFeatures:
     def from_pretrained(
         cls, folder_or_repo: str | Path, *, resize: int = RESIZE, crop: int = CROP, **loading: Any
     ) -> Self:
-        """Loads the backbone, onto the accelerator when there is one; `loading` is what `AutoModel` takes."""
+        """Loads the backbone, onto the accelerator if there is one; `loading` are arguments of `AutoModel`."""
         backbone = load_backbone(folder_or_repo, **loading)
         if torch.accelerator.is_available():
             backbone = backbone.to(torch.accelerator.current_accelerator())
@@ -249,7 +249,7 @@ class RegionExtractor:
         return np.concatenate(batches)
 
     def versions(self, images: Sequence[Any], augmentation: ImageAugmentation, augmented: int) -> np.ndarray:
-        """The regions of each image and `augmented` copies, always changed alike, float32 [N, 1 + augmented, R, d]."""
+        """The regions of images and `augmented` copies, the same at each call: float32 [N, 1 + augmented, R, d]."""
         count = len(images)
         changed = [
             self(images, range(version * count, (version + 1) * count), augmentation) for version in range(augmented)

@@ -188,7 +188,7 @@ def reranked_scores(
     images, texts = unit_rows(image_embeddings), unit_rows(text_embeddings)
     found_images = _shortlists(texts, images, top_k)  # [M, 2]: text, image
     found_texts = _shortlists(images, texts, top_k).flip(1)
-    # A pair as one code, so that those on two shortlists are one.
+    # A pair as one code, so a pair on two shortlists is scored once.
     codes = [pairs[:, 0] * len(images) + pairs[:, 1] for pairs in (found_images, found_texts)]
     wanted = torch.cat(codes).unique()  # sorted
     scores = np.asarray(score(torch.stack([wanted // len(images), wanted % len(images)], 1).numpy()))

@@ -47,7 +47,7 @@ What = Literal["images", "texts"]
 LANGUAGE = "language"
 _COUNTS = b"babelens.counts"  # in the metadata of an output shard
 _TYPES = {"text": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
-_TEXT_BATCHES = 16  # encoded together, so that texts of similar length can share a batch
+_TEXT_BATCHES = 16  # encoded together, so texts of similar length can share a batch
 _ROW_GROUP_ROWS = 8192  # small row groups are read slowly
 _IDS = ("image_id", "id")
 _KINDS = {"images": ("tar", "parquet", "jsonl"), "texts": ("parquet", "jsonl", "txt")}
@@ -203,7 +203,7 @@ class EmbeddingJob:
     source: str  # as `input_shards` takes it
     output: Path
     what: What = "images"
-    # The metadata to keep (`parse_columns`); those of texts always have `text` and `language`.
+    # The metadata to keep (`parse_columns`); texts always have `text` and `language`.
     columns: dict[str, str | None] = field(default_factory=dict)
     precision: str = "float32"  # or `bfloat16`, `float16`
     shard_size: int = 10_000  # images of a folder, or lines of a file, in a shard; tar and parquet files are not cut
@@ -328,7 +328,7 @@ class ShardEmbedder:
         return ""
 
     def _prepared_images(self, records: list[Record]) -> Any:
-        """The ids of records that can be embedded, their metadata, what is skipped, and the function that encodes."""
+        """Ids of records that can be embedded, their metadata, the skipped records, and the function that encodes."""
         good, rows, skipped, images = [], [], [], []
         for record in records:
             kind = "no image" if record.image is None else "unusable metadata"
@@ -342,7 +342,7 @@ class ShardEmbedder:
                 continue
             good.append(record)
             rows.append(row)
-            # One at a time: decoded photographs take a hundred times the memory of what the model reads of them.
+            # One at a time: decoded photographs take a hundred times the memory of the model's inputs.
             images.append(self.embedder.prepared_images([image]))
         inputs: dict[str, Any] = {}
         for name in images[0] if images else ():

@@ -40,7 +40,7 @@ from .texts import languages_of, says_multilingual, warn_of_scripts
 
 ImageLike = Image.Image | np.ndarray | str | Path | bytes
 # Images that each thread of a processor convolves at a time: the states of more of them leave its caches. It is a
-# constant, and not measured at run time, so that an image has the same embedding in every run.
+# constant, and not measured at run time, so an image has the same embedding in every run.
 _CONVOLVED_AT_ONCE = 16
 MAX_THREADS = 8  # that prepare images while the model encodes others: more wait for each other, and each holds a batch
 Result = TypeVar("Result")
@@ -52,7 +52,7 @@ class Embedder:
     evaluation does not change the course of a training run. `takes_images` is false for text-only encoders.
 
     Args:
-        device, dtype: where to move the model, and what to convert it to; by default it stays as it is.
+        device, dtype: the device and the type of the weights; by default the model stays as it is.
         draft_jpegs: decode large JPEG files at a half, a quarter or an eighth of their size, with at least twice as
             many pixels on each side as the model reads. Photographs are prepared in a third of the time; their
             embeddings change in the third digit.
@@ -165,7 +165,7 @@ class Embedder:
         languages = language_for_each(default_language(self.processor) if language is None else language, len(texts))
         if self._stated_languages is not None and not is_counting():
             warn_of_scripts(texts, self._stated_languages, self._source or type(self.model).__name__)
-        # Texts of similar length share a batch, so that little of it is padding. The longest come first: a batch that
+        # Texts of similar length share a batch, so little of it is padding. The longest come first: a batch that
         # does not fit in memory fails at once.
         order = sorted(range(len(texts)), key=lambda position: -len(texts[position].encode()))
 
@@ -280,7 +280,7 @@ class Embedder:
             return torch.cat([as_output(self.model.get_image_features(**part)).pooler_output for part in parts])
         except BabelensError:
             raise
-        except ValueError as error:  # what towers say of images of another size than theirs
+        except ValueError as error:  # of towers, for images of another size
             raise ModelKindError(
                 f"{type(self.model).__name__} does not read the images that its processor prepares: "
                 f"{first_line(error)}; get processor_config.json (preprocessor_config.json) again"

@@ -104,7 +104,7 @@ class ImageIndex:
             try:
                 with atomic_file(file) as unfinished:
                     np.savez(unfinished, states=np.array([states[path] for path in paths]), embeddings=embeddings)
-            except OSError as error:  # what was encoded is there all the same
+            except OSError as error:  # the embeddings are in memory all the same
                 logger.warning("the embeddings of %s could not be kept: %s", folder, error)
         return cls(paths, embeddings, {folder / name: reason for name, reason in skipped.items()})
 

@@ -212,7 +212,7 @@ def needs_sentence_transformers(source: str, **loading: Any) -> bool:
 
 
 def load_sentence_transformer(source: str, **loading: Any) -> Any:
-    """Loads a `SentenceTransformer`; of `loading`, it takes what that library has."""
+    """Loads a `SentenceTransformer` with the arguments in `loading` that the library takes."""
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError as error:

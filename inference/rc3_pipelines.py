@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 def _check_visual_inputs(pipeline: Pipeline, *, pixels: bool, regions: bool) -> None:
-    """Refuses pixels for a model of regions, and says once what a model of both leaves out."""
+    """Refuses pixels for a model of regions, and warns once if a model of both gets no regions."""
     visual = getattr(pipeline.model.config, "visual", None)
     if pixels and not regions and visual == "regions":
         raise InputError("this model reads images as regions, the features of an object detector, and no pixels")
@@ -51,7 +51,7 @@ def _best(scores: Tensor, top_k: int | None, name: str, values: Mapping[int, str
 
 class ImageTextRetrievalPipeline(Pipeline):
     """Ranks candidates for a query, best first, as `{"score", "index"}`. Every candidate takes a pass of the model; in
-    a large gallery, rerank what a dual encoder finds (`inference.cross_encoder`)."""
+    a large gallery, rerank the best of a dual encoder (`inference.cross_encoder`)."""
 
     hub_task: ClassVar[tuple[str, str]] = ("image-text-retrieval", "AutoModelForMultipleChoice")
     _load_processor = True

@@ -1,4 +1,4 @@
-"""Cosine similarity of embeddings: what ranking and reranking share."""
+"""Cosine similarity of embeddings, for ranking and reranking."""
 
 import numpy as np
 import torch
@@ -6,14 +6,14 @@ from torch import Tensor, nn
 
 from ..utils.errors import InputError
 
-# Cosines of float32 embeddings carry rounding errors of this size: what differs by less is a tie.
+# Cosines of float32 embeddings carry rounding errors of this size: a smaller difference is a tie.
 COSINE_TIE = 1e-6
 # Scores held at once, 64 MB in float32: memory grows with the larger of the two sides, not with their product.
 SCORES_AT_ONCE = 2**24
 
 
 def unit_rows(embeddings: np.ndarray) -> Tensor:
-    """Embeddings as unit vectors, float32 [N, d]; raises what `finite_matrix` raises."""
+    """Embeddings as unit vectors, float32 [N, d]; they must be finite."""
     return nn.functional.normalize(finite_matrix(embeddings, "embeddings").float(), dim=1)
 
 

@@ -23,7 +23,7 @@ from ..utils.languages import normalize_languages
 
 logger = logging.getLogger(__name__)
 
-_ANY = "multilingual"  # what cards say instead of a list
+_ANY = "multilingual"  # on cards, instead of a list
 
 
 def languages_of(processor: Any, model: str) -> tuple[list[str], bool]:

@@ -28,7 +28,7 @@ def translated_captions(
     """Adds translations of the captions in one language as captions of other languages, after those that a row has, or
     instead with `replace`. A row with a caption that was translated to nothing gets no captions in that language,
     which a warning counts. With `everywhere`, rows that have captions in a language also get translations into it, as
-    in SMALR's data. A `CachedTranslator` keeps what it has translated."""
+    in SMALR's data. A `CachedTranslator` keeps its translations."""
     source, wanted = normalize_language(source), normalize_languages(targets)
     if source in wanted:
         raise CorpusError(f"captions in {source} are not translated into {source}")

@@ -205,8 +205,8 @@ class SmalrTrainingArguments(WordDualEncoderTrainingArguments):
 
 @dataclass
 class LiweTrainingArguments(WordDualEncoderTrainingArguments):
-    """Training arguments of LIWE, by default those of the authors' code, but with a constant learning rate: the code's
-    steps differ between experiments, and the paper states no schedule."""
+    """Training arguments of LIWE, by default the settings of the authors' code, but with a constant learning rate: the
+    code's steps differ between experiments, and the paper states no schedule."""
 
     optim: OptimizerNames | str = ADAMAX
     learning_rate: float = 1e-3

@@ -73,7 +73,7 @@ class ContrastiveTrainer(BabelensTrainer):
 
     def prepare(self, model: Any, train_dataset: Any) -> tuple[TaskMixture | StreamMixture, Any]:
         args = self.args
-        # A subclass may have changed what is trained.
+        # A subclass may have changed the trained weights.
         set_trained_towers(model, checked_training(args.towers))
         self.frozen_towers = frozen_towers(model, self.processing_class, args, self.cache_dir)
         given = train_dataset if isinstance(train_dataset, dict) else {next(iter(self.task_weights)): train_dataset}

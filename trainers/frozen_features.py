@@ -108,7 +108,7 @@ class FrozenEncoder:
     language: str = "und"  # of all texts
 
     def with_features(self, view: Any) -> SizedView:
-        """Replaces the inputs of frozen towers in a view by features; streams and other views stay unchanged."""
+        """The view with features instead of frozen towers' inputs; streams and other views are returned unchanged."""
         if not isinstance(view, CorpusView) or (self.text is None and self.image is None):
             return view
         with self.args.main_process_first(desc="features of frozen towers"):
@@ -121,7 +121,7 @@ class FrozenEncoder:
     def with_texts(
         self, view: SizedView, source: CorpusView, columns: Collection[str] = tuple(FEATURES_OF)
     ) -> SizedView:
-        """Adds features of the texts in `columns` of `source`, a view of the same examples, to a view."""
+        """The view with features of the texts in `columns` of `source`, a view of the same examples."""
         if self.text is None:
             return view
         texts = {name: column for name, column in source.texts().items() if name in columns}
@@ -158,7 +158,7 @@ def frozen_towers(
             )
 
     def embedder() -> "Embedder":
-        from ..inference.embedder import Embedder  # imports what loads encoders of every kind
+        from ..inference.embedder import Embedder  # imports the loaders of all encoders
 
         # The memory layout with the fastest convolutions.
         model.to(device=args.device, memory_format=torch.channels_last)

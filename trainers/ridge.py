@@ -49,7 +49,7 @@ _WEIGHT_FROM_NAMES, _WEIGHT_FROM_DICTIONARIES = 0.5, 0.75
 _WORDS = 5000  # of a dictionary, for a map
 _LISTS = 1000  # of words
 _WORD_WEIGHT = 0.3  # of each, relative to a list of words
-# The weight of a glossary from a dictionary alone, whose held-out lists are too easy for a choice; and where the map
+# The weight of a glossary from only a dictionary, whose held-out lists are too easy for a choice; and where the map
 # reads only a part of the words. German, French and Czech photographs are found best at 1 to 4, and at 2 to 6.
 _WEIGHT_OF_WORDS, _WEIGHT_OF_MORE_WORDS = 2.0, 3.0
 _WEIGHTS_WITH_WORDS = (2.0, 1.0, 0.5)  # with sentences and a dictionary
@@ -171,7 +171,7 @@ class _Further(NamedTuple):
 
 @dataclass
 class _Lesson:
-    """What the map of a language is solved from: texts, and what each should find."""
+    """The data for the map of a language: texts, and the target of each."""
 
     language: str
     texts: list[str]
@@ -223,7 +223,7 @@ class _Learner:
             _check_counts(tag, own, natives or own)
         if natives := [native for _, each in translations.values() for native in each]:
             self._embed_natives(natives, sets_space=is_first)
-        elif is_first:  # the mean is that of native texts if there are any, which lie apart from images
+        elif is_first:  # the mean of native texts if there are any, because they lie apart from images
             named = (text for each in self.names.values() for _, texts in each.groups for text in texts)
             said = list(islice(chain(named, *(known.values() for known in self.known.values())), _CAPTIONS))
             images = torch.cat([images for _, images in captions.values()])

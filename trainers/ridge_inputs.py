@@ -36,7 +36,7 @@ class NativeTeacher:
     def __init__(
         self, model: MlaPreTrainedModel, processor: RidgeProcessor | MlaStudentProcessor, batch_size: int
     ) -> None:
-        from ..inference.embedder import Embedder  # imports what loads encoders of every kind
+        from ..inference.embedder import Embedder  # imports the loaders of all encoders
 
         self._embedder = Embedder(model.native_model, processor.native, batch_size=batch_size)
         self._language = processor.native_language

@@ -39,7 +39,7 @@ Application = Callable[[Message, Any, Any], Awaitable[None]]
 QUERY_CHARACTERS = 500
 UPLOAD_BYTES = 20 << 20
 TOP = 200
-_UPLOADS = 4  # files that are received at a time; further ones wait
+_UPLOADS = 4  # files that are received at a time; others wait
 _FORM_BYTES = 64 << 10  # of a form, without its file
 _STATIC = Path(__file__).parent / "static"
 _HEADERS = {
@@ -184,7 +184,7 @@ async def _file_of(request: Request) -> bytes:
                 return data
     except AnyHTTPException:
         raise
-    except Exception as error:  # what the parser of forms raises, and a client that is gone
+    except Exception as error:  # errors of the form parser, and a client that is gone
         raise HTTPException(400, "the form cannot be read") from error
     raise HTTPException(400, "file: an image file is required, in a form")
 
@@ -259,5 +259,5 @@ def _refusal(status: int, sentence: str, headers: Any = None) -> JSONResponse:
 
 
 def _not_valid(request: Request, error: Any) -> JSONResponse:
-    """Answers with what is wrong with the parameters, without repeating what was sent."""
+    """Answers with the errors in the parameters, without repeating their values."""
     return _refusal(400, "; ".join(f"{problem['loc'][-1]}: {problem['msg']}" for problem in error.errors()))

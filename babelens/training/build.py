@@ -53,9 +53,9 @@ class ModelBuilder:
 
     # The model types that training can continue from; if empty, the model class checks its start.
     starts: ClassVar[tuple[str, ...]] = ()
-    # Whether `model.overrides` may change a saved model.
+    # True if `model.overrides` may change a saved model.
     overrides_start: ClassVar[bool] = False
-    # Whether the model can be built from two pretrained towers.
+    # True if the model can be built from two pretrained towers.
     takes_towers: ClassVar[bool] = False
 
     # Methods with other keys or data declare their classes.

@@ -24,9 +24,9 @@ class RecipeData:
     translation_tasks: ClassVar[tuple[str, ...]] = (TEXT_TEXT,)
     # The tasks whose data is selected by pairs of languages.
     paired_tasks: ClassVar[tuple[str, ...]] = (TEXT_TEXT, TRIPLET)
-    # Whether a language may be paired with itself.
+    # True if a language may be paired with itself.
     pairs_with_itself: ClassVar[bool] = False
-    # Whether such a pair is two captions of an image rather than a text with itself.
+    # True if this pair is two captions of an image rather than a text with itself.
     co_captions: ClassVar[bool] = True
 
     def __init__(self, recipe: Recipe) -> None:
@@ -70,7 +70,7 @@ class RecipeData:
         return {language: list(captions[language]) for language in sorted(captions)}
 
     def texts(self, sample: int) -> dict[str, list[str]]:
-        """Returns `captions` with those of `sample` rows of each stream, spread evenly over its shards."""
+        """Returns `captions` and the captions of `sample` rows of each stream, spread evenly over its shards."""
         if not self.streams:
             return self.captions
         texts = {language: dict.fromkeys(captions) for language, captions in self.captions.items()}

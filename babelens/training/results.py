@@ -70,7 +70,7 @@ class Reporting:
 
     # The allowed values of the recipe's `report`.
     reports: ClassVar[tuple[str, ...]] = (EMOJI,)
-    # Whether transformers' pipelines and endpoints can classify images with the model.
+    # True if transformers' pipelines and endpoints can classify images with the model.
     in_pipelines: ClassVar[bool] = True
 
     def __init__(

@@ -125,8 +125,8 @@ def write_graph(
                 program, dynamo=True, verbose=False, input_names=list(inputs), output_names=[TOWERS[tower][1]]
             )
         except Exception as error:
-            # torch.export raises classes of its private modules, of no common base, where a model computes what
-            # depends on the values in a tensor.
+            # torch.export raises classes of its private modules, without a common base, for computations that
+            # depend on the values in a tensor.
             if not type(error).__module__.startswith("torch."):
                 raise
             raise ModelKindError(
@@ -168,7 +168,7 @@ def convert(source: Path, target: Path, precision: str) -> None:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Hides what the exporters report about their own progress and deprecations."""
+    """Hides the exporters' messages about their progress and deprecations."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -276,7 +276,7 @@ def drawn_image(random: np.random.Generator, height: int, width: int) -> Image.I
 
 
 def _write_processor(embedder: Embedder, folder: Path) -> None:
-    """Writes configuration and processor, and what transformers.js reads of them, without the code of babelens' own
+    """Writes configuration and processor, and their files for transformers.js, without the code of babelens' own
     classes: graphs run without it, and babelens has it."""
     embedder.model.config.save_pretrained(folder)
     embedder.processor.save_pretrained(folder)

@@ -1,6 +1,6 @@
 """Exports a ridge model in the layout in which Immich's machine-learning server keeps its CLIP models.
 
-    config.json                                     what open_clip's have: the length of texts
+    config.json                                     as open_clip's: the length of texts
     textual/model.onnx                              `text` int32 [1, length] -> embeddings [1, width]
     textual/tokenizer.json, tokenizer_config.json   read by the package tokenizers; texts are padded to the length
     visual/model.onnx                               `image` float32 [1, 3, size, size] -> embeddings [1, width]
@@ -8,8 +8,8 @@
 
 The server knows models and their widths by name: a folder replaces one of them, with narrower embeddings filled up
 with zeros. To models named `nllb…` it also passes the language of a query, as a Flores code before the text:
-`ukr_Cyrlкіт`. The tokenizer applies the spelling rules that all languages share, the graph those of the text's
-language for single characters; the glossary and rules that depend on neighboring letters are left out.
+`ukr_Cyrlкіт`. The tokenizer applies the spelling rules that all languages share, the graph the rules of the
+text's language for single characters; the glossary and rules that depend on neighboring letters are left out.
 """
 
 import json
@@ -109,7 +109,7 @@ def export_immich(
 
 
 class _Server(nn.Module):
-    """A dual encoder that takes what the server gives: only padded token ids, and images of one size."""
+    """A dual encoder that takes the inputs of the server: only padded token ids, and images of one size."""
 
     def __init__(self, model: nn.Module, texts: "CharacterTexts", images: "_Images", width: int) -> None:
         super().__init__()

@@ -2,7 +2,7 @@
 
 onnx/text_model.onnx, onnx/vision_model.onnx    the towers in float32; the names are transformers.js's
 onnx/…_fp16.onnx, onnx/…_quantized.onnx         the same in float16, and with weights of 8 bits
-onnx/graphs.json                                what the graphs take (`GraphSettings`)
+onnx/graphs.json                                the inputs of the graphs (`GraphSettings`)
 config.json, …, preprocessor_config.json        the configuration and the processor, for transformers.js too
 """
 
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 GRAPH_FOLDER = "onnx"
 SETTINGS_FILE = "graphs.json"
-# Precisions, with what ends the names of their files.
+# Precisions, with the suffixes of their files.
 PRECISIONS = {"fp32": "", "fp16": "_fp16", "int8": "_quantized"}
 # Towers, with the names of their files and outputs, as of CLIP's towers in transformers.js.
 TOWERS = {"text": ("text_model", "text_embeds"), "image": ("vision_model", "image_embeds")}
