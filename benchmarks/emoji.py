@@ -59,7 +59,7 @@ def rows_of(experiment: Experiment, titles: dict[str, str], seeds: list[int], co
 
 # ---- MLA (Zhang et al. 2022, table 3) ----
 
-# Row, what it is, and the paper's figure: the mean AR of Multi30K (de, fr, cs) and MSCOCO 1K (ja, zh).
+# Row, title, and the paper's figure: the mean AR of Multi30K (de, fr, cs) and MSCOCO 1K (ja, zh).
 MLA = {
     "mla": ("NLT mse, LE nce (MLA)", "76.1"),
     "transfer": ("NLT mse", "73.1"),

@@ -80,7 +80,7 @@ def make_trainer(model: PreTrainedModel, folder: str, batch: dict[str, Batch], *
 
     options = {"use_cpu": True, "precision": "float32", "report_to": "none", "save_strategy": "no", **settings}
     arguments = made.arguments_class(output_dir=folder, **options)
-    # Nothing is read or saved: the batch is there already.
+    # Nothing is read or saved: the batch is in memory.
     trainer = OneBatch(model, arguments, processing_class=object())
     trainer.remove_callback(PrinterCallback)
     return trainer
@@ -92,7 +92,7 @@ def make_trainer(model: PreTrainedModel, folder: str, batch: dict[str, Batch], *
 def our_step(model: PreTrainedModel, batch: Batch, folder: str, **settings: Any) -> Step:
     trainer = make_trainer(model, folder, {}, **settings)
     trainer.current_gradient_accumulation_steps = 1  # `train` would set it
-    # As its collator hands images over, and its weights lie.
+    # The layout of its collator's images, and of its weights.
     batch = batch | {"pixel_values": batch["pixel_values"].contiguous(memory_format=torch.channels_last)}
     return lambda: trainer.training_step(model, {IMAGE_TEXT: dict(batch)})
 

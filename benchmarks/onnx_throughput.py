@@ -27,7 +27,7 @@ from babelens.inference.onnx.model import open_graph
 
 PRECISIONS = ("fp32", "int8")
 SMALL_TEXT = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
-# The least image tower there is; it is not timed.
+# The smallest possible image tower; it is not timed.
 NO_IMAGES = {"image_size": 32, "kernel_sizes": [3], "in_channels": [32], "out_channels": [16], "depthwise_padding": []}
 NO_IMAGES |= {"strides": [1], "num_block_repeats": [1], "expand_ratios": [1], "hidden_dim": 384}
 

@@ -54,7 +54,7 @@ ImageTower = Annotated[str, typer.Option(help="The image tower.")]
 TextTower = Annotated[str, typer.Option(help="The text tower.")]
 
 
-# ---- The methods: what each costs and finds ----
+# ---- The methods: costs and recalls ----
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def methods_table(experiment: Measured, rows: list[str], seeds: list[int], trans
 # ---- The losses at every width of the embeddings ----
 
 WIDTHS = (512, 256, 128, 64, 32)
-# The title of each row, and what it changes of the recipe.
+# The title of each row, and its changes to the recipe.
 LOSSES = {
     "softmax": ("contrastive softmax", []),
     "matryoshka": (

@@ -70,7 +70,7 @@ def run_without_babelens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
         yield run
 
 
-# The initial weights are wider than usual, so that what an untrained tower says depends on what it reads.
+# The initial weights are wider than usual, so an untrained tower's outputs depend on its inputs.
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 TINY_TEXT = SIZES | {"max_position_embeddings": 64, "initializer_range": 0.3}
 # Two stages of an EfficientNet. All seven, as narrow as a test needs them, magnify rounding errors a thousandfold.

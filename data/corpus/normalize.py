@@ -149,7 +149,7 @@ class _Normalizer:
         texts = dataset.select_columns(
             [name for name in dataset.column_names if name in (*self.source.read, "image_id")]
         )
-        # The name of a row is that of the source, a word and a number.
+        # The name of a row has the source, a word and a number.
         source = self.place(0).rpartition(" ")[0].rpartition(" ")[0]
         count = RowCount(source or ("captions" if self.names_images else "translations"))
         normal = self._mapped(texts, count)

@@ -141,7 +141,7 @@ def _with_images(columns: Mapping[str, list[Any]], place: Place, file: Path, nam
     for row, name in enumerate(given):
         if not isinstance(name, str) or not name.strip():
             raise CorpusError(f"{place(row)}: no image in the column {column!r}")
-    # COCO has its images in folders in and next to that of the file.
+    # COCO has its images in folders in and next to the file's.
     near = (each for parent in (file.parent, file.absolute().parent.parent) for each in sorted(parent.iterdir()))
     folders = chain([file.parent], (each for each in near if each.is_dir()))
     folder = next((each for each in folders if os.path.isfile(each / given[0])), file.parent).absolute()

@@ -20,7 +20,7 @@ def own_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
 
 
-# ---- Text of the user's ----
+# ---- Users' text ----
 
 
 def test_search_prints_queries_and_names_as_they_are(run, model, images):
@@ -68,7 +68,7 @@ def evil(model, tmp_path):
 def test_nobody_is_asked_whether_code_may_run(evil, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["babelens", "info", str(evil)])
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
-    # A handler that a library made within an earlier test writes to what was captured there, which is closed.
+    # A handler that a library made in an earlier test writes to that test's captured output, which is closed.
     monkeypatch.setattr(logging, "raiseExceptions", False)
     with pytest.raises(SystemExit) as ended:
         main()

@@ -57,7 +57,7 @@ def test_a_run_keeps_no_token(trained):
     ]
     _leaves_no_secret(done.output, *texts)
     assert "***" in (folder / "README.md").read_text() and (folder / "checkpoints" / "recipe.yaml").is_file()
-    # A new token is no other run.
+    # A new token does not make another run.
     again = CliRunner().invoke(app, [*words[:-1], words[-1] + "2", "--resume"], catch_exceptions=False)
     assert again.exit_code == 0
     _leaves_no_secret(again.output)

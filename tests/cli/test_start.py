@@ -16,7 +16,7 @@ from babelens.utils.pretrained import located
 from tests.support.forked_programs import ForkedPrograms
 
 HEAVY = {"torch", "transformers", "datasets", "peft", "accelerate", "mteb", "pyarrow", "numpy", "pandas", "PIL"}
-# `import babelens` registers models, but for the command line, which it knows by its name.
+# `import babelens` registers models, except for the command line, which it recognizes by its name.
 IMPORTS = 'sys.argv[0] = "/usr/bin/babelens"\nfrom babelens.cli.main import main\n'
 PROGRAM = """
 import json, sys

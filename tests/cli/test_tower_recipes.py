@@ -120,7 +120,7 @@ def test_heads_first_and_then_the_upper_layer(folder: Path, tmp_path: Path) -> N
     assert model.frozen_towers == ("image", "text")
 
 
-# ---- What is wrong, before data are read ----
+# ---- Errors before data are read ----
 
 
 @pytest.fixture(scope="module")

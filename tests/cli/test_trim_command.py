@@ -10,7 +10,7 @@ from tests.support.tiny_checkpoints import CHECKPOINTS, KEPT_TEXTS, TEXTS, tiny_
 from tests.support.tiny_native import saved
 from tests.support.tiny_training import write_shapes
 
-# Prints what loaded checkpoints generate.
+# Prints the texts that loaded checkpoints generate.
 GENERATE = """
 import json, sys
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer

@@ -22,7 +22,7 @@ def main(root: Path) -> None:
         image.save(root / "images" / f"{index}.png")
     saved(KINDS["mural"](), root / "mural")
     saved(tiny_mla(KINDS["clip"](), bert_tokenizer(), ["de"]), root / "mla")
-    # AlignModel has an EfficientNet, as the MURAL of conftest.
+    # AlignModel has an EfficientNet, like conftest's MURAL.
     saved(two_towers("Mural"), root / "align")
     export_stock(root / "align", root / "stock")
     export_onnx(root / "mural", root / "graphs")

@@ -84,7 +84,7 @@ def test_mla_begins_as_the_paper_says():
     assert (mla.acquirer, mla.acquirer_size, mla.embedding_size) == ("mlp", 256, 768) and mla.train_embedding
 
 
-# facebook/mbart-large-50's config.json, where it differs from transformers' defaults.
+# The differences of facebook/mbart-large-50's config.json from transformers' defaults.
 MBART_50 = {"vocab_size": 250_054, "scale_embedding": True}
 
 

@@ -52,7 +52,7 @@ def test_an_unknown_language_gets_a_near_one_as_suggestion() -> None:
         language_id("ja", KNOWN)
 
 
-# What is asked of a model, what it has learned, and what it reads the text as; "" for a refusal.
+# The requested language, the learned ones, and the one as which the model reads the text; "" for a refusal.
 MEANT = [
     ("mi", "en mi-Latn", "mi-Latn"),
     ("arb-Arab", "en ar", "ar"),

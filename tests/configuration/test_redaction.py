@@ -5,7 +5,7 @@ import pytest
 
 from babelens.utils.redaction import HIDDEN, is_secret, names_token, redact
 
-# By form; put together here, so that no scanner takes them for real.
+# By form; joined here, so no scanner takes them for real tokens.
 TOKENS = [
     "hf_" + "aBcDeFgHiJkLmNoPqRsTuVwXyZ01234567",
     "api_org_" + "aBcDeFgHiJkLmNoPqRsTuVwXyZ",

@@ -29,9 +29,9 @@ from .exports import ExportContract
 class DualEncoderContract(ConventionsContract, ExportContract):
     """The model computes the same, however it is called."""
 
-    # Largest distance of an embedding in bfloat16 from that in float32; both have length 1.
+    # Largest distance between an embedding in bfloat16 and in float32; both have length 1.
     bfloat16_tolerance = 0.05
-    # Parts that may be frozen with something left to train.
+    # Parts that may be frozen while something is left to train.
     freezable: ClassVar[tuple[str, ...]] = ("text_model", "vision_model")
 
     def two_towers(self, model: PreTrainedModel) -> PreTrainedModel:
@@ -40,7 +40,7 @@ class DualEncoderContract(ConventionsContract, ExportContract):
     def training_batches(self, processor: Any) -> dict[str, dict[str, Tensor]]:
         return {"image_text": image_text_batch(processor)}
 
-    # ---- What comes out ----
+    # ---- Outputs ----
 
     def test_logits_are_cosines_by_temperature(self, model, batch):
         with torch.no_grad():
@@ -90,7 +90,7 @@ class DualEncoderContract(ConventionsContract, ExportContract):
             assert torch.equal(model.contrastive_objective(slim), output.loss)
             assert output.loss.dim() == 0 and output.loss.isfinite()
 
-    # ---- What it does not depend on ----
+    # ---- Independence ----
 
     def test_batch_and_padding_do_not_matter(self, model, processor):
         together = embeddings(model, image_text_batch(processor))

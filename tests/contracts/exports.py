@@ -10,7 +10,7 @@ from torch.export import Dim
 
 from .common import LANGUAGES, TEXTS, Contract, drawn_images
 
-# In which dimensions inputs differ from batch to batch.
+# The dimensions in which inputs differ from batch to batch.
 BATCH, BATCH_AND_LENGTH = (0,), (0, 1)
 
 
@@ -46,7 +46,7 @@ def check_compiled(model: nn.Module, method: str, batches: Iterable[dict[str, Te
 class ExportContract(Contract):
     """Both towers can be exported, with everything that tells rows apart as an input."""
 
-    # Which dimensions of texts may differ from those that were exported with.
+    # The dimensions of texts that may differ from the exported inputs.
     free_in_texts: ClassVar[tuple[int, ...]] = BATCH_AND_LENGTH
 
     def texts(self, processor: Any, count: int, length: int | None = None) -> dict[str, Tensor]:
@@ -56,7 +56,7 @@ class ExportContract(Contract):
     def test_texts_of_any_number(self, model, processor):
         called = Called(model, "get_text_features", "pooler_output").eval()
         every = self.texts(processor, len(TEXTS))
-        # Of another order as well: nothing about a language or a length may be written into the graph.
+        # The order differs as well: the graph may contain no language and no length.
         others = [{name: value[rows] for name, value in every.items()} for rows in ([5, 0], [4, 3, 2, 1, 0, 5, 5])]
         if self.free_in_texts == BATCH_AND_LENGTH:
             others.append(self.texts(processor, 2, length=int(every["attention_mask"][:2].sum(1).max())))

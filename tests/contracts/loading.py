@@ -50,6 +50,6 @@ def _assert_drawn_alike(name: str, found: Tensor, expected: Tensor) -> None:
         return
     assert found.isfinite().all(), name
     ratio = (found.std() / expected.std()).item()
-    # Of few numbers the standard deviation says little.
+    # The standard deviation of few numbers says little.
     most = 1.5 if expected.numel() >= 100 else 2.5 if expected.numel() >= 10 else 20
     assert 1 / most < ratio < most, (name, ratio)

@@ -67,9 +67,9 @@ save_file(first | (scores(folder) if in_pipelines_too else {{}}), results)
 class PublishedModelContract(LoadingContract):
     """A saved model is loaded to the same bits. A subclass for other models than dual encoders defines `answers`."""
 
-    # What loads it beside its own class.
+    # Auto classes that load it, in addition to its own class.
     auto_classes: ClassVar[tuple[Any, ...]] = (AutoModel,)
-    # How the names of weights begin that are never in half precision.
+    # Prefixes of the names of weights that are never in half precision.
     always_exact: ClassVar[tuple[str, ...]] = ()
 
     def answers(self, model: PreTrainedModel, batch: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -91,7 +91,7 @@ class PublishedModelContract(LoadingContract):
             assert not any(info.values()), info
             assert_equal(dict(loaded.state_dict()), dict(model.state_dict()))
             assert_equal(self.answers(loaded, batch), self.answers(model, batch))
-        # torchao reads weights of modules inside of a model, none of the model itself.
+        # torchao reads the weights of modules inside a model, none of the model itself.
         assert [name for name in model.state_dict() if "." not in name] == []
 
     def test_loaded_in_half_precision(self, published, model, tmp_path):
@@ -112,15 +112,15 @@ class PublishingContract(PublishedModelContract):
 
     # transformers' own pipelines read texts with a tokenizer, which a word-level method does not have.
     has_tokenizer: ClassVar[bool] = True
-    # Whether the pipelines, which are of one code for all methods, are also run where the package is missing.
+    # Run the pipelines, whose code all methods share, also where the package is missing.
     pipelines_without_the_package: ClassVar[bool] = False
-    # In which languages a pipeline that is told none reads the captions.
+    # The languages in which a pipeline without `language` reads the captions.
     pipeline_languages: ClassVar[list[str]] = LANGUAGES
 
     def test_loaded_without_the_package_to_the_same_bits(
         self, published, parts, batch, run_without_babelens, tmp_path
     ):
-        # Both sides read one file: a matrix product may differ in its last bit by where in memory the weights lie.
+        # Both sides read one file: the last bit of a matrix product may depend on the memory address of the weights.
         model, processor = self.auto_classes[0].from_pretrained(published), parts[1]
         paths = [str(tmp_path / f"{i}.png") for i in range(len(TEXTS))]
         for path, image in zip(paths, drawn_images(len(TEXTS)), strict=True):
@@ -135,7 +135,7 @@ class PublishingContract(PublishedModelContract):
             expected["scores"] = self.scores(model, processor, drawn_images(1)[0], "This is a photo of {}.")
             expected |= in_pipelines(str(published), drawn_images(len(TEXTS)), TEXTS, LANGUAGES)
         assert_equal(found, expected)
-        # What sentence-transformers reads is written by the package alone.
+        # Only the package writes the files of sentence-transformers.
         of_others = {"modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"}
         names, again = {path.name for path in published.iterdir()}, tmp_path / "again"
         assert {path.name for path in again.iterdir()} == names - of_others

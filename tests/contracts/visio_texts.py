@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tests.support.tiny_layers import encoder_decoder
 
-# The initial weights are wider than usual, so that what an untrained model says depends on what it reads.
+# The initial weights are wider than usual, so an untrained model's outputs depend on its inputs.
 TINY_RC3: dict[str, Any] = encoder_decoder(layers=2) | {
     "vocab_size": 30,
     "max_position_embeddings": 64,

@@ -112,7 +112,7 @@ def test_rows_of_seeds():
         np.mean([run.scores["captions", tag]["t2i_r1"] for tag in ("de", "fr")]) for run in rows["strong"]
     ]
     assert mean.difference.stars == "***"
-    # Two languages tell more than one.
+    # Two languages say more than one.
     one = by_place["de", "strong", "t2i_r1"].difference
     assert mean.difference.high - mean.difference.low < one.high - one.low
     assert str(mean) == f"{spread(mean.values)} ***" and " ± " in str(mean)

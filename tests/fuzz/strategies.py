@@ -3,7 +3,7 @@ import io
 from hypothesis import strategies as st
 from PIL import Image
 
-# Unicode with unpaired surrogates, controls and noncharacters, beside texts that are nearly ordinary.
+# Unicode with unpaired surrogates, controls and noncharacters, and texts that are nearly ordinary.
 ANY_TEXT = st.one_of(
     st.text(max_size=40),
     st.text(st.characters(), max_size=40),

@@ -14,7 +14,7 @@ from babelens.utils.language_matching import language_and_script
 from babelens.utils.languages import normalize_language
 from tests.fuzz.strategies import ANY_TEXT, JSON, TAG, image_files
 
-# Most of them are captions, some with something strange among them, a few anything.
+# Most are captions, some of them with strange values; a few are anything.
 _TAGS = st.sampled_from(["en", "de", "fr", "zh-Hant", "EN-us", "sr-Latn", "iw"])
 _TEXTS = st.one_of(st.sampled_from(["a cat", "eine Katze", "一只猫", "  un chat ", "🐈"]), ANY_TEXT)
 CAPTIONS = st.one_of(

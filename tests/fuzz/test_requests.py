@@ -11,7 +11,7 @@ from babelens.serving.app import create_app
 from babelens.serving.service import ImageService
 from tests.fuzz.strategies import ANY_TEXT, image_files
 
-# Pillow warns of files that it can read all the same.
+# Pillow warns of files that it can still read.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL")
 TEXT = ANY_TEXT.map(lambda text: text.encode("utf-8", "replace").decode())
 

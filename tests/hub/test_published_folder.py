@@ -84,7 +84,7 @@ def test_exportable_modules_keep_the_rules(tmp_path):
         assert {auto_map[name] for name in cls.auto_classes} == {f"{file_of(cls.__module__)}.{cls.__name__}"}
     for path in {path.read_bytes(): path for path in tmp_path.rglob("*.py")}.values():
         for call in ast.walk(ast.parse(path.read_text())):
-            # Each Auto class loads its own copy of the configuration's class, so that isinstance would say no.
+            # Each Auto class loads its own copy of the configuration's class, so isinstance would return False.
             if isinstance(call, ast.Call) and getattr(call.func, "id", "") in ("isinstance", "issubclass"):
                 named = {node.id for node in ast.walk(call.args[1]) if isinstance(node, ast.Name)}
                 own = {other.__name__ for other in classes if other.__name__.endswith("Config")}

@@ -14,7 +14,7 @@ from tests.support.tiny_rc3_heads import in_rc3_pipelines, save_heads
 
 HEADS = (Rc3ForPreTraining, *TASK_MODELS)
 
-# Run with a folder that holds, for each model, `NAME/` and its inputs, and where the answers go.
+# Run with a folder that holds `NAME/` and inputs for each model, and a file for the answers.
 LOAD_WITHOUT_PACKAGE = """
 import json, sys
 from pathlib import Path
@@ -68,7 +68,7 @@ def test_every_model_loads_without_the_package_to_the_same_bits(folders, run_wit
         assert json.loads((root / f"{name}-again" / "config.json").read_text())["auto_map"] == auto_map(root / name)
 
 
-# Run with the folders of heads, images and texts as JSON, and the file for what the pipelines answer.
+# Run with the folders of heads, images and texts as JSON, and the file for the pipelines' answers.
 PIPELINES_WITHOUT_PACKAGE = """
 import json, sys
 from pathlib import Path

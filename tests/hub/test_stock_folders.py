@@ -34,7 +34,7 @@ def check(source, folder, class_name):
     languages = (getattr(embedder.model.config, "languages", None) or ["de"])[0]
     expected = embedder.encode_text(TEXTS, language=languages), embedder.encode_image(images)
     sentences = SentenceTransformer(str(folder), device="cpu")
-    # It cuts embeddings of unit length, which are shorter then; cosines are the same.
+    # It cuts embeddings of unit length, which are then shorter; cosines are the same.
     unit = {"normalize_embeddings": True} if embedder.truncate_dim else {}
     np.testing.assert_allclose(sentences.encode(TEXTS, **unit), expected[0], atol=1e-5)
     np.testing.assert_allclose(sentences.encode(TEXTS, prompt_name=languages, **unit), expected[0], atol=1e-5)

@@ -66,7 +66,7 @@ def test_images_are_asked_for_a_few_batches_at_a_time(clip_parts, monkeypatch, t
     )
     embeddings = Embedder(model, processor, batch_size=2).encode_image(images)
     ahead = [asked // 2 - turn for turn, asked in enumerate(asked_before_forward, start=1)]
-    # One batch for each place of the queue, one that waits for a place, and one that is read.
+    # One batch for each place of the queue, one that waits for a place, and one that is being read.
     assert ahead == [0] * 20 if threads == 0 else max(ahead) <= 2 * threads + 2
     assert images.asked == list(range(40))
     assert embeddings.shape == (40, 12)

@@ -26,7 +26,7 @@ def test_a_query_in_a_script_that_the_model_does_not_state_is_told_once(card, si
         embedder.encode_text([f"{text} {text}"])
         assert len(caplog.messages) == 1 and script in caplog.text and "may mean nothing" in caplog.text
         caplog.clear()
-    # A warning of the language says the same.
+    # The warning for the language already covers this.
     warn_of_language("el", *languages_of(embedder.processor, str(folder)), str(folder))
     caplog.clear()
     embedder.encode_text("κόκκινο", language="el")

@@ -400,7 +400,7 @@ def test_results_are_added_and_replaced_and_the_card_stays(tmp_path):
     assert card.text.strip() == CARD.split("---\n")[2].strip() and card.data.widget == [{"src": "a.png"}]
 
 
-# ---- What a card says of the method is true of its configuration ----
+# ---- A card's text about the method is true of its configuration ----
 
 
 @pytest.fixture(scope="module")

@@ -122,7 +122,7 @@ def test_losses_and_gradients_are_the_authors(authors, converted, stage, objecti
         for key in recorded:
             [name] = _all_renamed({key.split(".de.", 1)[1]: torch.empty(0)})
             found = gradients[f"native_model.{name}"]
-            # Of the gradient as a whole: single entries that nearly cancel carry float32's rounding.
+            # The gradient as a whole: single entries that nearly cancel carry float32's rounding.
             assert (found - expected[key]).norm() <= 1e-5 * expected[key].norm(), key
 
 

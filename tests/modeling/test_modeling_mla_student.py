@@ -31,7 +31,7 @@ from tests.support.tiny_training import prepared, shapes_corpus
 class StudentContract(DualEncoderContract):
     factory = "make_mla_student"
     freezable = ("projection",)
-    # Graphs of students are exported in tests/inference; the native model's towers are those of MLA.
+    # Graphs of students are exported in tests/inference; the native model's towers are MLA's.
     test_images_of_any_number = None
 
     def training_batches(self, processor):

@@ -194,7 +194,7 @@ def free(name: str) -> tuple[int, ...]:
 def test_a_head_of_the_encoder_can_be_exported(make_rc3):
     model, _ = make_rc3(Rc3ForVisualReasoning)
     batch = visio_textual_batch(images=2)
-    # The rows have other modalities, languages and lengths than those that the graph is made with.
+    # The rows differ from the exported ones in modalities, languages and lengths.
     others = [{n: v[rows] for n, v in batch.items()} for rows in ([3, 2], [3, 2, 1, 0, 0, 2])]
     shorter = {n: v[[0, 3]] for n, v in batch.items()}
     others.append(shorter | {name: shorter[name][:, :5] for name in ("input_ids", "attention_mask")})

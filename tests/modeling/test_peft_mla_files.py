@@ -13,7 +13,7 @@ from babelens.utils.errors import InputError, ModelFolderError
 from tests.contracts import LANGUAGES, TEXTS, drawn_images
 from tests.support.tiny_adapters import SEP, VOCABULARY, make_clip
 
-# Of peft, when transformers adds a second adapter.
+# peft's warning when transformers adds a second adapter.
 pytestmark = pytest.mark.filterwarnings("ignore:Already found a `peft_config`:UserWarning")
 
 WEIGHTS = "adapter_model.safetensors"

@@ -14,8 +14,8 @@ LIBRARIES: dict[str, list[dict[str, Any]]] = tomllib.loads(
     Path(__file__).with_name("private_hooks.toml").read_text(encoding="utf-8")
 )
 HOOKS = [(library, hook) for library, hooks in LIBRARIES.items() for hook in hooks]
-# Methods that the guides of their libraries tell everybody to define: transformers' to pipelines
-# (https://huggingface.co/docs/transformers/add_new_pipeline), and evaluate's to metrics
+# Methods that the guides of their libraries tell everybody to define: transformers' for pipelines
+# (https://huggingface.co/docs/transformers/add_new_pipeline), and evaluate's for metrics
 # (https://huggingface.co/docs/evaluate/creating_and_sharing).
 DOCUMENTED = {"_forward", "_sanitize_parameters", "_compute", "_info"}
 PYTHONS_OWN = {"_exit", "_replace", "_name_", "_value_", "_sort_order_"}  # of os, named tuples and enumerations

@@ -50,7 +50,7 @@ if SUITES is not None:
         _module("diffusers", StableDiffusionPipeline=type("StableDiffusionPipeline", (), {}))
 
 
-# Of the suites, in their own projects' settings.
+# Settings of the suites in their own projects.
 _MARKERS = ("accelerate_tests", "bitsandbytes", "flash_attn_test", "flash_attn_3_test", "flash_attn_4_test", "slow")
 _MARKERS += ("torch_compile_test",)
 
@@ -81,7 +81,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if is_whole and (unknown := sorted(set(listed) - known)):
         raise pytest.UsageError(f"not_applicable.toml lists tests that do not exist: {unknown}")
     for item in ours:
-        # The suites call what their own projects deprecate.
+        # The suites call functions that their own projects deprecate.
         item.add_marker(pytest.mark.filterwarnings("default::DeprecationWarning", "default::FutureWarning"))
         if reason := listed.get(_name(item)):
             item.add_marker(pytest.mark.xfail(reason=reason, strict=True))

@@ -13,7 +13,7 @@ from babelens import MlaAdapterConfig
 
 SETTINGS = {"language": "de", "vocab_size": 30, "embedding_size": 6, "sep_token_id": 3, "acquirer_size": 4}
 SETTINGS |= {"train_embedding": False}  # shared by all adapters, whose name its weights therefore lack
-# What the common tests are called with; some take more.
+# Arguments of the common tests; some take more.
 OPTIONS: dict[str, Any] = {"safe_serialization": True, "use_reentrant": True, "dtype": torch.float16}
 OPTIONS |= {"raises_err": True, "test_name": "mla"}
 TESTS = sorted(name for name in dir(PeftCommonTester) if name.startswith("_test_"))

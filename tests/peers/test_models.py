@@ -164,7 +164,7 @@ def _rc3(model_class: type, **options: Any) -> Callable[[Callable[[str], Any]], 
             texts = {name: ids[name] for name in ("input_ids", "attention_mask")}
             return model_class, model.config, {"parallel": {"first": texts, "second": copy.deepcopy(texts)}}
         inputs = visio_textual_batch(images=2 if model_class is Rc3ForVisualReasoning else 1)
-        # The suite masks up to two tokens at the end of a text, which still is to end with a language's.
+        # The suite masks up to two tokens at the end of a text, which must still end with a language's.
         inputs["input_ids"] = torch.tensor([[0, 10, 11, 12 + row, 6, 6, 6] for row in range(4)])
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
         if model_class is Rc3Model or model.can_generate():
@@ -175,7 +175,7 @@ def _rc3(model_class: type, **options: Any) -> Callable[[Callable[[str], Any]], 
 
 
 LOSS = {"return_loss": True}
-# Of MURAL's two heads a batch of images trains one; RC3's classifiers have no use for the decoder.
+# A batch of images trains one of MURAL's two heads; RC3's classifiers do not use the decoder.
 UNUSED: dict[str, Any] = {"test_all_params_have_gradient": False}
 TESTERS = {
     "TestClip": Tester(_clip, labels=LOSS),

@@ -23,7 +23,7 @@ ROWS = [(paper["name"], row) for paper in TABLE["papers"] for row in paper["rows
 KEYS = {"table", "row", "recipes", "how", "data", "none", "unread"}
 OWN_RECIPES = {"mla/adapter", "mla/student"}  # for a file of translations, of no paper
 FOLDERS = ("mural", "etcl", "mla", "rc3", "smalr")
-# Which `features` and `translate_captions.py` write.
+# `features` and `translate_captions.py` write these.
 OWN_FILES = {"data/multi30k-train", "data/coco-train", "data/cc12m-translated"}
 
 

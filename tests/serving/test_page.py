@@ -13,7 +13,7 @@ from tests.support.served import TOKEN, serving
 
 pytestmark = pytest.mark.slow
 
-# A file that is dropped or pasted.
+# A dropped or pasted file.
 TRANSFER = """([name, type, bytes]) => {
   const data = new DataTransfer();
   data.items.add(new File([new Uint8Array(bytes)], name, { type }));

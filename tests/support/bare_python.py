@@ -14,7 +14,7 @@ import torch
 from tests.support.forked_programs import ForkedPrograms
 
 _REFUSE = "import importlib.util\nassert importlib.util.find_spec('babelens') is None\n"
-# What most of the programs import.
+# Most of the programs import these.
 _IMPORTS = f"""
 {_REFUSE}
 import torch

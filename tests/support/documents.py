@@ -17,7 +17,7 @@ CHECKOUT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*CHECKOUT.glob("*.md"), *(CHECKOUT / "docs").rglob("*.md")])
 
 _BLOCK = re.compile(r"^( *)```([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-# After the prompt of a shell, or after what starts Python in several processes.
+# After the prompt of a shell, or after a launcher of several processes.
 _COMMAND = re.compile(r"^(?:babelens|.* -m babelens) (.*)$")
 
 # With the title of a block that is a file: ```yaml title="recipe.yaml".

@@ -31,5 +31,5 @@ MLA_KINDS = {
     "mla student beside clip": partial(tiny_student_of, tiny_clip, tiny_bert, native_texts="native"),
     "mla student beside siglip": partial(tiny_student_of, tiny_siglip, tiny_bert, native_texts="native"),
 }
-# SigLIP 2's image processor gives every image a size of its own, for which there is no graph.
+# SigLIP 2's image processor gives every image another size, for which there is no graph.
 EXPORTED = {name: make for name, make in KINDS.items() if name != "siglip2"} | MLA_KINDS

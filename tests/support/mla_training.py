@@ -8,7 +8,7 @@ from tests.support.tiny_native import shapes_texts, tiny_clip, tiny_mla
 from tests.support.tiny_training import QUIET, prepared, shapes_corpus
 
 SETTINGS = QUIET | {"per_device_train_batch_size": 4, "max_steps": 3, "learning_rate": 1e-2}
-# No warm-up: the first step alone already shows what training does. And no mirror images, as in the cache.
+# No warm-up: the first step already shows what training does. The cache has no mirror images, either.
 COLD = {"warmup_steps": 0}
 STILL = {"image_augmentation": {"horizontal_flip": 0.0}, **COLD}
 

@@ -63,7 +63,7 @@ def smalr_trainer(output: Path, *, mask: bool = False, **changes: Any) -> SmalrT
     )
     settings = SETTINGS | DESCENT | {"learning_rate": 0.05, "max_grad_norm": 1.0}
     model = SmalrModel(config)
-    # In training it would divide by the statistics of the images that its own process has.
+    # In training mode it would divide by the statistics of its own process's images.
     norm = model.image_branch.norm.eval()
     norm.train = lambda mode=True: norm
     return SmalrTrainer(

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.multiprocessing import ProcessExitedException, ProcessRaisedException, start_processes
 
-# One that is killed may be noticed first by another one, whose exchange with it fails.
+# Another process may notice first that one was killed: its exchange with it fails.
 DIED = (ProcessExitedException, ProcessRaisedException)
 _FORKS = multiprocessing.get_context("forkserver")
 _MODELS = [f"transformers.models.{name}.modeling_{name}" for name in ("bert", "clip", "resnet")]

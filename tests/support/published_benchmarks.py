@@ -14,7 +14,7 @@ from tests.support.published_layouts import (
     write_text,
 )
 
-# COCO's test images of these files, and those of other splits.
+# COCO's test images in these files, and images of other splits.
 TEST = (391895, 60623, 483108, 384213)
 COCO = {"test": TEST, "val": (386164, 223648), "train": (57870,), "restval": (522418,)}
 FLICKR = ("1007129816.jpg", "1009434119.jpg")

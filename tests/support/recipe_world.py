@@ -42,7 +42,7 @@ HUB: dict[str, Callable[[Path], object]] = {
     "google/efficientnet-b0": lambda folder: saved_backbone("efficientnet", folder),
     "facebook/nllb-200-distilled-600M": save_nllb,
 }
-# Of the models that other recipes go on from, the recipe that trains them, by the first folder of the names.
+# The recipes that train the bases of other recipes, by the first folder of their names.
 TRAINED_BY = {f"runs/{run_name(name)}": name for name in NAMES}
 PRESETS = {
     "mural-base": "mural-tiny",

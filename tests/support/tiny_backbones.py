@@ -21,7 +21,7 @@ from tests.support.made_once import settle_batch_norm
 
 _LAYERS = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 _TOWER = _LAYERS | {"intermediate_size": 32, "image_size": 32, "patch_size": 8}
-# Wider than usual, so that what an untrained tower computes depends on its image.
+# Wider than usual, so an untrained tower's outputs depend on its image.
 _WIDE: dict[str, Any] = {"initializer_range": 0.5}
 _CONVOLUTIONS: dict[str, Any] = {"hidden_sizes": [8, 16], "depths": [1, 1]}
 _SWIN = {"embed_dim": 8, "depths": [1, 1], "num_heads": [1, 2], "window_size": 4, "image_size": 32, "patch_size": 4}

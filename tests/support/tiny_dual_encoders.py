@@ -36,7 +36,7 @@ Parts = tuple[PreTrainedModel, ProcessorMixin]
 LENGTH = 40
 XLM_ENDS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
 VIT = TOWER | {"image_size": 32, "patch_size": 8}
-# As in `WIDE`, of towers that have `initializer_range`.
+# Like `WIDE`, for towers that have `initializer_range`.
 BERT = TOWER | {"initializer_range": 0.3}
 ALIGN_VISION = {
     "image_size": 32,

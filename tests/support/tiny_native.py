@@ -31,7 +31,7 @@ from babelens.processing.tokenizer_training import train_wordpiece
 from tests.support.tiny_training import shapes_corpus
 
 TOWER = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-# Wider than usual, so that what an untrained tower says depends on what it reads.
+# Wider than usual, so an untrained tower's outputs depend on its inputs.
 WIDE = {"initializer_factor": 10.0}
 
 

@@ -78,7 +78,7 @@ def test_divided_weights_are_refused(tmp_path, kind):
         trainer.train()
 
 
-# ---- What a training deletes ----
+# ---- Deleted checkpoints ----
 
 
 def _trained_by_others(folder, steps=(1, 2, 3, 500)):

@@ -38,7 +38,7 @@ def adapted(tmp_path):
         clip.add_adapter(copy.deepcopy(config))
         return clip
 
-    # Made for other languages, in another order: the trainer reads those of the adapters.
+    # The processor has other languages, in another order: the trainer reads the adapters'.
     return make, MlaProcessor.for_native(native[0].config, native[1], tokenizer, languages=["fr", "de"])
 
 

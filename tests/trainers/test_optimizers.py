@@ -161,7 +161,7 @@ def test_the_temperature_is_bounded_after_every_step(tmp_path, changes):
         trainer.model.temperature.fill_(0.03)
     watch = Watch()
     trainer.add_callback(watch)
-    # Whatever the loss says: the gradient lowers the temperature in every step.
+    # The gradient lowers the temperature in every step, for any loss.
     trainer.model.temperature.register_hook(lambda gradient: gradient.abs() + 0.1)
     trainer.train()
     assert len(watch.seen) == 6 and min(watch.seen) == watch.seen[-1] == LEAST

@@ -41,7 +41,7 @@ def test_a_step_takes_a_batch_of_each_data_set_of_its_own_size(tmp_path):
     (batch,) = batches(trainer, 1)
     sizes = {name: len(part["first"]["input_ids"]) for name, part in batch.items()}
     assert sizes == {"strict": 8, "weak": 6, "parallel": 12}
-    # As in the paper.
+    # As in the paper, the strict data set has regions and the weak one pixels.
     assert "region_features" in batch["strict"] and "pixel_values" not in batch["strict"]
     assert "pixel_values" in batch["weak"] and "region_features" not in batch["weak"]
 

@@ -13,7 +13,7 @@ from tests.support.tiny_training import VISION, assert_same, shapes_corpus, shap
 BOTH = {"image_text": 8, "text_text": 4}
 SAVED = {"max_steps": 7, "save_strategy": "steps", "save_steps": 3}
 TWO_RATES = {"image_text": 1e-3, "text_text": 1e-4}
-# Of streams: the checkpoint is in the middle of a block, and of a round of the workers.
+# For streams: the checkpoint is in the middle of a block, and of a round of the workers.
 CASES = {
     "lamb with two rates, chunks, accumulation, a worker": {
         "task_learning_rates": TWO_RATES,

@@ -58,7 +58,7 @@ def test_a_language_finds_what_it_was_not_solved_with(learner, monkeypatch, tmp_
     embedder = Embedder(model, processor)
     found = embedder.encode_text(MIRRORED, language="de") @ Teacher().encode_text(SENTENCES, language="en").T
     assert (found.argmax(1) == np.arange(30)).mean() > 0.8
-    # A single language is also the one of texts whose language is not stated.
+    # Texts without a stated language are read in a model's only language.
     unstated = embedder.encode_text(MIRRORED, language="und")
     np.testing.assert_array_equal(unstated, embedder.encode_text(MIRRORED, language="de"))
 

@@ -152,7 +152,7 @@ def trained(folder, **changes):
     assert trainer.tasks
     collator = trainer.data_collator.collators["image_text"]
     processor, read = trainer.processing_class, {"image": 0, "text": 0}
-    # Images as evaluation reads them, without a random crop.
+    # Evaluation reads images without a random crop.
     collator.transform = lambda images, seeds: processor(images=images, return_tensors="pt")["pixel_values"]
 
     def count(name, column):

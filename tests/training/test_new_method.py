@@ -19,7 +19,7 @@ from babelens.training.schema import load_recipe
 from babelens.utils.errors import RecipeError
 from tests.support.tiny_training import TEXT, VISION, write_shapes
 
-# As somebody would write them: no file of babelens is changed.
+# Files that another package would have: no file of babelens is changed.
 FILES = {
     "__init__.py": """
         from pathlib import Path

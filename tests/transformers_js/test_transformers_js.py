@@ -22,7 +22,7 @@ pytestmark = [
 ]
 TEXTS = ["a red circle", "ein rotes Quadrat", "un cercle très grand"]
 CLOSE = {"rtol": 0, "atol": 1e-4}
-# SigLIP reads texts of one length, and MLA its languages; the others are as CLIP is.
+# SigLIP reads texts of one length, and MLA its languages; the others are like CLIP.
 SPECIAL = {
     "siglip": {"padding": "max_length"},
     "mla on clip": {"tokenizer": "multilingual_tokenizer", "language_ids": [1, 1, 2]},
@@ -45,7 +45,7 @@ def test_transformers_js_embeds_as_the_model_does(name, tmp_path):
     export_onnx(source, tmp_path / "graphs", precisions=["fp32", "int8"])
     images = [tmp_path / f"{index}.png" for index in range(2)]
     for image, path in zip(drawn_images(2), images, strict=True):
-        # Of the size that the model reads: sharp and Pillow resize differently.
+        # Images have the size that the model reads: sharp and Pillow resize differently.
         side = 36 if name == "mural" else 32
         image.resize((side, side)).save(path)
     longest = Embedder.from_pretrained(source).process_texts(["x " * 999], ["en"])["input_ids"].shape[1]
@@ -56,6 +56,6 @@ def test_transformers_js_embeds_as_the_model_does(name, tmp_path):
     np.testing.assert_allclose(texts, embedder.encode_text(TEXTS, language=languages), **CLOSE)
     np.testing.assert_allclose(pictures, embedder.encode_image(images), **CLOSE)
     quantized, _ = encoded(tmp_path, "graphs", **request | {"dtype": "q8"})
-    # onnxruntime-node is of another version than onnxruntime here; 8 bits round otherwise.
+    # onnxruntime-node has another version than onnxruntime here; 8 bits are rounded differently.
     own = Embedder.from_pretrained(tmp_path / "graphs", backend="onnx", precision="int8")
     assert np.abs(quantized - own.encode_text(TEXTS, language=languages)).max() < 0.05

@@ -57,7 +57,7 @@ def test_passes_are_shuffled_and_differ():
     first, second = ([int(text.split()[1]) for text in part] for part in (given[:48], given[48:]))
     assert first != sorted(first)
     assert first != second
-    # With one shard its rows come in the order of the file, block by block.
+    # The rows of a single shard come in the order of the file, block by block.
     assert [number // 8 for number in first] == sorted(number // 8 for number in first)
     assert texts(islice(loader(shards=1), 12)) == given
     assert texts(islice(loader(shards=1, seed=1), 12)) != given

@@ -229,7 +229,7 @@ def test_cocos_captions(photos):
 
 # ---- Lines ----
 
-# All that `str.splitlines` takes for the end of a line, but line feeds and carriage returns.
+# All line ends of `str.splitlines` except line feeds and carriage returns.
 SEPARATORS = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
 
 

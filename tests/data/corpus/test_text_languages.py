@@ -57,7 +57,7 @@ def test_the_cells_decide_whether_a_column_holds_texts_of_its_name():
         assert language_of_column(name, cells) is None, (name, cells)
     for name, cells, tag in TEXTS:
         assert language_of_column(name, cells) == tag, (name, cells)
-    # A language that is asked for is believed.
+    # A requested language is believed.
     assert language_of_column("id", ["merah", "biru"], asked=["id"]) == "id"
     assert language_of_column("id", ["1", "2"], asked=["id"]) is None
 

@@ -81,7 +81,7 @@ def package_files():
             **{f"package/black/svg/{points}.svg": svg("black") for points, *_ in LISTING},
         },
         "fluent": {**fluent, "package/icons/modern/waving-hand-dark.svg": svg("brown")},
-        # In the real package, too, the listing is not in the order of Unicode.
+        # The real package's listing is not in the order of Unicode, either.
         "noto": {**noto, "package/emoji.json": json.dumps(listing[::-1]).encode()},
     }
 

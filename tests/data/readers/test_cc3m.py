@@ -9,7 +9,7 @@ import pytest
 from babelens.data import load_cc3m, triplets
 from babelens.utils.errors import CorpusError
 
-# Addresses of images with their captions; a caption that is None could not be had.
+# Addresses of images with their captions; None could not be fetched.
 CAPTIONS = {
     "http://a.com/1.jpg": {"en": "a dog runs", "de": "ein Hund rennt", "fr": "un chien court"},
     "http://a.com/2.jpg": {"en": 'the "red" house', "de": 'das "rote" Haus', "fr": None},

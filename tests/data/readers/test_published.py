@@ -58,7 +58,7 @@ def test_mscoco_has_mules_split_of_images_with_captions_in_all_languages():
         assert languages_of(splits[split]) == {"en": 10, "ja": 2, "zh": 2}
         assert all(name.startswith("COCO_train2014_") for name in ids[split])
     assert {*load_published("coco", **options, split="test")["image_id"]} == ids["test"]
-    # Images, whatever the number of their captions, and those of one language alone.
+    # Images with any number of captions, and images with one language only.
     assert images_by_language_pair(splits["train"]) == {
         ("en", "en"): 8,
         ("en", "ja"): 2,
