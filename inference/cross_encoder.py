@@ -184,7 +184,8 @@ def reranked_scores(
     top_k: int,
 ) -> tuple["RerankedScores", "RerankedScores"]:
     """The scores of texts with all images, and of images with all texts: cosines, but for the best `top_k` items
-    scores of a cross-encoder, above all cosines. `score` is called once, with the pairs [M, 2] of all shortlists."""
+    scores of a cross-encoder, above all cosines. `score` is called once, with the pairs [M, 2] of all shortlists.
+    Ties are within `COSINE_TIE`."""
     images, texts = unit_rows(image_embeddings), unit_rows(text_embeddings)
     found_images = _shortlists(texts, images, top_k)  # [M, 2]: text, image
     found_texts = _shortlists(images, texts, top_k).flip(1)

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 def image_cache() -> Path:
-    """The folder of the command line's image embeddings, in the cache of `datasets`; `HF_DATASETS_CACHE` moves it."""
+    """The folder of the command line's image embeddings, in the cache of `datasets`, which is not imported."""
     return Path(os.environ.get("HF_DATASETS_CACHE", f"{constants.HF_HOME}/datasets")) / "babelens" / "image_index"
 
 

@@ -1,10 +1,11 @@
 """Gradient caching: the gradient of the contrastive loss of a large batch, with the memory of a small batch
 (GradCache, Gao et al. 2021). The embeddings are computed chunk by chunk without a graph. The loss of all embeddings
 gives the gradient of every embedding. Each chunk is then embedded again, with the same random numbers, and the
-gradients of its embeddings are propagated to the weights; the graph of the first chunk is kept instead, which saves a
-pass. The texts of a chunk have similar lengths, so there is little padding. The gradient is exactly that of the whole
-batch, unless a tower with batch normalization is trained: it normalizes each chunk by itself, as it would on several
-devices, and updates its running statistics once per chunk."""
+gradients of its embeddings are propagated to the weights; the graph of the first chunk is kept instead, which saves
+its second pass and takes no more memory than that of another chunk. The texts of a chunk have similar lengths, so
+there is little padding. The gradient is exactly that of the whole batch, unless a tower with batch normalization is
+trained: it normalizes each chunk by itself, as it would on several devices, and updates its running statistics once
+per chunk."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext

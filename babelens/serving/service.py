@@ -28,7 +28,7 @@ THUMBNAIL, LARGE = 320, 1600  # pixels of the longer side
 
 @dataclass(frozen=True)
 class FoundImage:
-    """An image: a digest of its path, which no request names; its path; its cosine; and its number of copies."""
+    """An image: the digest of its path, so no request names paths; its path; its cosine; and its number of copies."""
 
     id: str
     file: str
