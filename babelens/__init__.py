@@ -14,7 +14,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 def _is_command_line() -> bool:
-    """Returns whether this process is `babelens` or `python -m babelens`."""
     words = sys.orig_argv
     is_module = "-m" in words and words[words.index("-m") + 1 :][:1] == ["babelens"]
     return is_module or Path(sys.argv[0]).name == "babelens"

@@ -231,7 +231,6 @@ class Acquisition:
 
     @cached_property
     def dictionaries(self) -> dict[str, Pairs]:
-        """The words of each language, each with a native translation."""
         if self.dictionary is None:
             return {}
         present = languages_of(self._read(self.dictionary))

@@ -32,8 +32,7 @@ def names_of_emoji() -> EmojiNames | None:
 
 
 def check_columns(pairs: Mapping[str, Pairs], native: str, source: str, names: EmojiNames | None = None) -> None:
-    """Checks that each column of translations is in the language that its name says, by CLDR's names; by default, by
-    those that were fetched before, if any. `source` is the source of the pairs, for the message."""
+    """Checks by CLDR's names (default: those fetched before) that each column is in the language of its name."""
     profiles = None if names is None else profiles_of(names)
     for language, (texts, natives) in pairs.items():
         try:

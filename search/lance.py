@@ -1,5 +1,4 @@
-"""An index of image embeddings: LanceDB's table `vectors` with the columns `id`, metadata, and float16 vectors. To add
-or delete rows, rebuild the index or use LanceDB on the table."""
+"""An index of image embeddings, LanceDB's table `vectors`. To add or delete rows, rebuild it or use LanceDB on it."""
 
 import json
 import os

@@ -47,7 +47,6 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 def is_loopback(host: str) -> bool:
-    """Returns whether a host can be reached only from this machine."""
     if host.lower() in LOOPBACK:
         return True
     try:

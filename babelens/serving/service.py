@@ -37,9 +37,9 @@ class FoundImage:
 
 
 class ImageService:
-    """Answers searches in a folder of images, also for several threads, by the `model` of this folder or name. Images
-    that lead out of the folder by a symbolic link are left out, with a warning; images that are deleted while it runs
-    are not found any more. `language` is for queries that state none."""
+    """Searches a folder of images, also from several threads, by the `model` of this folder or name; `language` is for
+    queries that state none. Images outside it (symbolic links) are left out, with a warning; deleted ones are not
+    found."""
 
     def __init__(
         self, embedder: Embedder, index: ImageIndex, folder: Path, *, model: str, language: str | None = None
