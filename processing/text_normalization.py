@@ -137,10 +137,11 @@ SEQUENCES = {
 }
 _SEQUENCE = re.compile("|".join(sorted(SEQUENCES, key=len, reverse=True)))
 # Removed from decomposed texts: vowel signs of Arabic and Hebrew, joiners, accents of Greek, stress in Cyrillic, the
-# dot of a small i under an accent, and nuktas that few writers of Hindi set.
+# dot of a small i under an accent, and nuktas that few writers of Hindi set. U+0345 and ι are one letter in two cases,
+# so the accents of Greek are compared with their case.
 OPTIONAL = (
     "[\u0610-\u061a\u064b-\u0652\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
-    "\u200c\u200d]|(?<=[α-ω])[\u0300\u0301\u0304\u0306\u0308\u0313\u0314\u0342\u0345]+|(?<=[аеиоуыэюяіє])\u0301"
+    "\u200c\u200d]|(?<=[α-ω])(?-i:[\u0300\u0301\u0304\u0306\u0308\u0313\u0314\u0342\u0345]+)|(?<=[аеиоуыэюяіє])\u0301"
     "|(?<=[еі]\u0308)\u0301|(?<=[ij])\u0307|(?<=[ij]\u0328)\u0307|(?<=[कखगजफ])\u093c"
 )
 _HAMZA = "|[\u0653-\u065f]"
