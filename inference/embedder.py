@@ -43,6 +43,7 @@ ImageLike = Image.Image | np.ndarray | str | Path | bytes
 # constant, and not measured at run time, so an image has the same embedding in every run.
 _CONVOLVED_AT_ONCE = 16
 MAX_THREADS = 8  # that prepare images while the model encodes others: more wait for each other, and each holds a batch
+_TOKENIZED_AT_ONCE = 4096  # texts; a tokenizer returns more than the tokens, in several times their memory
 Result = TypeVar("Result")
 
 
@@ -167,7 +168,8 @@ class Embedder:
             warn_of_scripts(texts, self._stated_languages, self._source or type(self.model).__name__)
         # Texts of similar length share a batch, so little of it is padding. The longest come first: a batch that
         # does not fit in memory fails at once.
-        order = sorted(range(len(texts)), key=lambda position: -len(texts[position].encode()))
+        lengths = self._lengths(texts)
+        order = sorted(range(len(texts)), key=lambda position: -lengths[position])
 
         def encode(positions: list[int]) -> Tensor:
             inputs = self.process_texts([texts[p] for p in positions], [languages[p] for p in positions])
@@ -192,6 +194,17 @@ class Embedder:
             too_long = [text for text, ids in zip(texts, tokens, strict=True) if len(ids) > longest]
             note_cut_texts(too_long, f"{longest} tokens")
         return inputs
+
+    def _lengths(self, texts: list[str]) -> list[int]:
+        """The number of tokens of each text, or of characters for methods whose tokens are words."""
+        tokenizer = self.processor.tokenizer
+        if not callable(tokenizer):
+            return list(map(len, texts))
+        lengths: list[int] = []
+        for start in range(0, len(texts), _TOKENIZED_AT_ONCE):
+            part = texts[start : start + _TOKENIZED_AT_ONCE]
+            lengths += map(len, call_tokenizer(tokenizer, part, verbose=False)["input_ids"])
+        return lengths
 
     @cached_property
     def _longest_text(self) -> int:
