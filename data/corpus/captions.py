@@ -119,7 +119,7 @@ def _tagged(value: Any, rules: CaptionRules) -> Iterator[tuple[str, Any]]:
         is_tagged = isinstance(caption, dict) and caption.keys() == {"language", "text"}
         tag, text = (caption["language"], caption["text"]) if is_tagged else (None, caption)
         if tag is None and rules.language is None:
-            name = "language='en', or for a trainer, languages=['en']"
+            name = "language='en', language_column='lang', or for a trainer, languages=['en']"
             raise CorpusError(f"{_shortened(text)} has no language; name it, as in {name}")
         yield rules.language or "" if tag is None else normalize_language(tag), text
 

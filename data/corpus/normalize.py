@@ -220,7 +220,7 @@ class _Normalizer:
         images = corpus.select_columns(["image", "image_id"]).cast_column("image", Image(decode=False))
         kept: list[int] = []
         skipped: list[SkippedImage] = []
-        starts = tqdm(range(0, len(corpus), _BATCH_ROWS), desc="Checking images", leave=False)
+        starts = tqdm(range(0, len(corpus), _BATCH_ROWS), desc="Checking images", unit=" batches", leave=False)
         for start, batch in zip(starts, images.iter(_BATCH_ROWS), strict=True):
             good, bad = _readable(batch, [self.place(row) for row in rows[start : start + _BATCH_ROWS]], rules)
             kept += [start + index for index in good]
