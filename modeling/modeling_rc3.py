@@ -135,6 +135,10 @@ class Rc3Model(Rc3PreTrainedModel):
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
+        region_features: Tensor | None = None,
+        region_mask: Tensor | None = None,
+        pixel_values: Tensor | None = None,
+        pixel_mask: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         encoder_outputs: Rc3EncoderOutput | None = None,
@@ -148,7 +152,15 @@ class Rc3Model(Rc3PreTrainedModel):
         5.24."""
         encoded = encoder_outputs
         if encoded is None:
-            encoded = self.encode(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
+            encoded = self.encode(
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                region_features=region_features,
+                region_mask=region_mask,
+                pixel_values=pixel_values,
+                pixel_mask=pixel_mask,
+                **kwargs,
+            )
         if decoder_input_ids is None:
             return encoded
         kwargs = tower_keywords(kwargs)

@@ -95,6 +95,10 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
+        region_features: Tensor | None = None,
+        region_mask: Tensor | None = None,
+        pixel_values: Tensor | None = None,
+        pixel_mask: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
@@ -109,6 +113,10 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
         output = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
+            region_features=region_features,
+            region_mask=region_mask,
+            pixel_values=pixel_values,
+            pixel_mask=pixel_mask,
             decoder_input_ids=decoder_input_ids,
             decoder_attention_mask=decoder_attention_mask,
             encoder_outputs=encoder_outputs,
@@ -195,6 +203,10 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
+        region_features: Tensor | None = None,
+        region_mask: Tensor | None = None,
+        pixel_values: Tensor | None = None,
+        pixel_mask: Tensor | None = None,
         labels: Tensor | None = None,
         candidates: int | None = None,
         **kwargs: Any,
@@ -202,7 +214,15 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
         """Scores N texts with their images; inputs are as in `Rc3Encoder.forward`. A question has `candidates`
         consecutive rows, by default 4 with labels, as in IGLUE (the right pair, another caption, another image, a hard
         caption); `labels` [N / candidates] are the indices of the right ones."""
-        encoded = self.model.encode(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
+        encoded = self.model.encode(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            region_features=region_features,
+            region_mask=region_mask,
+            pixel_values=pixel_values,
+            pixel_mask=pixel_mask,
+            **kwargs,
+        )
         scores = self.scorer(self.dropout(encoded.pooler_output))[:, 0]  # [N]
         size = candidates or (1 if labels is None else 4)
         if scores.shape[0] % size:
@@ -248,11 +268,23 @@ class Rc3ForClassification(Rc3EncoderTaskModel):
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
+        region_features: Tensor | None = None,
+        region_mask: Tensor | None = None,
+        pixel_values: Tensor | None = None,
+        pixel_mask: Tensor | None = None,
         labels: Tensor | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
         """Computes logits [N, labels]; inputs are as in `Rc3Encoder.forward`."""
-        encoded = self.model.encode(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
+        encoded = self.model.encode(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            region_features=region_features,
+            region_mask=region_mask,
+            pixel_values=pixel_values,
+            pixel_mask=pixel_mask,
+            **kwargs,
+        )
         logits = self.classifier(self.dropout(encoded.pooler_output))
         return SequenceClassifierOutput(
             loss=None if labels is None else self.objective(logits, labels),

@@ -1,5 +1,7 @@
 """RC3's task models: what they decide, lose, write and refuse; pre-trained weights load into each of them."""
 
+import inspect
+
 import pytest
 import torch
 from torch import nn
@@ -199,3 +201,10 @@ def test_a_head_of_the_encoder_can_be_exported(make_rc3):
     shorter = {n: v[[0, 3]] for n, v in batch.items()}
     others.append(shorter | {name: shorter[name][:, :5] for name in ("input_ids", "attention_mask")})
     check_export(Called(model, "forward", "logits"), {n: v[:3] for n, v in batch.items()}, others, free)
+
+
+@pytest.mark.parametrize("model_class", [Rc3Model, *TASK_MODELS])
+def test_forward_names_its_inputs(model_class):
+    """transformers' Trainer drops the columns of a data set that `forward` does not name."""
+    named = inspect.signature(model_class.forward).parameters
+    assert {"input_ids", "region_features", "region_mask", "pixel_values", "pixel_mask"} <= named.keys()
