@@ -89,7 +89,7 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
 
     def read_settings(self, language: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         """Returns the language, the text settings and the image settings of a call. As in transformers, None counts as
-        not given, and an unknown keyword is logged and ignored."""
+        not given, an unknown keyword is logged and ignored, and one given twice is an error."""
         of_images = {*getattr(self.image_processor, "valid_kwargs", ImagesKwargs).__annotations__}
         of_texts = {*self.text_names, "return_tensors"}
         groups = {name: dict(given.get(name) or {}) for name in ("text_kwargs", "images_kwargs", "common_kwargs")}
@@ -101,6 +101,8 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
             logger.warning("%s does not accept %r: it is ignored", type(self).__name__, name)
         merged = []
         for name, known in (("text_kwargs", of_texts), ("images_kwargs", of_images)):
+            if twice := sorted(groups[name].keys() & other.keys()):
+                raise InputError(f"{twice[0]} was given twice: as {twice[0]}= and in {name}")
             chosen = groups["common_kwargs"] | groups[name] | other
             own = {key: value for key, value in chosen.items() if key in known and value is not None}
             merged.append({**getattr(self, name, {}), **own})
