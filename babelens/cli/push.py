@@ -49,7 +49,8 @@ def push(
         except ValueError as error:
             raise PublishError(str(error)) from error
     _show(console, f"{folder} → {repository}", files_to_publish(folder))
-    if problems := folder_problems(folder):
+    # Without a page, `push_folder` checks the folder, which loads the model.
+    if (dry_run or space) and (problems := folder_problems(folder)):
         raise PublishError(f"{folder} cannot be published:\n" + "\n".join(f"- {problem}" for problem in problems))
     if space:
         page = {path: len(content) for path, content in space_files(folder, repository).items()}
