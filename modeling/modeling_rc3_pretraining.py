@@ -19,8 +19,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, pad
+from transformers import initialization as init
 from transformers.utils import ModelOutput, can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
@@ -33,9 +35,9 @@ from .losses.interpolated import (
     share_nothing,
 )
 from .modeling_dual_encoder import tower_keywords
-from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel
-from .modeling_rc3_encoder import VISUAL_INPUTS, ImageEmbeds, RunningProbability, text_states
+from .modeling_rc3 import ImageEmbeds, Rc3EncoderOutput, Rc3Model, Rc3PreTrainedModel
 
+_VISUAL_INPUTS = ("region_features", "region_mask", "pixel_values", "pixel_mask")
 _TEXTS = ("input_ids", "attention_mask")  # [N, T] each
 
 # The rows of an image with two texts: whether the image is the partner's, whether the text is, and which of the two
@@ -74,6 +76,46 @@ class Rc3ForPreTrainingOutput(ModelOutput):
     decoder_hidden_states: tuple[Tensor, ...] | None = None
     decoder_attentions: tuple[Tensor, ...] | None = None
     cross_attentions: tuple[Tensor, ...] | None = None
+
+
+class RunningProbability(nn.Module):
+    """The mean probability of the last `history` steps, p_avg; 0 before the first step. Checkpoints save its buffers,
+    so a resumed run continues with them. A step's entry is the mean over all anchors of all its batches and processes:
+    processes agree, and accumulated batches count as one step, during which the average does not change."""
+
+    probabilities: Tensor  # [history], a ring buffer; 0 where there was no step yet
+    steps: Tensor  # [], number of steps so far
+    pending: Tensor  # [2], for the current step: the sum over its anchors, and their number
+
+    def __init__(self, history: int = 100) -> None:
+        super().__init__()
+        self.register_buffer("probabilities", torch.zeros(history))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+        self.register_buffer("pending", torch.zeros(2), persistent=False)  # checkpoints are written between steps
+
+    def reset(self) -> None:
+        for buffer in (self.probabilities, self.steps, self.pending):
+            init.zeros_(buffer)
+
+    @property
+    def average(self) -> Tensor:
+        """p_avg, a scalar."""
+        return self.probabilities.sum() / self.steps.clamp(1, len(self.probabilities))
+
+    @torch.no_grad()
+    def observe(self, probability: Tensor, anchors: int = 1) -> None:
+        """Records the mean probability over the `anchors` of a batch; it counts from the next step on."""
+        self.pending += torch.stack([probability * anchors, torch.full_like(probability, anchors)])
+
+    @torch.no_grad()
+    def end_step(self) -> None:
+        """Turns the records of this step into an entry. All processes must end their steps together."""
+        if dist.is_available() and dist.is_initialized():
+            dist.all_reduce(self.pending)
+        total, anchors = self.pending
+        self.probabilities[self.steps % len(self.probabilities)] = total / anchors
+        self.steps += 1
+        self.pending.zero_()
 
 
 class Rc3ForPreTraining(Rc3PreTrainedModel):
@@ -267,7 +309,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
 
     def _embed_images(self, batch: Mapping[str, Any]) -> ImageEmbeds | None:
         """Embeds the images of a data set once, for all their texts."""
-        return self.model.encoder.embed_images({name: batch[name] for name in VISUAL_INPUTS if name in batch})
+        return self.model.encoder.embed_images(**{name: batch[name] for name in _VISUAL_INPUTS if name in batch})
 
     def _encode_pairs(
         self, batch: Mapping[str, Any], images: ImageEmbeds | None, pairs: tuple[tuple[bool, bool, str], ...]
@@ -298,3 +340,12 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
             for name, value in zip(_TEXTS, (self.config.pad_token_id, 0), strict=True)
         }
         return self.model.encode(**joined, image_embeds=own).last_hidden_state[:, 0]
+
+
+def text_states(output: Rc3EncoderOutput, length: int) -> Tensor:
+    """Returns the states at the tokens of the texts, [N, length, d]; those after the end of a text are undefined."""
+    states = output.last_hidden_state
+    assert output.text_start is not None
+    indices = output.text_start[:, None] + torch.arange(length, device=states.device)  # [N, length]
+    indices = indices.clamp(max=states.shape[1] - 1)
+    return states.gather(1, indices[..., None].expand(-1, -1, states.shape[2]))

@@ -22,8 +22,7 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
 from ..utils.errors import InputError, LanguageTagError
-from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel
-from .modeling_rc3_encoder import Rc3EncoderOutput
+from .modeling_rc3 import Rc3EncoderOutput, Rc3Model, Rc3PreTrainedModel
 
 # The logit of [CLS] and [SEP'], which only the encoder uses: a softmax gives exactly 0, also in half precision, and
 # its sum with others stays finite.
@@ -111,12 +110,7 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
         if decoder_input_ids is None:
             raise InputError("decoder_input_ids are needed: they start with the target language's token")
         output = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            region_features=region_features,
-            region_mask=region_mask,
-            pixel_values=pixel_values,
-            pixel_mask=pixel_mask,
+            *(input_ids, attention_mask, region_features, region_mask, pixel_values, pixel_mask),
             decoder_input_ids=decoder_input_ids,
             decoder_attention_mask=decoder_attention_mask,
             encoder_outputs=encoder_outputs,
@@ -216,15 +210,8 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
         """Scores N texts with their images; inputs are as in `Rc3Encoder.forward`. A question has `candidates`
         consecutive rows, by default 4 with labels, as in IGLUE (the right pair, another caption, another image, a hard
         caption); `labels` [N / candidates] are the indices of the right ones."""
-        encoded = self.model.encode(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            region_features=region_features,
-            region_mask=region_mask,
-            pixel_values=pixel_values,
-            pixel_mask=pixel_mask,
-            **kwargs,
-        )
+        visual = region_features, region_mask, pixel_values, pixel_mask
+        encoded = self.model.encode(input_ids, attention_mask, *visual, **kwargs)
         scores = self.scorer(self.dropout(encoded.pooler_output))[:, 0]  # [N]
         size = candidates or (1 if labels is None else 4)
         if scores.shape[0] % size:
@@ -278,15 +265,8 @@ class Rc3ForClassification(Rc3EncoderTaskModel):
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
         """Computes logits [N, labels]; inputs are as in `Rc3Encoder.forward`."""
-        encoded = self.model.encode(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            region_features=region_features,
-            region_mask=region_mask,
-            pixel_values=pixel_values,
-            pixel_mask=pixel_mask,
-            **kwargs,
-        )
+        visual = region_features, region_mask, pixel_values, pixel_mask
+        encoded = self.model.encode(input_ids, attention_mask, *visual, **kwargs)
         logits = self.classifier(self.dropout(encoded.pooler_output))
         return SequenceClassifierOutput(
             loss=None if labels is None else self.objective(logits, labels),

@@ -49,7 +49,6 @@ FILES = {
     "modeling_smalr": ("modeling.losses.smalr", "modeling.modeling_smalr_latent", "modeling.modeling_smalr"),
     "modeling_rc3": (
         "modeling.losses.interpolated",
-        "modeling.modeling_rc3_encoder",
         "modeling.modeling_rc3",
         "modeling.modeling_rc3_tasks",
         "modeling.modeling_rc3_pretraining",

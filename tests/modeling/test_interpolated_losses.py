@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from babelens.modeling.losses import interpolated_contrastive_loss, relevance_regularization
 from babelens.modeling.losses.interpolated import distance_matrix, interpolation_weights, row_distances
-from babelens.modeling.modeling_rc3_encoder import RunningProbability
+from babelens.modeling.modeling_rc3_pretraining import RunningProbability
 from tests.support.processes import together
 
 FIXTURES = json.loads((Path(__file__).parents[1] / "fixtures" / "losses_rc3.json").read_text())
