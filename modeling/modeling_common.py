@@ -1,6 +1,5 @@
-"""Shared by several methods: modules that initialize themselves, exported graphs, training steps, checks of towers."""
+"""Shared by several methods: modules that initialize themselves, exported graphs, checks of towers."""
 
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -31,22 +30,6 @@ def is_exporting() -> bool:
     if compiler.is_exporting() or torch.jit.is_tracing():
         return True
     return compiler.is_compiling() and not torch.is_grad_enabled()
-
-
-@dataclass(frozen=True)
-class TrainingStep:
-    """The number of previous optimizer steps, and the number in the whole run, for losses that change with them."""
-
-    index: int = 0
-    total: int = 0
-
-    @property
-    def progress(self) -> float:
-        """The completed fraction of the run, from 0 to 1."""
-        return self.index / max(self.total, 1)
-
-
-FIRST_STEP = TrainingStep()
 
 
 def vision_tower(model: Any) -> Any:

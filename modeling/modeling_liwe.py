@@ -20,7 +20,7 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_liwe import PADDING_ID, LiweConfig
 from .losses.triplet import annealed_hinge_loss, hinge_hardness, pairwise_distances, same_label
-from .modeling_common import FIRST_STEP, TrainingStep, initialized_by_itself, is_exporting
+from .modeling_common import initialized_by_itself, is_exporting
 from .modeling_dual_encoder import count_parameters
 from .modeling_word_dual_encoder import WordDualEncoderModel, gru_states
 
@@ -108,14 +108,15 @@ class LiweModel(WordDualEncoderModel):
         pooled = self.image_projection(features)
         return pooled, pooled
 
-    def _objective(self, output: Any, *, step: TrainingStep = FIRST_STEP, **options: Any) -> Tensor:
+    def _objective(self, output: Any, *, step: int = 0, **options: Any) -> Tensor:
         """Computes the hinge losses between images and texts, averaged over the languages, and between texts in two
-        languages, averaged over the pairs; each turns from all negatives to the hardest ones at its own rate."""
+        languages, averaged over the pairs; each turns from all negatives to the hardest ones at its own rate, by
+        the number of previous optimizer steps."""
         image_labels, text_labels = self.labels(output)
 
         def hinge(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor], rate: float) -> Tensor:
             distances, positives = pairwise_distances(one[0], other[0]), same_label(one[1], other[1])
-            hardness = hinge_hardness(step.index, rate)
+            hardness = hinge_hardness(step, rate)
             return annealed_hinge_loss(distances, positives, hardness=hardness, margin=self.config.margin)
 
         config, images = self.config, (output.image_embeds, image_labels)

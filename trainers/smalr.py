@@ -12,7 +12,6 @@ from ..configuration.configuration_two_tower import IMAGE_TEXT, TEXT_TEXT
 from ..data.batching.collators import CaptionedImages, Collator, SentenceCollator
 from ..data.batching.mixture import FeatureView, SizedView, TaskData
 from ..data.batching.views import Images
-from ..modeling.modeling_common import TrainingStep
 from ..modeling.modeling_dual_encoder import pool_image
 from ..utils.identity import model_identity
 from .arguments import LiweTrainingArguments, SmalrTrainingArguments
@@ -52,7 +51,8 @@ class WordDualEncoderTrainer(ContrastiveTrainer):
         return SentenceCollator(self.processing_class, transform, *batch)
 
     def objective_options(self) -> dict[str, Any]:
-        return {"step": TrainingStep(self.state.global_step, self.state.max_steps)}
+        step = self.state.global_step
+        return {"step": step, "progress": step / max(self.state.max_steps, 1)}
 
     @torch.no_grad()
     def _compute_features(self, images: Images) -> np.ndarray:

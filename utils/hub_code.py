@@ -46,7 +46,7 @@ FILES = {
     "common": ("modeling.modeling_common", "processing.processing_per_language"),  # of all others but MURAL and ETCL
     # of SMALR and LIWE
     "words": ("modeling.losses.triplet", "modeling.modeling_word_dual_encoder", "processing.word_tokenizers"),
-    "modeling_smalr": ("modeling.losses.smalr", "modeling.modeling_smalr_latent", "modeling.modeling_smalr"),
+    "modeling_smalr": ("modeling.losses.smalr", "modeling.modeling_smalr"),
     "modeling_rc3": (
         "modeling.losses.interpolated",
         "modeling.modeling_rc3",

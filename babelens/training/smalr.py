@@ -16,8 +16,7 @@ from ..data.batching.collators import CaptionedImages
 from ..inference.backbones import check_backbone, load_backbone, load_image_processor
 from ..model_cards.base_models import IMAGE_TOWER
 from ..modeling.modeling_liwe import LiweModel
-from ..modeling.modeling_smalr import SmalrModel
-from ..modeling.modeling_smalr_latent import SmalrLatentModel
+from ..modeling.modeling_smalr import SmalrLatentModel, SmalrModel
 from ..processing.processing_liwe import LiweProcessor, frequent_characters
 from ..processing.processing_smalr import SmalrProcessor, frequent_words
 from ..processing.word_vectors import aligned_word_vectors, dictionary_words, reduce_vectors, word_vectors

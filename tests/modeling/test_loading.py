@@ -9,7 +9,7 @@ from babelens import (
     SmalrConfig,
 )
 from babelens.modeling.modeling_rc3_pretraining import Rc3ForPreTraining
-from babelens.modeling.modeling_smalr_latent import SmalrLatentModel
+from babelens.modeling.modeling_smalr import SmalrLatentModel
 from tests.contracts import TEXTS, LoadingContract, image_text_batch, split
 
 TINY_SMALR = {"languages": ["en", "de"], "vocabulary_sizes": [9, 7], "word_size": 5, "hidden_size": 16}

@@ -5,7 +5,6 @@ import torch
 
 from babelens import LiweConfig, LiweModel
 from babelens.modeling.losses.triplet import annealed_hinge_loss
-from babelens.modeling.modeling_common import TrainingStep
 from babelens.modeling.modeling_liwe import WordEncoder
 from tests.contracts import BATCH, LANGUAGES, TEXTS, DualEncoderContract, PublishingContract, drawn_images
 
@@ -81,7 +80,6 @@ def test_padding_takes_no_part_in_batch_normalisation():
 @pytest.mark.parametrize("steps", [0, 10, 100])
 def test_it_is_the_mean_over_languages_and_over_their_pairs(model, steps):
     inputs = training_batch()
-    step = TrainingStep(steps)
     output = model(**inputs)
     images, texts = output.image_embeds, output.text_embeds
     languages, labels = inputs["language_ids"], inputs["text_labels"]
@@ -93,6 +91,6 @@ def test_it_is_the_mean_over_languages_and_over_their_pairs(model, steps):
 
     drawn = [hinge(images, inputs["image_labels"], texts[rows], labels[rows]) for rows in (one, other)]
     translations = hinge(texts[one], labels[one], texts[other], labels[other], rate=0.91)
-    torch.testing.assert_close(model.contrastive_objective(output, step=step), sum(drawn) / 2 + translations)
+    torch.testing.assert_close(model.contrastive_objective(output, step=steps), sum(drawn) / 2 + translations)
     model.config.translation_weight = 0.5
-    torch.testing.assert_close(model.contrastive_objective(output, step=step), sum(drawn) / 2 + translations / 2)
+    torch.testing.assert_close(model.contrastive_objective(output, step=steps), sum(drawn) / 2 + translations / 2)

@@ -19,7 +19,7 @@ from babelens.modeling.losses.triplet import (
     top_violation_triplet_loss,
 )
 from babelens.modeling.modeling_dual_encoder import count_parameters
-from babelens.modeling.modeling_smalr_latent import HardAttention, SmalrLatentModel
+from babelens.modeling.modeling_smalr import LatentVocabulary, SmalrLatentModel
 from tests.contracts import (
     BATCH,
     LANGUAGES,
@@ -71,7 +71,7 @@ def test_each_language_is_read_by_an_encoder_of_its_own(make_smalr):
 
 def test_hard_attention_takes_the_best_token():
     torch.manual_seed(0)
-    attention = HardAttention(SmalrConfig(**TINY)).eval()
+    attention = LatentVocabulary(SmalrConfig(**TINY)).eval()
     torch.nn.init.normal_(attention.latent)
     vectors, weight = torch.randn(4, 3), torch.randn(4, 8)
     scores = attention.score(vectors)
@@ -269,7 +269,7 @@ def test_ten_languages_in_twenty_million_parameters():
 
 def test_exploration_takes_one_of_the_best_now_and_then():
     torch.manual_seed(0)
-    attention = HardAttention(SmalrConfig(**TINY | {"exploration_probability": 0.5, "exploration_tokens": 2}))
+    attention = LatentVocabulary(SmalrConfig(**TINY | {"exploration_probability": 0.5, "exploration_tokens": 2}))
     scores = torch.tensor([[5.0, 4.0, 0.0, 0.0, 0.0]]).expand(4000, -1)
     shares = attention._choose(scores).bincount(minlength=5) / 4000
     torch.testing.assert_close(shares, torch.tensor([0.75, 0.25, 0, 0, 0]), atol=0.03, rtol=0)

@@ -137,7 +137,7 @@ def test_liwe_learns_with_adamax_step_by_step(liwe_trainer):
     seen, objective = [], liwe_trainer.model.contrastive_objective
 
     def annealed(output, *, step, **options):
-        seen.append(step.index)
+        seen.append(step)
         return objective(output, step=step, **options)
 
     liwe_trainer.model.contrastive_objective = annealed
