@@ -42,8 +42,8 @@ from .modeling.tower_loading import declared_pooling, load_text_encoder
 from .processing.processing_ridge import RidgeProcessor
 from .processing.text_inputs import UNDETERMINED
 from .text_bases import TextBase, text_base
+from .trainers.arguments import fastest_precision
 from .trainers.checkpoints import atomic_directory, prepare_saving
-from .trainers.precision import fastest_precision
 from .trainers.ridge import Captions, learn, learn_unstated
 from .trainers.ridge_results import LanguageResult
 from .utils.errors import CorpusError, InputError, ModelKindError, did_you_mean, suggestion

@@ -1,17 +1,23 @@
-"""Training arguments of the methods: transformers' arguments and the options that babelens adds."""
+"""Training arguments of the methods: transformers' arguments and the options that babelens adds. All methods train in
+bfloat16 if the hardware supports it, otherwise in float32: matrix products are autocast, and weights, optimizer and
+loss are always in float32."""
 
 # ruff: noqa: RUF009 -- `option` returns a field of a dataclass
 
+import math
+import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal, get_args, get_origin
 
+import torch
 from transformers import TrainingArguments
+from transformers.trainer_utils import SaveStrategy, SchedulerType
 from transformers.training_args import OptimizerNames
 
+from ..utils.defaults import Precision
 from ..utils.errors import InputError
 from .optimizers import ADAMAX, LAMB, check_task_settings
-from .precision import PrecisionTrainingArguments, option
 
 Visual = Literal["regions", "patches", "both"]
 
@@ -22,10 +28,80 @@ def _at_least_one(**sizes: int | None) -> None:
             raise ValueError(f"{name}={size} must be a positive number")
 
 
-def _one_of(args: Any, **known: tuple[str | None, ...]) -> None:
-    for name, values in known.items():
-        if getattr(args, name) not in values:
-            raise ValueError(f"{name}={getattr(args, name)!r} must be one of {', '.join(map(repr, values))}")
+# torch's names of the CPU instructions for products in bfloat16: Intel, Intel and AMD, and two for Arm.
+_INSTRUCTIONS = ("amx_bf16", "avx512_bf16", "bf16", "sve_bf16")
+_NAMES = {"no": "float32", "bf16": "bfloat16", "fp16": "float16"}  # accelerate's -> torch's
+
+
+def fastest_precision(device_type: str) -> str:
+    """Returns `bfloat16` if the hardware has instructions for it, otherwise `float32`; `device_type` is torch's."""
+    if device_type == "cpu":
+        flags = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+        has = torch.backends.mkldnn.is_available() and any(flags.get(name) for name in _INSTRUCTIONS)
+    else:
+        has = device_type != "cuda" or torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bfloat16" if has else "float32"
+
+
+def option(default: Any, help_text: str) -> Any:
+    """Returns a field with a default and a help text for the command line."""
+    return field(default=default, metadata={"help": help_text})
+
+
+@dataclass
+class PrecisionTrainingArguments(TrainingArguments):
+    """transformers' `TrainingArguments` with `precision`, which sets `bf16` and `fp16`."""
+
+    # `metric_for_best_model`, unless another one is given.
+    best_metric: ClassVar[str] = "loss"
+
+    precision: Precision = option(
+        "auto",
+        "'float32', 'bfloat16' or 'float16'; 'auto' follows `bf16`, `fp16` or `accelerate launch`, and otherwise is "
+        "bfloat16 if the hardware has instructions for it, or float32.",
+    )
+    bf16: bool | None = option(None, "The same as precision='bfloat16'.")
+
+    def __post_init__(self) -> None:
+        given: Any = self  # whose inherited fields the type checker does not know
+        if not math.isfinite(given.learning_rate):
+            raise InputError(f"learning_rate={given.learning_rate} must be a finite number")
+        for each in fields(self):
+            kinds = [kind for kind in (each.type, *get_args(each.type)) if get_origin(kind) is Literal]
+            known = [value for kind in kinds for value in get_args(kind)]
+            if known and (value := getattr(self, each.name)) not in (*known, each.default):
+                raise ValueError(f"{each.name}={value!r} must be one of {', '.join(map(repr, known))}")
+        on_cpu = given.use_cpu or not torch.accelerator.is_available()
+        launcher = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+        asked: str = self.precision
+        if asked == "auto" and self.bf16 is None and not given.fp16 and launcher == "no":
+            asked = fastest_precision("cpu" if on_cpu else torch.accelerator.current_accelerator().type)
+        if asked != "auto":
+            if (self.bf16 and asked != "bfloat16") or (given.fp16 and asked != "float16"):
+                raise InputError(f"precision={asked!r} contradicts bf16 or fp16: leave one out")
+            self.bf16, given.fp16 = asked == "bfloat16", asked == "float16"
+        self.bf16 = bool(self.bf16)
+        if on_cpu and given.fp16:
+            raise InputError("a CPU cannot train in float16: choose float32 or bfloat16")
+        if on_cpu and self.bf16:
+            given.use_cpu = True  # otherwise, transformers expects an accelerator for bf16
+        # A plateau schedule uses the same metric, which then has to be one that falls.
+        seeks_best = self.load_best_model_at_end or self.save_strategy == SaveStrategy.BEST
+        if seeks_best and self.lr_scheduler_type != SchedulerType.REDUCE_ON_PLATEAU:
+            self.metric_for_best_model: str | None = self.metric_for_best_model or self.best_metric
+        super().__post_init__()
+        if asked != "auto":  # overrides `accelerate launch`
+            self.mixed_precision = next(name for name, precision in _NAMES.items() if precision == asked)
+
+    @property
+    def chosen_precision(self) -> str:
+        """`float32`, `bfloat16` or `float16`."""
+        return _NAMES.get(self.mixed_precision, "float32")
+
+    def autocast(self) -> torch.autocast:
+        """Returns a context manager and decorator that computes in the chosen precision on the device of training."""
+        precision = self.chosen_precision
+        return torch.autocast(self.device.type, getattr(torch, precision), enabled=precision != "float32")
 
 
 @dataclass
@@ -96,9 +172,6 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
             # before it synchronizes them.
             accumulation = self.accelerator_config.gradient_accumulation_kwargs or {}
             self.accelerator_config.gradient_accumulation_kwargs = accumulation | {"sync_each_batch": True}
-        # The collators read columns that are not arguments of the model's forward. A contrastive batch has no labels.
-        self.remove_unused_columns = False
-        self.label_names: list[str] = []
 
 
 @dataclass
@@ -145,11 +218,6 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
     )
 
     def __post_init__(self) -> None:
-        objectives = {
-            "text_text_objective": (None, "mse", "nce"),
-            "image_text_objective": (None, "mse", "nce", "sigmoid"),
-        }
-        _one_of(self, trainable=("acquirers", "native", "all"), **objectives)
         if self.train_temperature and self.trainable == "acquirers":
             raise InputError(
                 "train_temperature: with trainable='acquirers', the temperature belongs to the frozen native model"
@@ -248,11 +316,7 @@ class Rc3TrainingArguments(PrecisionTrainingArguments):
         _at_least_one(eval_batches=self.eval_batches, **{f"data_set_batch_sizes[{name!r}]": n for name, n in sizes})
         if self.augmented_regions < 0 or (self.augmented_regions and self.image_augmentation is None):
             raise ValueError(f"augmented_regions={self.augmented_regions} needs image_augmentation")
-        kinds = (None, "regions", "patches", "both")
-        _one_of(self, strict_visual=kinds, weak_visual=kinds)
         super().__post_init__()
-        self.remove_unused_columns = False
-        self.label_names: list[str] = []
         # The parts of objectives with weight 0 get no gradient. The running averages are the same in all processes
         # without a broadcast.
         self.ddp_find_unused_parameters = True
@@ -277,8 +341,6 @@ class Rc3TaskTrainingArguments(PrecisionTrainingArguments):
         if self.max_text_length is not None and self.max_text_length < 3:
             raise ValueError(f"max_text_length={self.max_text_length} must be at least 3: [BOS], a word, the language")
         super().__post_init__()
-        self.remove_unused_columns = False
-        self.label_names: list[str] = []
         # Only translation gives the decoder a gradient.
         self.ddp_find_unused_parameters = True
 

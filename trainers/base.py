@@ -16,9 +16,8 @@ from ..data.batching.mixture import TaskBatchSampler, TaskMixture
 from ..data.batching.streams import StreamLoader, StreamMixture
 from ..utils.errors import InputError
 from ..utils.hub_mixin import card_writers
-from .arguments import data_seed
+from .arguments import PrecisionTrainingArguments, data_seed
 from .checkpoints import CheckpointMarks, newest_checkpoint, prepare_saving, trainer_state
-from .precision import PrecisionTrainingArguments
 
 # (model, processor, evaluation data) -> dict metric -> value, without the prefix `eval_`.
 Evaluator = Callable[[Any, Any, Any], Mapping[str, float]]
@@ -70,7 +69,9 @@ class BabelensTrainer(Trainer):
         self._mixture: TaskMixture | StreamMixture | None = None
         self._stream: StreamLoader | None = None
         self._resumed: str | None = None
-        args = copy.copy(args)  # streams need `ignore_data_skip`
+        args = copy.copy(args)
+        # Collators read columns that the model's forward does not take. Batches have no labels in transformers' sense.
+        args.remove_unused_columns, args.label_names = False, []
         super().__init__(model, args, processing_class=processing_class, eval_dataset=eval_dataset, **kwargs)
         self.train_dataset = train_dataset
         self._marks = CheckpointMarks()

@@ -39,9 +39,9 @@ from ..modeling.tower_loading import chosen_pooling, load_text_encoder
 from ..processing.processing_mla import MlaProcessor, MlaStudentProcessor, closing_token_id
 from ..processing.text_inputs import note_cut_texts, overlong
 from ..processing.text_normalization import NORMALIZATION
+from ..trainers.arguments import PrecisionTrainingArguments
 from ..trainers.base import BabelensTrainer, FiniteGradients
 from ..trainers.checkpoints import atomic_directory
-from ..trainers.precision import PrecisionTrainingArguments
 from ..utils.errors import InputError, RecipeError
 from ..utils.files import optional_file
 from ..utils.pretrained import explained, load_model, load_processor, located

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from babelens import ContrastiveTrainingArguments
-from babelens.trainers.precision import fastest_precision
+from babelens.trainers.arguments import fastest_precision
 from babelens.utils.errors import InputError
 from tests.support.tiny_training import shapes_trainer
 

@@ -2,7 +2,7 @@ import pytest
 from transformers import BertConfig
 
 from babelens.processing.tokenizer_training import train_wordpiece
-from babelens.trainers.precision import PrecisionTrainingArguments
+from babelens.trainers.arguments import PrecisionTrainingArguments
 from babelens.training.mla import train_masked_language
 from tests.support.tiny_native import shapes_texts
 
