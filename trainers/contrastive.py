@@ -29,9 +29,8 @@ from ..utils.errors import InputError
 from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments, batch_sizes_of, data_seed
 from .base import BabelensTrainer
 from .frozen_features import frozen_towers
-from .gradient_caching import backward_in_chunks
+from .large_batches import backward_in_chunks, gather_labels, gather_rows, row_counts
 from .optimizers import BoundTemperature, Lamb, TaskOptimizer, parameter_groups
-from .processes import gather_labels, gather_rows, row_counts
 from .retrieval_evaluator import RetrievalEvaluator, evaluated_languages
 from .tower_training import checked_training, set_trained_towers
 

@@ -42,7 +42,7 @@ from ..utils.errors import InputError
 from .arguments import Rc3TrainingArguments, batch_sizes_of, data_seed
 from .base import BabelensTrainer, mixture_loader
 from .frozen_features import features_of_images
-from .processes import gather_rows, row_counts
+from .large_batches import gather_rows, row_counts
 
 
 class Rc3Trainer(BabelensTrainer):

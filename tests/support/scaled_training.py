@@ -15,7 +15,7 @@ from babelens import SmalrConfig, SmalrModel
 from babelens.data.batching.mixture import ExampleKey, TaskBatchSampler
 from babelens.modeling.losses import contrastive_loss
 from babelens.trainers.contrastive import ContrastiveTrainer
-from babelens.trainers.processes import gather_labels, gather_rows, row_counts
+from babelens.trainers.large_batches import gather_labels, gather_rows, row_counts
 from tests.support.tiny_training import VISION, DieAt, shapes_trainer
 
 # For runs that divide a batch differently: no random numbers that depend on how, and no optimiser that makes whole

@@ -1,11 +1,17 @@
-"""Gradient caching: the gradient of the contrastive loss of a large batch, with the memory of a small batch
-(GradCache, Gao et al. 2021). The embeddings are computed chunk by chunk without a graph. The loss of all embeddings
-gives the gradient of every embedding. Each chunk is then embedded again, with the same random numbers, and the
-gradients of its embeddings are propagated to the weights; the graph of the first chunk is kept instead, which saves
-its second pass and takes no more memory than that of another chunk. The texts of a chunk have similar lengths, so
-there is little padding. The gradient is exactly that of the whole batch, unless a tower with batch normalization is
-trained: it normalizes each chunk by itself, as it would on several devices, and updates its running statistics once
-per chunk."""
+"""The contrastive loss of a batch that is embedded in chunks, or by several processes.
+
+Gradient caching has the memory of a small batch (GradCache, Gao et al. 2021). The embeddings are computed chunk by
+chunk without a graph. The loss of all embeddings gives the gradient of every embedding. Each chunk is then embedded
+again, with the same random numbers, and the gradients of its embeddings are propagated to the weights; the graph of
+the first chunk is kept instead, which saves its second pass and takes no more memory than that of another chunk. The
+texts of a chunk have similar lengths, so there is little padding. The gradient is exactly that of the whole batch,
+unless a tower with batch normalization is trained: it normalizes each chunk by itself, as it would on several devices,
+and updates its running statistics once per chunk.
+
+Embeddings and labels are gathered from all processes, which may have different numbers of rows, with gradient. Every
+process computes the loss of the whole batch. The gradient of a process's rows is the sum over the processes;
+DistributedDataParallel then averages the gradients of the weights. Sum and average cancel: the result is the gradient
+of one process with the whole batch."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -13,10 +19,13 @@ from dataclasses import fields
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
+
+# ---- Gradient caching ----
 
 
 class RandomState:
@@ -148,3 +157,50 @@ def _surrogate(output: DualEncoderOutput, gradients: dict[str, Tensor | None], r
             # Every chunk uses the scalar, because DistributedDataParallel expects the same weights in each pass.
             total = total + value * (gradient if is_last else torch.zeros_like(gradient))
     return total
+
+
+# ---- Processes ----
+
+
+def row_counts(count: int, device: torch.device) -> list[int]:
+    """The number of rows of each process, in the order of the ranks; `[count]` if there is one process."""
+    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+        return [count]
+    counts = [torch.empty((), dtype=torch.long, device=device) for _ in range(dist.get_world_size())]
+    dist.all_gather(counts, torch.tensor(count, device=device))
+    return torch.stack(counts).tolist()
+
+
+def gather_rows(rows: Tensor, counts: list[int]) -> Tensor:
+    """Gathers the rows of all processes, `counts` each, in the order of the ranks, [n, ...] -> [N, ...]."""
+    return rows if len(counts) == 1 else _GatherWithGradient.apply(rows, counts)
+
+
+def gather_labels(positives: Tensor, counts: list[int]) -> Tensor:
+    """Gathers labels of additional positives (see `contrastive_loss`), integers, [n] or [K, n] -> [N] or [K, N]."""
+    if len(counts) > 1 and positives.dtype == torch.bool:
+        raise TypeError(
+            f"positives of {len(counts)} processes must be integer labels [K, n], which can be compared across "
+            f"processes; a boolean mask {list(positives.shape)} covers only the rows of its own process"
+        )
+    return gather_rows(positives.movedim(-1, 0), counts).movedim(0, -1)
+
+
+class _GatherWithGradient(torch.autograd.Function):
+    """[n, ...] on each process -> [N, ...] on all of them."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, counts: list[int]) -> Tensor:
+        ctx.counts = counts
+        largest = max(counts)
+        missing = largest - len(rows)  # collectives exchange tensors of equal size
+        padded = torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])]) if missing else rows.contiguous()
+        parts = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(parts, padded)
+        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        gradient = gradient.contiguous()
+        dist.all_reduce(gradient)
+        return gradient.split(ctx.counts)[dist.get_rank()], None
