@@ -27,13 +27,12 @@ Key = tuple[str, str]  # test set, language
 
 @dataclass(frozen=True)
 class RunResults:
-    """The results of one run: its name in errors, its scores by test set and language, and then by metric, the ranks
-    of its queries, and test set -> name of a mean -> its languages."""
+    """The results of one run: its name in errors, its scores by test set and language, and then by metric, and the
+    ranks of its queries."""
 
     name: str
     scores: Mapping[Key, Mapping[str, float]]
     ranks: Mapping[Key, QueryRanks] = field(default_factory=dict)
-    groups: Mapping[str, Mapping[str, list[str]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def compare(rows: Mapping[str, Sequence[RunResults]], metrics: Sequence[str] | N
     if unknown := [name for name in metrics or () if name not in known]:
         raise InputError(f"the metric {unknown[0]!r} is not in all runs; available: {', '.join(known)}")
     first, scores = next(iter(rows.values())), []
-    for test_set, language, keys in _entries(runs[0], common):
+    for test_set, language, keys in _entries(common):
         for row, results in rows.items():
             for metric in metrics or known:
                 parts = [[run.scores[key][metric] for key in keys if metric in run.scores[key]] for run in results]
@@ -108,15 +107,13 @@ def compare(rows: Mapping[str, Sequence[RunResults]], metrics: Sequence[str] | N
     return scores
 
 
-def _entries(run: RunResults, common: Sequence[Key]) -> Iterator[tuple[str, str, list[Key]]]:
-    """The languages of each test set, followed by the means: test set, language or name of the mean, and keys."""
+def _entries(common: Sequence[Key]) -> Iterator[tuple[str, str, list[Key]]]:
+    """The languages of each test set, followed by their mean: test set, language or `mean`, and keys."""
     for test_set in dict.fromkeys(name for name, _ in common):
         keys = [key for key in common if key[0] == test_set]
         yield from ((*key, [key]) for key in keys)
-        for name, languages in run.groups.get(test_set, {}).items():
-            members = [key for key in keys if key[1] in languages]
-            if len(members) > 1:
-                yield test_set, name, members
+        if len(keys) > 1:
+            yield test_set, "mean", keys
 
 
 def without_ranks(rows: Mapping[str, Sequence[RunResults]]) -> list[str]:

@@ -28,7 +28,6 @@ from ..utils.errors import InputError
 
 PROTOCOLS = ("standard", "mla")
 RECALL_AT = (1, 5, 10)
-CAPTIONS = "captions"  # the test set of a report that only has languages, such as that of `evaluate_retrieval`
 
 Scores = Callable[[Tensor], Tensor]  # indices of queries [rows] -> scores with all items [rows, n_items]
 

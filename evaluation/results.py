@@ -19,10 +19,9 @@ from ..utils.errors import InputError
 from ..utils.files import atomic_file
 from .comparison import RunResults
 from .emoji import GROUP_TITLES, TITLES
-from .ranking import CAPTIONS, QueryRanks, ranks_file, read_ranks, write_ranks
+from .ranking import QueryRanks, ranks_file, read_ranks, write_ranks
 
 RESULTS = "results.json"
-IMAGES = "images"  # the `language` of a result without texts, such as nearest neighbors
 _COUNTS = ("n_texts", "n_images", "n_candidates", "n")  # the first that is present counts a metric's queries
 
 
@@ -61,72 +60,37 @@ def measurements(
     return found
 
 
-def emoji_measurements(report: Mapping[str, Any], *, command: str = "") -> list[Measurement]:
-    """Converts `EmojiBenchmark.report` to measurements, with a dataset for each of the four questions."""
-    return [
-        found
-        for question, answers in report.items()
-        for group, answer in answers["groups"].items()
-        for found in measurements(
-            answer["languages"], dataset=emoji_dataset(question, group), split=answers["split"], command=command
-        )
-    ]
-
-
-def emoji_ranks(report: Mapping[str, Any], ranks: Mapping[str, QueryRanks]) -> dict[str, QueryRanks]:
-    """Converts `EmojiBenchmark.ranks` to the test sets of `emoji_measurements`."""
-    return {
-        f"{test_set(emoji_dataset(question, group), answers['split'])}/{language}": ranks[f"{question}/{language}"]
-        for question, answers in report.items()
-        for group, answer in answers["groups"].items()
-        for language in answer["languages"]
-    }
-
-
 def emoji_dataset(question: str, group: str) -> str:
     return f"Emoji, {TITLES[question].lower()} ({GROUP_TITLES[group]})"
 
 
-# The parts of the reports of `evaluate --consistency` and `--translate-test`, of classification, and of a benchmark.
-RECALLS, CONSISTENCY, TRANSLATE_TEST = "recalls", "consistency", "translate_test"
-ZERO_SHOT, GROUPS, NEIGHBORS = "zero_shot", "groups", "knn"
-BENCHMARK = "benchmark"
+class Results:
+    """What was measured by one `command`, and the ranks of the queries by `test_set/language`."""
 
+    def __init__(self, command: str) -> None:
+        self.command = command
+        self.measured: list[Measurement] = []
+        self.ranks: dict[str, QueryRanks] = {}
 
-def report_measurements(
-    report: Mapping[str, Any], *, dataset: str, split: str = "", command: str = ""
-) -> list[Measurement]:
-    """Converts the report of any job of `babelens evaluate`; other numbers than its recalls, such as the recalls of
-    joint queries, are left out. `dataset` and `split` name the data, if the report does not."""
-    if BENCHMARK in report:
-        report = report["results"]
-    report = {name: part for name, part in report.items() if name not in (CONSISTENCY, TRANSLATE_TEST)}
-    report = report.get(RECALLS, report)
-    named = {"split": split, "command": command}
-    if ZERO_SHOT in report or NEIGHBORS in report:
-        of_images = {IMAGES: {k: v for k, v in report.get(NEIGHBORS, {}).items() if k != "neighbors"}}
-        return [
-            *measurements(report.get(ZERO_SHOT, {}), dataset=dataset, **named),
-            *measurements(of_images, dataset=f"{dataset}, {NEIGHBORS}", **named),
-        ]
-    if all("groups" in part for part in report.values()):
-        return emoji_measurements(report, command=command)
-    if all(isinstance(each, int | float) for part in report.values() for each in part.values()):
-        return measurements(report, dataset=dataset, **named)
-    return [each for name, part in report.items() for each in measurements(part, dataset=name, command=command)]
+    def add(
+        self,
+        scores: Mapping[str, Mapping[str, Any]],
+        ranks: Mapping[str, QueryRanks] | None = None,
+        *,
+        dataset: str,
+        split: str = "",
+    ) -> None:
+        """Adds a report by language and metric, and the ranks of its queries by language."""
+        self.measured += measurements(scores, dataset=dataset, split=split, command=self.command)
+        self.ranks |= {f"{test_set(dataset, split)}/{language}": each for language, each in (ranks or {}).items()}
 
-
-def report_ranks(
-    report: Mapping[str, Any], ranks: Mapping[str, QueryRanks], *, dataset: str, split: str = ""
-) -> dict[str, QueryRanks]:
-    """Converts the ranks of a report's queries to the test sets of `report_measurements`."""
-    answers = {name: part for name, part in report.items() if isinstance(part, dict) and "vendor" in part}
-    if answers:
-        return emoji_ranks(answers, ranks)
-    names = dict.fromkeys((CAPTIONS, ZERO_SHOT), test_set(dataset, split))
-    names[NEIGHBORS] = test_set(f"{dataset}, {NEIGHBORS}", split)
-    parts = ((*key.rpartition("/")[::2], each) for key, each in ranks.items())
-    return {f"{names.get(name, name)}/{language}": each for name, language, each in parts}
+    def add_emoji(self, report: Mapping[str, Any], ranks: Mapping[str, QueryRanks]) -> None:
+        """Adds the report and the ranks of an `EmojiBenchmark`, with a dataset for each of the four questions."""
+        for question, answers in report.items():
+            for group, answer in answers["groups"].items():
+                own = {language: ranks[f"{question}/{language}"] for language in answer["languages"]}
+                dataset = emoji_dataset(question, group)
+                self.add(answer["languages"], own, dataset=dataset, split=answers["split"])
 
 
 def write_results(
@@ -194,11 +158,9 @@ def named_rows(sources: Sequence[str | Path]) -> dict[str, str]:
 
 def _run(file: Path) -> RunResults:
     scores: dict[tuple[str, str], dict[str, float]] = {}
-    groups: dict[str, dict[str, list[str]]] = {}
     for each in read_results(file):
         numbers = scores.setdefault((each.test_set, each.language), {})
         numbers |= {each.metric: each.value, **({f"n_{each.metric}": each.n} if each.n else {})}
-        groups.setdefault(each.test_set, {"mean": []})["mean"].append(each.language)
     ranks = read_ranks(ranks_file(file))
     by_key = {key: ranks["/".join(key)] for key in scores if "/".join(key) in ranks}
-    return RunResults(str(file), scores, by_key, groups)
+    return RunResults(str(file), scores, by_key)

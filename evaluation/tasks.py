@@ -16,7 +16,6 @@ from ..data.batching.retrieval_sets import RetrievalSets
 from ..data.batching.views import CorpusView, Images
 from ..inference.cross_encoder import CrossEncoder
 from ..modeling.encoding import evaluation_mode, progress_bar
-from ..utils.errors import MissingExtraError
 from .ranking import QueryRanks, score_ranks
 
 # By language, or by source and target: metrics in percent, and the number of rows.
@@ -101,7 +100,8 @@ def translation_quality(
 ) -> Results:
     """Measures `bleu` and `chrf` with sacrebleu, which tokenizes the target language, for each pair of languages in a
     view of `triplets`, such as `en-de`; `n` is the number of texts. `generation_config` sets beams and length."""
-    metrics = sacrebleu_metrics()
+    from sacrebleu import metrics
+
     inputs = TaskInputs(processor, model.config, regions)
     generated_texts: dict[tuple[str, str], list[tuple[str, str]]] = {}
     limit = {} if model.generation_config.max_new_tokens else {"max_new_tokens": processor.max_text_length}
@@ -132,11 +132,3 @@ def _on_device(inputs: dict[str, torch.Tensor], model: PreTrainedModel) -> dict[
         name: value.to(model.device, model.dtype if value.is_floating_point() else None)
         for name, value in inputs.items()
     }
-
-
-def sacrebleu_metrics() -> Any:
-    try:
-        from sacrebleu import metrics
-    except ImportError as error:
-        raise MissingExtraError("evaluating translations needs sacrebleu: pip install sacrebleu") from error
-    return metrics

@@ -31,7 +31,7 @@ from ..data.batching.rc3 import (
 )
 from ..data.batching.views import CorpusView, image_text_pairs, triplets
 from ..data.corpus.corpus import languages_of
-from ..evaluation.tasks import Ranks, Results, label_accuracy, matching_recall, sacrebleu_metrics, translation_quality
+from ..evaluation.tasks import Ranks, Results, label_accuracy, matching_recall, translation_quality
 from ..inference.backbones import RegionExtractor
 from ..modeling.modeling_rc3_tasks import (
     Rc3ForConditionalGeneration,
@@ -122,7 +122,7 @@ class TranslationTask(Rc3Task):
         return TargetCollator(inputs)
 
     def check_measures(self) -> None:
-        sacrebleu_metrics()
+        import sacrebleu as sacrebleu
 
     def evaluate(
         self, model: Any, processor: Any, data: TaskData, *, ranks: Ranks | None = None, **reading: Any

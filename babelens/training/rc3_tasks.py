@@ -21,8 +21,7 @@ from ..data.emoji.benchmark import load_emoji
 from ..data.emoji.tasks import emoji_entailment, emoji_questions
 from ..data.readers.iglue import load_answers, load_marvl, load_nlvr2, load_xflickrco, load_xgqa, load_xvnli
 from ..data.readers.multi30k import load_multi30k
-from ..evaluation.ranking import QueryRanks
-from ..evaluation.results import measurements
+from ..evaluation.results import Results as Measured
 from ..evaluation.tasks import Ranks, Results
 from ..model_cards.facts import DataSource as CardSource, Result, TaskCardFacts, emoji_sources
 from ..trainers.arguments import Rc3TaskTrainingArguments
@@ -276,16 +275,13 @@ class Rc3TaskReporting(Reporting):
         """Evaluates the saved model by test set and language; returns None if the recipe has no test data."""
         if not self.recipe.test:
             return None
-        report = self._evaluate(self.data.tests, self.ranks)
-        for name, results in report.items():
-            self.measured += measurements(results, dataset=name, command=self.command)
-        return report
+        return self._evaluate(self.data.tests, self.results)
 
-    def _evaluate(self, sets: Mapping[str, list[TaskData]], ranks: dict[str, QueryRanks] | None = None) -> TaskReport:
+    def _evaluate(self, sets: Mapping[str, list[TaskData]], results: Measured | None = None) -> TaskReport:
         default: Any = Rc3TaskTrainingArguments.per_device_eval_batch_size
         size: int = self.recipe.training.get("per_device_eval_batch_size", default)
         code = {"trust_remote_code": self.trust_remote_code}
-        return evaluate_task(self.recipe, sets, self.output, batch_size=size, ranks=ranks, **code)
+        return evaluate_task(self.recipe, sets, self.output, batch_size=size, results=results, **code)
 
     def report_results(self, report: TaskReport) -> list[Result]:
         each = ((name, *result) for name, results in report.items() for result in results.items())
@@ -330,12 +326,12 @@ def evaluate_task(
     model: str | Path,
     *,
     batch_size: int = 64,
-    ranks: dict[str, QueryRanks] | None = None,
+    results: Measured | None = None,
     **loading: Any,
 ) -> TaskReport:
     """Evaluates a model, by its folder or Hub id, on a task, whose recipe names the regions of the images; returns
-    results in percent, by data set and language. `sets` are data sets by name, such as `Rc3TaskData.tests`; `ranks`
-    receives the ranks of single queries, by data set and language, such as `xvnli/fr` (translation has none)."""
+    its results in percent, by data set and language. `sets` are data sets by name, such as `Rc3TaskData.tests`;
+    `results` receives the same numbers, and the ranks of single queries, which translation has not."""
     task = recipe.rc3_task
     config = load_config(model, **loading)
     trained = config.architectures or []
@@ -350,9 +346,10 @@ def evaluate_task(
         for part in parts:
             found: Ranks = {}
             reading: dict[str, Any] = {"regions": regions, "batch_size": batch_size, "ranks": found}
-            report[name] |= task.evaluate(task_model, processor, part, **reading)
-            if ranks is not None:
-                ranks |= {f"{name}/{language}": each for language, each in found.items()}
+            scores = task.evaluate(task_model, processor, part, **reading)
+            report[name] |= scores
+            if results is not None:
+                results.add(scores, found, dataset=name)
     return report
 
 

@@ -12,15 +12,7 @@ from transformers import ProcessorMixin
 from ..data.corpus.corpus import languages_of
 from ..evaluation.emoji import EmojiBenchmark, LabelledImage
 from ..evaluation.ranking import QueryRanks
-from ..evaluation.results import (
-    RESULTS,
-    Measurement,
-    emoji_measurements,
-    emoji_ranks,
-    measurements,
-    test_set,
-    write_results,
-)
+from ..evaluation.results import RESULTS, Results, write_results
 from ..evaluation.retrieval import evaluate_retrieval
 from ..inference.embedder import Embedder, default_device
 from ..inference.loading import load_encoder, stated_truncation
@@ -79,8 +71,7 @@ class Reporting:
         self.recipe, self.data = recipe, data
         self.output, self.command, self.trust_remote_code = output, str(publishable(command)), trust_remote_code
         self.examples: list[Example] = []  # the model's answers for images that may be published
-        self.measured: list[Measurement] = []  # for `results.json`, with the ranks
-        self.ranks: dict[str, QueryRanks] = {}
+        self.results = Results(self.command)  # for `results.json`
         self.validated: dict[str, dict[str, float]] = {}  # recall on validation data, by language
         self.unknown_rates: dict[str, float] = {}  # of tokens, by language
 
@@ -98,8 +89,7 @@ class Reporting:
             unseen_languages=self.recipe.unseen_languages,
         )
         report = benchmark.report()
-        self.measured += emoji_measurements(report, command=self.command)
-        self.ranks |= emoji_ranks(report, benchmark.ranks())
+        self.results.add_emoji(report, benchmark.ranks())
         self.examples = [_example(embedder, shown) for shown in benchmark.labelled_images()]
         return report
 
@@ -124,8 +114,7 @@ class Reporting:
         recalls = evaluate_retrieval(embedder, self.data.validation, languages, ranks=ranks)
         self.validated = recalls
         name, split = public_name(self.recipe.validation.source), str(self.recipe.validation.options.get("split", ""))
-        self.measured += measurements(recalls, dataset=name, split=split, command=self.command)
-        self.ranks |= {f"{test_set(name, split)}/{language}": each for language, each in ranks.items()}
+        self.results.add(recalls, ranks, dataset=name, split=split)
         rules = self.recipe.validation.text_filter
         dataset = f"Validation data ({name if rules is None else f'{name}, {rules}'})"
         return retrieval_results(recalls, dataset=dataset, command=self.command, note=self.validation_note(trainer))
@@ -182,9 +171,8 @@ class Reporting:
 
     def write_results(self) -> None:
         """Writes `results.json`. It comes last, because it marks a finished run."""
-        unknown = {tag: {"unknown": rate} for tag, rate in self.unknown_rates.items()}
-        found = [*self.measured, *measurements(unknown, dataset="vocabulary", command=self.command)]
-        write_results(self.output / RESULTS, found, self.ranks)
+        self.results.add({tag: {"unknown": rate} for tag, rate in self.unknown_rates.items()}, dataset="vocabulary")
+        write_results(self.output / RESULTS, self.results.measured, self.results.ranks)
 
     def common_facts(self, trainer: BabelensTrainer) -> dict[str, Any]:
         """Gathers the facts that the cards of dual encoders and of task models share."""

@@ -34,7 +34,7 @@ def run_of(name, seed, *, bias=0.0, n_images=60, texts_per_image=3, languages=("
         ranks["captions", language] = QueryRanks(
             text_ranks, image_ranks, image_of_text, f"{queries} {language}", "images"
         )
-    return RunResults(name, scores, ranks, {"captions": {"mean": list(languages)}})
+    return RunResults(name, scores, ranks)
 
 
 def test_the_ranks_give_the_recalls_again(clip_parts, caption_corpus, tmp_path):
@@ -122,7 +122,7 @@ def with_images_of_their_own(run, n_images):
     other = run_of(run.name, int(run.name), bias=int(run.name) / 10, n_images=n_images, languages=["it", "fr"])
     scores = {**run.scores, ("captions", "fr"): other.scores["captions", "fr"]}
     ranks = {**run.ranks, ("captions", "fr"): replace(other.ranks["captions", "fr"], images="other images")}
-    return [RunResults(run.name, scores, ranks, run.groups)]
+    return [RunResults(run.name, scores, ranks)]
 
 
 def test_the_mean_of_languages_with_images_of_their_own_draws_within_each():

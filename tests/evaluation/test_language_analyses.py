@@ -1,5 +1,4 @@
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -17,8 +16,7 @@ from babelens.evaluation.analysis import (
     parallel_texts,
     svcca,
 )
-from babelens.evaluation.analysis.numbers import analysis_extra
-from babelens.utils.errors import CorpusError, InputError, MissingExtraError
+from babelens.utils.errors import CorpusError, InputError
 from tests.support.tiny_cross_encoder import tiny_cross_encoder
 
 
@@ -132,14 +130,6 @@ def test_rows_without_a_language_are_left_out():
     assert parallel_texts(corpus, ["en", "de"]).ids == ["0", "1"]
     with pytest.raises(CorpusError, match="no captions in ja; the corpus has"):
         parallel_texts(corpus, ["en", "ja"])
-
-
-def test_without_the_extra_the_error_names_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.manifold", None)
-    with pytest.raises(MissingExtraError, match=r"analyses need sklearn.*: pip install matplotlib scikit-learn"):
-        language_map({tag: np.eye(9) for tag in ("a", "b", "c", "d")})
-    with pytest.raises(MissingExtraError), analysis_extra():
-        raise ImportError
 
 
 ROWS = np.random.default_rng(0).standard_normal((40, 3))

@@ -1,10 +1,8 @@
 """mteb itself, on tiny tasks of each kind: its requests of a model, and numbers equal to ours."""
 
 import copy
-import importlib
 import json
 import shutil
-import sys
 
 import mteb
 import numpy as np
@@ -15,7 +13,7 @@ from mteb.models.model_implementations.clip_models import CLIPModel as MtebClip
 from babelens.data.batching.retrieval_sets import retrieval_set
 from babelens.evaluation import evaluate_mteb, evaluate_retrieval, mteb_model, mteb_tasks
 from babelens.inference.embedder import Embedder
-from babelens.utils.errors import InputError, LanguageTagError, MissingExtraError, ModelKindError
+from babelens.utils.errors import InputError, LanguageTagError, ModelKindError
 from tests.contracts import CAPTIONS, drawn_images
 from tests.support import tiny_mteb_tasks as tasks
 from tests.support.tiny_text_encoders import saved_encoder
@@ -194,10 +192,3 @@ def test_tasks_are_found_by_name_and_language():
         mteb_tasks(["XM3600T2IRetrieval", "Multi30kT2IRetrieval"], ["sw"])
     with pytest.raises(LanguageTagError, match="none of these tasks has texts in sw, yo"):
         mteb_tasks(["Multi30kT2IRetrieval"], ["de", "sw", "yo"])
-
-
-def test_without_mteb_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "mteb.models", None)
-    monkeypatch.delitem(sys.modules, "babelens.evaluation.mteb")
-    with pytest.raises(MissingExtraError, match=r"pip install mteb"):
-        importlib.import_module("babelens.evaluation.mteb")

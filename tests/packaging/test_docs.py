@@ -82,7 +82,7 @@ def test_files_and_tests_that_pages_name_exist():
         assert not test or f"def {test}(" in (CHECKOUT / file).read_text(encoding="utf-8"), (file, test)
 
 
-PACKAGES = ("data", "evaluation", "evaluation.analysis", "inference", "inference.onnx", "search", "serving")
+PACKAGES = ("data", "evaluation", "inference", "inference.onnx", "search", "serving")
 
 
 def test_public_names_are_those_that_the_api_pages_list():
