@@ -2,10 +2,13 @@ from .acquire import teach as teach
 from .configuration.configuration_consistency import CrossLingualConsistencyConfig as CrossLingualConsistencyConfig
 from .configuration.configuration_etcl import EtclConfig as EtclConfig
 from .configuration.configuration_liwe import LiweConfig as LiweConfig
-from .configuration.configuration_mla import MlaConfig as MlaConfig, MlaStudentConfig as MlaStudentConfig
+from .configuration.configuration_mla import (
+    MlaConfig as MlaConfig,
+    MlaStudentConfig as MlaStudentConfig,
+    RidgeConfig as RidgeConfig,
+)
 from .configuration.configuration_mural import MuralConfig as MuralConfig
 from .configuration.configuration_rc3 import Rc3Config as Rc3Config
-from .configuration.configuration_ridge import RidgeConfig as RidgeConfig
 from .configuration.configuration_smalr import SmalrConfig as SmalrConfig
 from .configuration.presets import load_preset as load_preset
 from .inference.cross_encoder import CrossEncoder as CrossEncoder

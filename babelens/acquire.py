@@ -23,7 +23,7 @@ from transformers import (
 )
 from transformers.utils import cached_file
 
-from .configuration.configuration_ridge import VectorSpaceConfig
+from .configuration.configuration_mla import VectorSpaceConfig
 from .data.batching.views import images_of, translation_pairs
 from .data.corpus.captions import enumeration
 from .data.corpus.corpus import captions_of, evenly_spaced, languages_of

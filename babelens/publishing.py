@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 from transformers import AutoModel, AutoProcessor
 from yaml import YAMLError
 
-from .configuration.configuration_ridge import RidgeConfig, VectorSpaceConfig
+from .configuration.configuration_mla import RidgeConfig, VectorSpaceConfig
 from .data.corpus.captions import enumeration
 from .inference.onnx.model import GRAPH_FOLDER, SETTINGS_FILE, GraphSettings
 from .model_cards.base_models import base_model_facts

@@ -24,10 +24,9 @@ from transformers import (
 from .configuration.configuration_consistency import CrossLingualConsistencyConfig
 from .configuration.configuration_etcl import EtclConfig
 from .configuration.configuration_liwe import LiweConfig
-from .configuration.configuration_mla import MlaConfig, MlaStudentConfig
+from .configuration.configuration_mla import MlaConfig, MlaStudentConfig, RidgeConfig
 from .configuration.configuration_mural import MuralConfig
 from .configuration.configuration_rc3 import Rc3Config
-from .configuration.configuration_ridge import RidgeConfig
 from .configuration.configuration_smalr import SmalrConfig
 from .configuration.presets import add_preset_folder
 from .inference.pipelines import (

@@ -1,5 +1,6 @@
-"""Configurations of MLA (Zhang et al. 2022) and its baselines, by default the paper's: CLIP ViT-B/32, five languages
-in addition to English, acquirers of width 256, and M-BERT's vocabulary (sections 3.2 and 4.1)."""
+"""Configurations of models that add languages to a frozen dual encoder: MLA (Zhang et al. 2022) and its baselines, by
+default the paper's (CLIP ViT-B/32, five languages in addition to English, acquirers of width 256, and M-BERT's
+vocabulary: sections 3.2 and 4.1), and ridge regression."""
 
 import os
 from importlib import import_module
@@ -10,6 +11,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+from ..utils.errors import ModelKindError
 from ..utils.languages import normalize_language
 from .configuration_two_tower import (
     DualEncoderConfig,
@@ -19,6 +21,53 @@ from .configuration_two_tower import (
     check_projection_dim,
     image_width,
 )
+
+# ---- The native model ----
+
+# A text tower pools the state at the end-of-text token (`end`, CLIP), at [CLS] (`first`, BERT) or at the last position
+# of a text that is padded to the full length (`last`, SigLIP), or the mean over the tokens.
+TowerPooling = Literal["end", "first", "last", "mean"]
+
+# Dual encoders that can acquire languages, by `model_type`; the last three accept several text encoders.
+_DUAL_ENCODERS: dict[str, TowerPooling] = {
+    **dict.fromkeys(["clip", "metaclip_2"], "end"),
+    **dict.fromkeys(["siglip", "siglip2"], "last"),
+    **dict.fromkeys(["align", "altclip", "chinese_clip", "mural", "etcl", "vision-text-dual-encoder"], "first"),
+}
+_ENCODERS: dict[str, TowerPooling] = {
+    **dict.fromkeys(["clip_text_model", "metaclip_2_text_model"], "end"),
+    **dict.fromkeys(["siglip_text_model", "siglip2_text_model"], "last"),
+    **dict.fromkeys(["bert", "electra", "ernie", "megatron-bert", "mpnet", "roberta", "xlm-roberta"], "first"),
+    **dict.fromkeys(["xlm-roberta-xl", "camembert", "roberta-prelayernorm", "data2vec-text"], "first"),
+    **dict.fromkeys(["align_text_model", "altclip_text_model", "chinese_clip_text_model"], "first"),
+}
+# MURAL's and ETCL's names for the poolings.
+_STATE_POOLED: dict[str, TowerPooling] = {"cls": "first", "mean": "mean", "eos": "end"}
+# Text encoders that count positions from the padding token's id plus one, as fairseq does.
+_POSITIONS_AFTER_PADDING = (
+    *("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "roberta-prelayernorm", "data2vec-text", "mpnet"),
+    "altclip_text_model",
+)
+
+
+def tower_pooling(config: PreTrainedConfig | None) -> TowerPooling:
+    """Returns the pooling of the text tower of a dual encoder with this configuration, if MLA supports it."""
+    kind = getattr(config, "model_type", None)
+    encoder = getattr(getattr(config, "text_config", None), "model_type", None)
+    name, supported = (encoder, _ENCODERS) if kind == "vision-text-dual-encoder" else (kind, _DUAL_ENCODERS)
+    if name not in supported:
+        raise ModelKindError(f"MLA does not support {name!r} models; it supports {', '.join(supported)}")
+    own = _ENCODERS.get(encoder or "", "first") if kind in ("mural", "etcl") else supported[name]
+    return _STATE_POOLED.get(getattr(config, "text_pooling", ""), own)
+
+
+def text_positions(text_config: PreTrainedConfig) -> int | None:
+    """Returns the number of token positions of a text encoder, or `None` if its configuration does not state it."""
+    positions = getattr(text_config, "max_position_embeddings", None)
+    if positions is not None and text_config.model_type in _POSITIONS_AFTER_PADDING:
+        return positions - text_config.pad_token_id - 1
+    return positions
+
 
 RESNET_REDUCTION = 32  # pixels of height and width for each position of a ResNet's last stage
 
@@ -53,8 +102,19 @@ class ClipResNetConfig(PreTrainedConfig):
         return RESNET_REDUCTION * self.width
 
 
-if ClipResNetConfig.model_type not in CONFIG_MAPPING:
-    AutoConfig.register(ClipResNetConfig.model_type, ClipResNetConfig)
+@strict
+class VectorSpaceConfig(PreTrainedConfig):
+    """Configuration of a `VectorSpaceModel`: the width of the vectors, and the name of their table or model."""
+
+    model_type = "vector_space"
+
+    projection_dim: int = 512
+    source: str = ""
+
+
+for _config in (ClipResNetConfig, VectorSpaceConfig):
+    if _config.model_type not in CONFIG_MAPPING:
+        AutoConfig.register(_config.model_type, _config)
 
 # Native models that transformers does not have. Their modules are imported on demand, because a saved folder holds
 # their code only if it needs it.
@@ -220,4 +280,42 @@ class MlaStudentConfig(MlaBaseConfig):
         return self.known_languages if self.native_texts == "student" else list(self.languages)
 
 
-__all__ = ["ClipResNetConfig", "MlaConfig", "MlaStudentConfig"]
+@strict
+class RidgeConfig(MlaBaseConfig):
+    """Configuration of a `RidgeModel`; of `MlaBaseConfig`, only the native model and the languages apply.
+
+    Args:
+        text_config, text_pooling, text_prompt: As in `TwoTowerConfig`, for the frozen text encoder that also reads the
+            languages; with `text_config=None`, the model reads only characters.
+        ngram_rows: Number of rows into which the character n-grams of each language are hashed.
+        rank: Number of predicted directions of the embeddings; at most their width.
+        gloss_weights: Weights of the native embedding of the word-by-word translation, relative to the predicted
+            direction: one for the shared map, then one for each language. Empty without glossaries.
+    """
+
+    model_type = "ridge"
+    auto_classes = ("AutoConfig",)
+
+    languages: list[str] | tuple[str, ...] = ()
+    text_config: dict | PreTrainedConfig | None = None
+    text_pooling: TextPooling = "cls"
+    text_prompt: str = ""
+    ngram_rows: int = 8192
+    shortest_ngram: int = 2
+    longest_ngram: int = 5
+    rank: int = 192
+    gloss_weights: list[float] | tuple[float, ...] = ()
+
+    def __post_init__(self, **kwargs: object) -> None:
+        check_positive(self, "ngram_rows", "rank", "shortest_ngram")
+        if self.shortest_ngram > self.longest_ngram:
+            raise ValueError(f"longest_ngram={self.longest_ngram} must be at least shortest_ngram")
+        if len(self.gloss_weights) not in (0, 1 + len(self.languages)):
+            raise ValueError(f"{len(self.languages)} languages need one more gloss_weights than that")
+        if isinstance(self.text_config, dict):
+            self.text_config = AutoConfig.for_model(**self.text_config)
+        super().__post_init__(**kwargs)
+        self.rank = min(self.rank, self.projection_dim)
+
+
+__all__ = ["ClipResNetConfig", "MlaConfig", "MlaStudentConfig", "RidgeConfig", "VectorSpaceConfig"]

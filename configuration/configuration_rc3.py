@@ -3,10 +3,10 @@ paper's: mBART-50 (section 3.1), with [CLS] and [SEP'] added at the end of its v
 patches of 32 x 32 pixels, and the seven languages of the parallel texts (section 2.1)."""
 
 from dataclasses import field
-from typing import ClassVar, Final, Literal
+from typing import Final, Literal
 
 from huggingface_hub.dataclasses import strict
-from transformers import PreTrainedConfig
+from transformers import MBartConfig
 
 from ..utils.hub_mixin import HubCodeMixin
 from ..utils.language_matching import language_id
@@ -25,7 +25,7 @@ PARALLEL: Final = "parallel"
 
 
 @strict
-class Rc3Config(HubCodeMixin, PreTrainedConfig):
+class Rc3Config(HubCodeMixin, MBartConfig):
     """Configuration of all RC3 models. It also accepts the arguments of transformers' `MBartConfig`. Without
     `id2label`, a model for a task uses that task's labels.
 
@@ -44,36 +44,10 @@ class Rc3Config(HubCodeMixin, PreTrainedConfig):
 
     model_type = "rc3"
     auto_classes = ("AutoConfig",)
-    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
-    attribute_map: ClassVar[dict[str, str]] = {
-        "hidden_size": "d_model",
-        "num_attention_heads": "encoder_attention_heads",
-        "num_hidden_layers": "encoder_layers",
-    }
 
     vocab_size: int = 250_056
-    max_position_embeddings: int = 1024
-    d_model: int = 1024
-    encoder_layers: int = 12
-    encoder_ffn_dim: int = 4096
-    encoder_attention_heads: int = 16
-    encoder_layerdrop: float | int = 0.0
-    decoder_layers: int = 12
-    decoder_ffn_dim: int = 4096
-    decoder_attention_heads: int = 16
-    decoder_layerdrop: float | int = 0.0
-    activation_function: str = "gelu"
-    dropout: float | int = 0.1
-    attention_dropout: float | int = 0.0
-    activation_dropout: float | int = 0.0
-    init_std: float | int = 0.02
     scale_embedding: bool = True
-    use_cache: bool = True
-    is_encoder_decoder: bool = True
-    tie_word_embeddings: bool = True
-    pad_token_id: int = 1
-    bos_token_id: int = 0
-    eos_token_id: int = 2
+    forced_eos_token_id: int | list[int] | None = None
 
     visual: Literal["regions", "patches", "both"] = BOTH
     region_size: int = 2048

@@ -16,8 +16,8 @@ from PIL import Image
 from torch import Tensor, nn
 from transformers import BatchFeature, PreTrainedModel, ProcessorMixin
 
+from ..configuration.configuration_mla import text_positions
 from ..configuration.configuration_two_tower import head_of_task
-from ..configuration.text_towers import text_positions
 from ..data.batching.views import ImageFeatures
 from ..modeling.encoding import evaluation_mode, progress_bar
 from ..modeling.modeling_dual_encoder import as_output

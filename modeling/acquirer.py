@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, initialization as init
 
-from ..configuration.text_towers import tower_pooling
+from ..configuration.configuration_mla import tower_pooling
 from ..utils.errors import ModelKindError
 from .modeling_common import initialized_by_itself, is_exporting
 

@@ -28,9 +28,8 @@ from transformers import (
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
-from ..configuration.configuration_mla import OWN_NATIVES, ClipResNetConfig, MlaConfig
+from ..configuration.configuration_mla import OWN_NATIVES, ClipResNetConfig, MlaConfig, text_positions, tower_pooling
 from ..configuration.configuration_two_tower import POOLER
-from ..configuration.text_towers import text_positions, tower_pooling
 from ..utils.errors import ModelKindError
 from .acquirer import (
     AcquiredBlock,

@@ -12,7 +12,6 @@ of features r of detected regions and pixels p of patches; [SEP] separates the t
 is packed to the left, so its positions count from 0 and do not depend on the other rows.
 """
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -278,7 +277,8 @@ class Rc3PreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
 def _config_of(mbart: MBartConfig, overrides: dict[str, Any]) -> Rc3Config:
     if not mbart.tie_word_embeddings:
         raise ValueError("RC3 needs an mBART whose output layer is its embedding (tie_word_embeddings=True)")
-    shared = {field.name for field in dataclasses.fields(Rc3Config)} & set(type(mbart).__annotations__)
+    generation = {"decoder_start_token_id", "forced_eos_token_id"}  # which `generation_config` has
+    shared = set(type(mbart).__annotations__) - generation
     added = {"cls_token_id": mbart.vocab_size, "image_separator_token_id": mbart.vocab_size + 1}
     settings = {name: getattr(mbart, name) for name in shared} | added | overrides
     needed = max(settings[name] for name in added) + 1

@@ -23,8 +23,7 @@ from transformers import AutoModel, PreTrainedModel, initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
-from ..configuration.configuration_mla import feature_width
-from ..configuration.configuration_ridge import RidgeConfig, VectorSpaceConfig
+from ..configuration.configuration_mla import RidgeConfig, VectorSpaceConfig, feature_width
 from ..configuration.configuration_two_tower import text_width
 from ..utils.errors import InputError
 from .modeling_common import is_exporting

@@ -158,7 +158,7 @@ class DualEncoderProcessor(TextImageProcessor):
         processor and a tokenizer. `config` (from the model's `from_towers`) has the prompt of texts."""
         from transformers import AutoImageProcessor
 
-        from ..configuration.text_towers import text_positions
+        from ..configuration.configuration_mla import text_positions
         from ..utils.pretrained import load_processor
 
         if isinstance(image, str | Path):

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from transformers import PreTrainedConfig, ProcessorMixin
 from transformers.tokenization_utils_base import PaddingStrategy
 
-from ..configuration.text_towers import text_positions, tower_pooling
+from ..configuration.configuration_mla import text_positions, tower_pooling
 from ..utils.errors import InputError
 from ..utils.language_matching import is_same_language, language_id
 from ..utils.languages import language_for_each, normalize_language, normalize_languages

@@ -27,7 +27,6 @@ FILES = {
         "processing.image_processing_mural",
         "processing.processing_dual_encoder",
     ),
-    "configuration_mla": ("configuration.configuration_mla", "configuration.configuration_ridge"),
     "modeling_mla": (
         "modeling.losses.sigmoid",
         "modeling.acquirer",
@@ -37,7 +36,6 @@ FILES = {
         "modeling.modeling_ridge",
     ),
     "processing_mla": (
-        "configuration.text_towers",
         "processing.text_normalization",
         "processing.glossary",
         "processing.processing_mla",
