@@ -9,7 +9,6 @@ import gzip
 import logging
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,49 +18,32 @@ from ..utils.errors import InputError
 from ..utils.languages import normalize_language
 from .word_tokenizers import fold, split_words
 
-VECTOR_SIZE = 50
-
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class WordVectors:
-    """Vectors for the words of a vocabulary: float32 [n_words, size], zeros for words that are `missing`."""
-
-    matrix: np.ndarray
-    missing: tuple[str, ...] = ()
-
-
 def word_vectors(
-    words: Sequence[str],
-    language: str,
+    vocabularies: Mapping[str, Sequence[str]],
     files: Mapping[str, str | Path],
     *,
-    captions: Iterable[str] | None = None,
-    size: int = VECTOR_SIZE,
-) -> WordVectors:
-    """Returns the vectors of a vocabulary, from its language's `.vec` or `.vec.gz` file, or trained on captions
-    without one."""
-    if captions is not None and normalize_language(language) not in map(normalize_language, files):
-        return train_vectors(captions, words, language, size=size)
-    return aligned_word_vectors({language: words}, files, size=size)[language]
-
-
-def aligned_word_vectors(
-    vocabularies: Mapping[str, Sequence[str]], files: Mapping[str, str | Path], *, size: int = VECTOR_SIZE
-) -> dict[str, WordVectors]:
-    """Returns the vectors of several languages, from files that share one space, reduced to the same principal
-    components: components of each language alone would have different axes."""
+    size: int,
+    captions: Mapping[str, Iterable[str]],
+    aligned: bool = False,
+) -> list[np.ndarray]:
+    """Returns the vectors of each language's words, float32 [n_words, size], from its `.vec` or `.vec.gz` file, or
+    trained on its captions without one; zeros for words without a vector. `aligned` is as in `reduce_vectors`."""
     paths = {normalize_language(tag): path for tag, path in files.items()}
-    read = []
+    found = []
     for language, words in vocabularies.items():
-        if (path := paths.get(normalize_language(language))) is None:
+        if (path := paths.get(normalize_language(language))) is not None:
+            found.append(read_vectors(path, words, language))
+        elif not aligned and language in captions:
+            found.append(train_vectors(captions[language], words, language, size=size))
+        else:
             raise InputError(f"there are word vectors for {', '.join(paths) or 'no language'}, not for {language!r}")
-        read.append(read_vectors(path, words, language))
-    return dict(zip(vocabularies, reduce_vectors(read, size), strict=True))
+    return reduce_vectors(found, size, aligned=aligned)
 
 
-def read_vectors(path: str | Path, words: Sequence[str], language: str) -> WordVectors:
+def read_vectors(path: str | Path, words: Sequence[str], language: str) -> np.ndarray:
     """Reads the vectors of `words` from a `.vec` file, in their original width; the first spelling of a word
     counts."""
     rows = {word: row for row, word in enumerate(words)}
@@ -90,14 +72,14 @@ def read_vectors(path: str | Path, words: Sequence[str], language: str) -> WordV
         raise InputError(f"{path}: the first line states {count} words, but there are {number - 1}")
     matrix = np.zeros((len(words), size), np.float32)
     matrix[list(vectors)] = list(vectors.values()) or 0
-    return _with_missing(matrix, [word for row, word in enumerate(words) if row not in vectors], language)
+    _warn_of_missing([word for row, word in enumerate(words) if row not in vectors], len(words), language)
+    return matrix
 
 
-def _with_missing(matrix: np.ndarray, missing: Sequence[str], language: str) -> WordVectors:
+def _warn_of_missing(missing: Sequence[str], count: int, language: str) -> None:
     if missing:
-        counts = f"{len(missing)} of {len(matrix)}"
-        logger.warning("%s: %s words have no vector, such as %s", language, counts, ", ".join(missing[:5]))
-    return WordVectors(matrix, tuple(missing))
+        examples = ", ".join(missing[:5])
+        logger.warning("%s: %d of %d words have no vector, such as %s", language, len(missing), count, examples)
 
 
 def dictionary_words(
@@ -139,23 +121,25 @@ def _shown(line: bytes) -> str:
     return repr(line.decode("utf-8", "replace")[:40])
 
 
-def reduce_vectors(vectors: Sequence[WordVectors], size: int = VECTOR_SIZE) -> list[WordVectors]:
-    """Returns the first `size` principal components of all words that have a vector, centered; the others stay zero.
-    Vectors of that width are returned unchanged. Several languages share one vector space."""
-    widths = [part.matrix.shape[1] for part in vectors]
+def reduce_vectors(vectors: Sequence[np.ndarray], size: int, *, aligned: bool = False) -> list[np.ndarray]:
+    """Returns the first `size` principal components of the words that have a vector, centered; the others stay zero.
+    Vectors of that width are returned unchanged. With `aligned`, all languages share one space and its components:
+    components of each language alone would have different axes."""
+    if not aligned:
+        return [reduced for each in vectors for reduced in reduce_vectors([each], size, aligned=True)]
+    widths = [part.shape[1] for part in vectors]
     if len(set(widths)) > 1 or widths[0] < size:
         raise InputError(f"vectors of {', '.join(map(str, widths))} numbers cannot be reduced to {size} in one space")
     if widths[0] == size:
         return [*vectors]
-    given = np.concatenate([part.matrix for part in vectors])
+    given = np.concatenate(vectors)
     known: np.ndarray = np.any(given, axis=1)
     centered = given[known].astype(np.float64)  # [n, given]
     centered -= centered.mean(0) if len(centered) else 0
     _, axes = np.linalg.eigh(centered.T @ centered)  # columns in order of rising variance
     matrix = np.zeros((len(known), size), np.float32)
     matrix[known] = centered @ _signed(axes[:, ::-1][:, :size])
-    ends = np.cumsum([len(part.matrix) for part in vectors])[:-1]
-    return [replace(part, matrix=own) for part, own in zip(vectors, np.split(matrix, ends), strict=True)]
+    return np.split(matrix, np.cumsum([len(part) for part in vectors])[:-1])
 
 
 def _signed(axes: np.ndarray) -> np.ndarray:
@@ -163,9 +147,7 @@ def _signed(axes: np.ndarray) -> np.ndarray:
     return axes * np.sign(axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])])
 
 
-def train_vectors(
-    captions: Iterable[str], words: Sequence[str], language: str, *, size: int = VECTOR_SIZE
-) -> WordVectors:
+def train_vectors(captions: Iterable[str], words: Sequence[str], language: str, *, size: int) -> np.ndarray:
     """Trains vectors on the words that occur together in captions: the rows of U S^(1/2), where U S V^T is the
     truncated singular value decomposition of the positive pointwise mutual information (Levy and Goldberg 2014)."""
     indices = {word: index for index, word in enumerate(words)}
@@ -188,4 +170,6 @@ def train_vectors(
     matrix = np.zeros((len(words), size), np.float32)
     components = (_signed(left.numpy()) * scale.sqrt().numpy())[:, :size]
     matrix[:, : components.shape[1]] = components
-    return _with_missing(matrix, [word for word, total in zip(words, totals, strict=True) if not total], language)
+    missing = [word for word, total in zip(words, totals, strict=True) if not total]
+    _warn_of_missing(missing, len(words), language)
+    return matrix

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import BaseImageProcessor, PreTrainedConfig, PreTrainedModel, ProcessorMixin
@@ -19,7 +20,7 @@ from ..modeling.modeling_liwe import LiweModel
 from ..modeling.modeling_smalr import SmalrLatentModel, SmalrModel
 from ..processing.processing_liwe import LiweProcessor, frequent_characters
 from ..processing.processing_smalr import SmalrProcessor, frequent_words
-from ..processing.word_vectors import aligned_word_vectors, dictionary_words, reduce_vectors, word_vectors
+from ..processing.word_vectors import dictionary_words, reduce_vectors, word_vectors
 from ..utils.errors import RecipeError
 from .build import ModelBuilder
 from .data import RecipeData
@@ -251,17 +252,11 @@ class SmalrBuilder(WordsBuilder):
         config = self._config(processor)
         size = config.vector_size or config.word_size
         words = {language: vocabulary.words for language, vocabulary in processor.vocabularies.items()}
-        if self.words.aligned:
-            found = [*aligned_word_vectors(words, self.words.vectors, size=size).values()]
-            parts = reduce_vectors(found, config.word_size)
-        else:
-            captions = self.data.captions if self.words.train_vectors else {}
-            found = [
-                word_vectors(own, language, self.words.vectors, captions=captions.get(language), size=size)
-                for language, own in words.items()
-            ]
-            parts = [part for each in found for part in reduce_vectors([each], config.word_size)]
-        whole, specific = (torch.cat([torch.from_numpy(each.matrix) for each in of]) for of in (found, parts))
+        captions = self.data.captions if self.words.train_vectors else {}
+        aligned = self.words.aligned
+        found = word_vectors(words, self.words.vectors, size=size, captions=captions, aligned=aligned)
+        parts = reduce_vectors(found, config.word_size, aligned=aligned)
+        whole, specific = (torch.from_numpy(np.concatenate(of)) for of in (found, parts))
         return whole, specific
 
 
