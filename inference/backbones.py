@@ -19,7 +19,7 @@ from ..data.batching.views import Images
 from ..data.corpus.corpus import FEATURES
 from ..modeling.modeling_common import vision_tower
 from ..modeling.modeling_dual_encoder import pool_image
-from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
+from ..processing.augmentation import ImageAugmentation, TrainingTransform
 from ..processing.images import as_images, check_size
 from ..utils.defaults import CROP, RESIZE
 from ..utils.errors import InputError, ModelKindError, first_line

@@ -2,6 +2,7 @@
 multilingual one all others (Zhang et al. 2022, section 3.2, tables 4 and 7)."""
 
 import copy
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, Self
 
@@ -11,14 +12,75 @@ from transformers.tokenization_utils_base import PaddingStrategy
 from ..configuration.configuration_mla import text_positions, tower_pooling
 from ..utils.errors import InputError
 from ..utils.language_matching import is_same_language, language_id
-from ..utils.languages import language_for_each, normalize_language, normalize_languages
-from .processing_dual_encoder import DualEncoderProcessor
-from .processing_per_language import PerLanguageProcessor, TextLayout, read_in_two, texts_and_languages
-from .text_inputs import UNDETERMINED, as_texts, call_tokenizer, counting_cut_texts, note_cut_texts, overlong
+from ..utils.languages import normalize_language, normalize_languages
+from .processing_dual_encoder import MAX_TEXT_TOKENS, DualEncoderProcessor
+from .processing_per_language import PerLanguageProcessor, TextLayout
+from .text_inputs import call_tokenizer
 from .text_normalization import NORMALIZATION, checked_normalization, same_letters
 
 
-class MlaProcessor(PerLanguageProcessor):
+class ExtendedProcessor(PerLanguageProcessor):
+    """Base class of the processors of models that extend a native one, whose tokenizer reads the native texts in a
+    batch, up to `max_native_length`, while another one reads all others, after `text_prompt`."""
+
+    has_text_encoder = True  # otherwise, the model reads only native tokens
+    text_prompt = ""
+    max_native_length: int
+    pad_native: bool
+    normalization: int
+
+    @property
+    def tokenizers(self) -> tuple[Any, Any]:
+        """The native tokenizer and the other one."""
+        raise NotImplementedError
+
+    @property
+    def native(self) -> DualEncoderProcessor:
+        length, is_padded = self.max_native_length, self.pad_native
+        tokenizer, _ = self.tokenizers
+        return DualEncoderProcessor(
+            self.image_processor, tokenizer, max_text_length=length, pad_to_max_length=is_padded
+        )
+
+    @property
+    def least_length(self) -> int:
+        native, other = self.tokenizers
+        prompt = call_tokenizer(other, self.text_prompt, add_special_tokens=False)["input_ids"]
+        return 1 + max(native.num_special_tokens_to_add(), other.num_special_tokens_to_add() + len(prompt))
+
+    def native_tokens(self, texts: list[str], layout: TextLayout) -> list[list[int]]:
+        """Returns the tokens of native texts, cut at the native length unless a call gives a smaller one."""
+        length = self.max_native_length
+        if layout.max_length != self.max_text_length:
+            length = min(layout.max_length, length)
+        padding = "max_length" if self.pad_native else False
+        return replace(layout, max_length=length).tokens(self.tokenizers[0], texts, padding=padding)
+
+    def with_same_letters(self, texts: Iterable[str], language: str) -> list[str]:
+        return [same_letters(text, language) for text in texts] if self.normalization else list(texts)
+
+    def encode_rows(
+        self, texts: list[str], languages: list[str], is_native: Sequence[bool], layout: TextLayout
+    ) -> dict[str, list[Any]]:
+        """Returns `input_ids` and, if wanted, `attention_mask`, of native texts and of all others."""
+        native, other = self.tokenizers
+        rows: list[list[int]] = [[]] * len(texts)
+        for kind in {*is_native}:
+            places = [place for place, each in enumerate(is_native) if each is kind]
+            given = [texts[place] for place in places]
+            if kind:
+                tokens = self.native_tokens(given, layout)
+            else:
+                spelled = (self.with_same_letters([texts[place]], languages[place])[0] for place in places)
+                logged = given if self.has_text_encoder else []
+                tokens = layout.tokens(other, [self.text_prompt + text for text in spelled], logged)
+            for place, row in zip(places, tokens, strict=True):
+                rows[place] = row
+        padding = [(native if each else other).pad_token_id or 0 for each in is_native]
+        return {"input_ids": layout.padded(rows, padding)} | layout.mask(rows)
+
+
+class MlaProcessor(ExtendedProcessor):
     """Prepares images and texts for an `MlaModel`: `pixel_values`, `input_ids`, `attention_mask`, and `language_ids`
     if languages were acquired. Texts are padded on the side that the native tokenizer pads.
 
@@ -34,6 +96,7 @@ class MlaProcessor(PerLanguageProcessor):
     """
 
     auto_classes = ("AutoProcessor",)
+    pad_native = False  # all texts are padded together
 
     def __init__(
         self,
@@ -77,39 +140,28 @@ class MlaProcessor(PerLanguageProcessor):
         return super().text_kwargs | {"padding": "max_length", "return_attention_mask": False}
 
     @property
-    def least_length(self) -> int:
-        return 1 + max(part.num_special_tokens_to_add() for part in (self.tokenizer, self.multilingual_tokenizer))
+    def tokenizers(self) -> tuple[Any, Any]:
+        return self.tokenizer, self.multilingual_tokenizer
+
+    @property
+    def max_native_length(self) -> int:  # type: ignore[override]
+        return self.max_text_length
+
+    @property
+    def native(self) -> DualEncoderProcessor:
+        settings = {"max_text_length": self.max_text_length, "pad_to_max_length": self.pad_to_max_length}
+        return DualEncoderProcessor(self.image_processor, self.tokenizer, **settings)
 
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
         if self.pad_to_max_length and layout.padding is not PaddingStrategy.MAX_LENGTH:
             raise InputError("this model reads the last token of texts of the full length: leave out padding")
         layout = replace(layout, side=self.tokenizer.padding_side)  # for all texts: the text tower expects it
-        known = [self.native_language, *self.languages]
-        indices = [language_id(tag, known) for tag in languages]
-
-        def read(rows: list[int], is_native: bool) -> list[list[int]]:
-            tokenizer = self.tokenizer if is_native else self.multilingual_tokenizer
-            mine = [texts[row] for row in rows]
-            spelled = mine
-            if self.normalization and not is_native:
-                spelled = [same_letters(texts[row], languages[row]) for row in rows]
-            encoded = call_tokenizer(tokenizer, spelled, truncation=layout.cut, max_length=layout.end, verbose=False)
-            note_cut_texts(overlong(mine, encoded), f"{layout.max_length} tokens")
-            return encoded["input_ids"]
-
-        tokens = read_in_two([index == 0 for index in indices], read)
-        padding = [(self.multilingual_tokenizer if index else self.tokenizer).pad_token_id for index in indices]
-        inputs: dict[str, list[Any]] = {"input_ids": layout.padded(tokens, padding)}
-        if self.languages:
-            inputs["language_ids"] = indices
-        return inputs | layout.mask(tokens)
-
-    @property
-    def native(self) -> DualEncoderProcessor:
-        return native_reader(self.image_processor, self.tokenizer, self.max_text_length, self.pad_to_max_length)
+        ids = [language_id(tag, [self.native_language, *self.languages]) for tag in languages]
+        inputs = self.encode_rows(texts, languages, [index == 0 for index in ids], layout)
+        return inputs | {"language_ids": ids} if self.languages else inputs
 
 
-class MlaStudentProcessor(DualEncoderProcessor):
+class MlaStudentProcessor(ExtendedProcessor):
     """Prepares images and texts for an `MlaStudentModel`; its `native` prepares them for the native model.
 
     Args:
@@ -136,10 +188,10 @@ class MlaStudentProcessor(DualEncoderProcessor):
         native_texts: Literal["student", "native"] = "student",
         normalization: int = 0,
     ) -> None:
-        super().__init__(image_processor, tokenizer, text_prompt, native_tokenizer=native_tokenizer)
-        self.native_language = normalize_language(native_language)
+        super().__init__(image_processor, with_mask(tokenizer), native_tokenizer)
+        self.native_language, self.max_text_length = normalize_language(native_language), MAX_TEXT_TOKENS
         self.max_native_length, self.pad_native = max_native_length, pad_native
-        self.native_texts = native_texts
+        self.text_prompt, self.native_texts = text_prompt, native_texts
         self.normalization = checked_normalization(normalization)
 
     @classmethod
@@ -157,62 +209,22 @@ class MlaStudentProcessor(DualEncoderProcessor):
         return cls(*own, native_language, *native_length(config, native_processor), **options)
 
     @property
-    def one_tokenizer(self) -> bool:  # type: ignore[override]
-        return self.native_texts == "student"
+    def tokenizers(self) -> tuple[Any, Any]:
+        return self.native_tokenizer, self.tokenizer
 
     @property
-    def text_names(self) -> frozenset[str]:  # type: ignore[override]
-        """Keywords for texts; for rows that two tokenizers read, the keywords that both share."""
-        return super().text_names if self.one_tokenizer else PerLanguageProcessor.text_names
-
-    @property
-    def native(self) -> DualEncoderProcessor:
-        return native_reader(self.image_processor, self.native_tokenizer, self.max_native_length, self.pad_native)
+    def needs_language(self) -> bool:
+        return self.native_texts == "native"
 
     @property
     def model_input_names(self) -> list[str]:
         names = ["pixel_values", "input_ids", "attention_mask"]
-        return names if self.one_tokenizer else [*names, "language_ids"]
+        return [*names, "language_ids"] if self.needs_language else names
 
-    def _encoded(self, text: Any, language: Any, settings: dict[str, Any]) -> Any:
-        if self.one_tokenizer:
-            texts = as_texts(text)
-            languages = [UNDETERMINED] * len(texts) if language is None else language_for_each(language, len(texts))
-            return self._read(texts, languages, settings, is_one=isinstance(text, str))
-        texts, languages = texts_and_languages(text, language)
-        native = [is_same_language(tag, self.native_language) for tag in languages]
-
-        def read(rows: list[int], is_native: bool) -> list[list[int]]:
-            some = [texts[row] for row in rows]
-            chosen = {"truncation": settings["truncation"]}
-            if not is_native:
-                chosen |= {"max_length": settings["max_length"], "padding": False}
-                return self._read(some, [languages[row] for row in rows], chosen)["input_ids"]
-            # Native texts are cut at the native model's own length, unless the call gives another.
-            if settings["max_length"] != self.text_kwargs["max_length"]:
-                chosen["max_length"] = min(settings["max_length"], self.max_native_length)
-            return self.native(text=some, padding="max_length" if self.pad_native else False, **chosen)["input_ids"]
-
-        rows = read_in_two(native, read)
-        padding = [(self.native_tokenizer if each else self.tokenizer).pad_token_id for each in native]
-        layout = TextLayout.of(settings)
-        layout = replace(layout, max_length=max(layout.max_length, *map(len, rows)))
-        inputs = {"input_ids": layout.padded(rows, padding), "language_ids": [0 if each else 1 for each in native]}
-        return inputs | layout.mask(rows)
-
-    def _read(self, texts: list[str], languages: list[str], settings: dict[str, Any], *, is_one: bool = False) -> Any:
-        """Returns the student's tokens, and reports texts that are cut as they were given, not as they are spelled."""
-        spelled = texts
-        if self.normalization:
-            spelled = [same_letters(text, tag) for text, tag in zip(texts, languages, strict=True)]
-        with counting_cut_texts() as cut:
-            encoded = super()._encoded(spelled[0] if is_one else spelled, None, settings)
-        note_cut_texts([text for text, read in zip(texts, spelled, strict=True) if read in cut.texts], cut.limit)
-        return encoded
-
-
-def native_reader(image_processor: Any, tokenizer: Any, length: int, is_padded: bool) -> DualEncoderProcessor:
-    return DualEncoderProcessor(image_processor, tokenizer, max_text_length=length, pad_to_max_length=is_padded)
+    def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
+        is_native = [self.needs_language and is_same_language(tag, self.native_language) for tag in languages]
+        inputs = self.encode_rows(texts, languages, is_native, layout)
+        return inputs | {"language_ids": [0 if each else 1 for each in is_native]} if self.needs_language else inputs
 
 
 def native_length(config: PreTrainedConfig, processor: ProcessorMixin) -> tuple[int, bool]:

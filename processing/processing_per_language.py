@@ -1,6 +1,6 @@
 """Base classes of the processors that read each language in its own way, by tokens or by words."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -11,7 +11,7 @@ from transformers.utils import cached_file
 from ..utils.errors import InputError
 from ..utils.languages import language_for_each
 from .processing_dual_encoder import TextImageProcessor
-from .text_inputs import UNDETERMINED, as_texts, note_cut_texts
+from .text_inputs import UNDETERMINED, as_texts, call_tokenizer, note_cut_texts, overlong
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,21 @@ class TextLayout:
     def end(self) -> int | None:
         return self.max_length if self.cut else None
 
+    def tokens(
+        self, tokenizer: Any, texts: list[str], given: list[str] | None = None, room: int = 0, **settings: Any
+    ) -> list[list[int]]:
+        """Returns the tokens of texts, cut so that `room` remains; logs those that are cut, as they were `given`."""
+        cut = {"truncation": self.cut, "max_length": self.max_length - room, "verbose": False}
+        encoded = call_tokenizer(tokenizer, texts, **cut | settings)
+        note_cut_texts(overlong(texts if given is None else given, encoded), f"{self.max_length} tokens")
+        return encoded["input_ids"]
+
     def padded(self, rows: Sequence[list[Any]], padding: Sequence[Any]) -> list[list[Any]]:
         """Pads N rows of different lengths to [N, T], each with its own padding."""
         if self.padding is PaddingStrategy.DO_NOT_PAD:
             return list(rows)
-        length = self.max_length if self.padding is PaddingStrategy.MAX_LENGTH else max(map(len, rows))
+        least = self.max_length if self.padding is PaddingStrategy.MAX_LENGTH else 0
+        length = max(least, *map(len, rows))
         length += -length % self.multiple
         pairs = [(row, [pad] * (length - len(row))) for row, pad in zip(rows, padding, strict=True)]
         return [filler + row if self.side == "left" else row + filler for row, filler in pairs]
@@ -57,15 +67,6 @@ class TextLayout:
     def mask(self, rows: Sequence[list[Any]], name: str = "attention_mask") -> dict[str, list[list[int]]]:
         """Returns a mask [N, T], 1 for text and 0 for padding, under this name, or an empty dict if none is wanted."""
         return {name: self.padded([[1] * len(row) for row in rows], [0] * len(rows))} if self.with_mask else {}
-
-
-def read_in_two(is_native: Sequence[bool], read: Callable[[list[int], bool], list[list[int]]]) -> list[list[int]]:
-    tokens: list[list[int]] = [[]] * len(is_native)
-    for kind in (True, False):
-        if rows := [row for row, each in enumerate(is_native) if each is kind]:
-            for row, ids in zip(rows, read(rows, kind), strict=True):
-                tokens[row] = ids
-    return tokens
 
 
 class PerLanguageProcessor(TextImageProcessor):

@@ -17,11 +17,10 @@ from ..utils.errors import LanguageTagError, ModelFolderError
 from ..utils.language_matching import learned_language
 from ..utils.languages import normalize_language, normalize_languages
 from .glossary import LONGEST_PIECE, MOST_WORDS, Glossary, first_words, is_word
-from .processing_dual_encoder import DualEncoderProcessor
-from .processing_mla import native_length, native_reader, with_mask
-from .processing_per_language import PerLanguageProcessor, TextLayout, file_beside, read_in_two
-from .text_inputs import UNDETERMINED, call_tokenizer, counting_cut_texts, note_cut_texts, overlong
-from .text_normalization import NORMALIZATION, checked_normalization, folded, same_letters, spelling_of
+from .processing_mla import ExtendedProcessor, native_length, with_mask
+from .processing_per_language import TextLayout, file_beside
+from .text_inputs import UNDETERMINED, counting_cut_texts, note_cut_texts
+from .text_normalization import NORMALIZATION, checked_normalization, folded, spelling_of
 
 MOST_CHARACTERS = 512
 GLOSSARY_FILE = "glossary.tsv"
@@ -37,7 +36,7 @@ def as_characters(text: str) -> list[int]:
     return list(map(ord, f" {' '.join(words)} "))
 
 
-class RidgeProcessor(PerLanguageProcessor):
+class RidgeProcessor(ExtendedProcessor):
     """Prepares images and texts: `pixel_values`, `input_ids`, `attention_mask`, `language_ids` and `character_ids`;
     with glossaries also `gloss_ids` and `gloss_attention_mask`.
 
@@ -107,8 +106,8 @@ class RidgeProcessor(PerLanguageProcessor):
         return cls(*parts, native_language, max_native_length=length, pad_native=is_padded, **options)
 
     @property
-    def native(self) -> DualEncoderProcessor:
-        return native_reader(self.image_processor, self.tokenizer, self.max_native_length, self.pad_native)
+    def tokenizers(self) -> tuple[Any, Any]:
+        return self.tokenizer, self.encoder_tokenizer
 
     @property
     def known_languages(self) -> list[str]:
@@ -121,7 +120,7 @@ class RidgeProcessor(PerLanguageProcessor):
         return [*super().model_input_names, "character_ids", *glosses]
 
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
-        """As in `PerLanguageProcessor`. A text without a language is read in the language whose glossary contains most
+        """A text without a language is read in the language whose glossary contains most
         of its words; if none contains enough, the map that all languages share reads it."""
         learned = {tag: self._learned(tag) for tag in {*languages}}
         read = [self._language_and_glossary(text, learned[tag]) for text, tag in zip(texts, languages, strict=True)]
@@ -129,41 +128,16 @@ class RidgeProcessor(PerLanguageProcessor):
         spelled = [self.folded([text], tag)[0] for text, tag in zip(texts, stated, strict=True)]
         glosses = self._glosses(texts, spelled, [glossary for _, glossary in read], layout)
         ids = [known.index(tag if tag in known else UNDETERMINED) for tag in stated]  # others with `any_language` only
-
-        def tokens_of(rows: list[int], is_native: bool) -> list[list[int]]:
-            mine = [texts[row] for row in rows]
-            if is_native:
-                length = self.max_native_length
-                if layout.max_length != self.max_text_length:
-                    length = min(layout.max_length, length)
-                return self._native_tokens(mine, truncation=layout.cut, max_length=length)
-            tags = [known[ids[row]] for row in rows]
-            prompted = [
-                self.text_prompt + self.with_same_letters([text], tag)[0] for text, tag in zip(mine, tags, strict=True)
-            ]
-            settings = {"truncation": layout.cut, "max_length": layout.end, "verbose": False}
-            encoded = call_tokenizer(self.encoder_tokenizer, prompted, **settings)
-            if self.has_text_encoder:
-                note_cut_texts(overlong(mine, encoded), f"{layout.max_length} tokens")
-            else:  # the model reads only their characters
-                cut = [texts[row] for row in rows if len(as_characters(spelled[row])) > MOST_CHARACTERS]
-                note_cut_texts(cut, f"{MOST_CHARACTERS} characters")
-            codes = [self.language_token(stated[row]) or (-1, -1) for row in rows]
-            pairs = zip(encoded["input_ids"], codes, strict=True)
-            return [[code if token == own else token for token in given] for given, (own, code) in pairs]
-
-        tokens = read_in_two([index == 0 for index in ids], tokens_of)
-        padding_ids = [(self.encoder_tokenizer if index else self.tokenizer).pad_token_id or 0 for index in ids]
-        return {
-            "input_ids": layout.padded(tokens, padding_ids),
-            **layout.mask(tokens),
-            "language_ids": ids,
-            "character_ids": _characters(spelled).tolist(),
-            **glosses,
-        }
-
-    def _native_tokens(self, texts: list[str], **settings: Any) -> list[list[int]]:
-        return self.native(text=texts, padding="max_length" if self.pad_native else False, **settings)["input_ids"]
+        inputs = self.encode_rows(texts, [known[index] for index in ids], [index == 0 for index in ids], layout)
+        for row, (index, tag) in enumerate(zip(ids, stated, strict=True)):
+            if index and (codes := self.language_token(tag)):
+                own, code = codes
+                inputs["input_ids"][row] = [code if token == own else token for token in inputs["input_ids"][row]]
+        if not self.has_text_encoder:
+            read = zip(texts, spelled, ids, strict=True)
+            cut = [text for text, own, index in read if index and len(as_characters(own)) > MOST_CHARACTERS]
+            note_cut_texts(cut, f"{MOST_CHARACTERS} characters")
+        return inputs | {"language_ids": ids, "character_ids": _characters(spelled).tolist(), **glosses}
 
     def language_token(self, language: str) -> tuple[int, int] | None:
         """Returns the ids of the tokens that the encoder's tokenizer adds for its default language and for this one;
@@ -212,8 +186,9 @@ class RidgeProcessor(PerLanguageProcessor):
         found = [" ".join(each[:MOST_WORDS]) for each in words]
         if not any(found):  # an exported graph takes at least two tokens
             return {name: [[0, 0]] * len(texts) for name in ("gloss_ids", "gloss_attention_mask")}
+        layout = replace(layout, max_length=self.max_text_length, cut=True)
         with counting_cut_texts() as cut:
-            read = iter(self._native_tokens([gloss for gloss in found if gloss]))
+            read = iter(self.native_tokens([gloss for gloss in found if gloss], layout))
         rows = [next(read) if gloss else [] for gloss in found]
         too_long = [len(each) > MOST_WORDS or gloss in cut.texts for each, gloss in zip(words, found, strict=True)]
         limit = f"{MOST_WORDS} words or {self.max_native_length} tokens, translated word by word,"
@@ -224,9 +199,6 @@ class RidgeProcessor(PerLanguageProcessor):
 
     def folded(self, texts: Iterable[str], language: str) -> list[str]:
         return [folded(text, language) for text in texts] if self.normalization else list(texts)
-
-    def with_same_letters(self, texts: Iterable[str], language: str) -> list[str]:
-        return [same_letters(text, language) for text in texts] if self.normalization else list(texts)
 
     def characters(self, texts: list[str], language: str) -> Tensor:
         """Returns the code points of texts [N, C], 0 at padding."""

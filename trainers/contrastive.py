@@ -23,8 +23,7 @@ from ..data.batching.mixture import SizedView, TaskData, TaskMixture, has_images
 from ..data.batching.streams import StreamMixture
 from ..data.batching.views import StreamView, image_text_pairs, translation_pairs
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
-from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
-from ..processing.text_augmentation import SubwordDropout, TextAugmentation
+from ..processing.augmentation import ImageAugmentation, SubwordDropout, TextAugmentation, TrainingTransform
 from ..utils.errors import InputError
 from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments, batch_sizes_of, data_seed
 from .base import BabelensTrainer

@@ -37,7 +37,7 @@ from ..data.batching.mixture import (
 from ..data.batching.rc3 import TranslationCollator, TripletCollator
 from ..data.batching.views import CorpusView, Images, StreamView, translation_pairs, triplets, weak_pairs
 from ..modeling.modeling_rc3_pretraining import Rc3ForPreTraining
-from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
+from ..processing.augmentation import ImageAugmentation, TrainingTransform
 from ..utils.errors import InputError
 from .arguments import Rc3TrainingArguments, batch_sizes_of, data_seed
 from .base import BabelensTrainer, mixture_loader

@@ -40,7 +40,7 @@ from ..modeling.modeling_rc3_tasks import (
     Rc3ForVisualQuestionAnswering,
     Rc3ForVisualReasoning,
 )
-from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
+from ..processing.augmentation import ImageAugmentation, TrainingTransform
 from ..utils.errors import InputError
 from .arguments import Rc3TaskTrainingArguments
 from .base import BabelensTrainer, over_languages

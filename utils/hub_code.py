@@ -51,7 +51,6 @@ FILES = {
         "modeling.modeling_rc3_tasks",
         "modeling.modeling_rc3_pretraining",
     ),
-    "processing_rc3": ("processing.rc3_tokenizer", "processing.processing_rc3"),
     "rc3_pipelines": ("inference.rc3_pipelines", "processing.cross_encoder_module"),
     "pipelines": ("inference.pipelines", "processing.sentence_modules"),
 }

@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from babelens.inference.backbones import RegionExtractor
-from babelens.processing.image_augmentation import ImageAugmentation
+from babelens.processing.augmentation import ImageAugmentation
 from babelens.processing.processing_rc3 import square_image_processor
 from tests.contracts import drawn_images
 

@@ -6,7 +6,7 @@ import torch
 import transformers
 from PIL import Image
 
-from babelens.processing.image_augmentation import ImageAugmentation, TrainingTransform
+from babelens.processing.augmentation import ImageAugmentation, TrainingTransform
 from babelens.processing.image_processing_mural import MuralImageProcessor
 from babelens.utils.errors import InputError
 from tests.contracts import drawn_images

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from babelens.processing.text_augmentation import SubwordDropout, TextAugmentation
+from babelens.processing.augmentation import SubwordDropout, TextAugmentation
 from babelens.processing.tokenizer_training import train_wordpiece
 
 TEXTS = [
