@@ -7,7 +7,7 @@ from tokenizers import processors
 from transformers import AutoProcessor, AutoTokenizer, GemmaTokenizer, SiglipConfig, SiglipProcessor
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
-from babelens.utils import tokenizer_files
+from babelens.utils import pretrained
 from babelens.utils.pretrained import load_processor
 from tests.support.tiny_dual_encoders import bert_tokenizer, tiny_siglip2, xlm_tokenizer
 from tests.support.tiny_native import tiny_clip
@@ -15,7 +15,7 @@ from tests.support.tiny_native import tiny_clip
 
 @pytest.fixture(autouse=True)
 def told_anew():
-    tokenizer_files._warn.cache_clear()
+    pretrained._warn.cache_clear()
 
 
 def change(file, **changes):
@@ -29,7 +29,7 @@ def test_padding_that_tokenizer_json_states_makes_no_difference(tmp_path, caplog
     tokenizer.backend_tokenizer.enable_padding(length=32)
     tokenizer.save_pretrained(tmp_path)
     load_processor(AutoTokenizer, tmp_path)
-    assert "tokenizer_files" not in caplog.text
+    assert "tokenizer_config.json" not in caplog.text
 
 
 def test_siglip_2_of_a_fixed_size_reads_lower_case(tmp_path):
@@ -60,7 +60,7 @@ def test_case_that_only_tokenizer_json_states(cased, tmp_path, caplog):
     loaded.save_pretrained(tmp_path / "again")
     for reads in (loaded, AutoTokenizer.from_pretrained(tmp_path / "again")):
         assert (reads.backend_tokenizer.normalizer.normalize_str("ÖL") == "ÖL") == cased
-    assert "tokenizer_files" not in caplog.text
+    assert "tokenizer_config.json" not in caplog.text
 
 
 def test_a_flag_against_tokenizer_json_is_told(tmp_path, caplog):
