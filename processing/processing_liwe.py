@@ -2,15 +2,16 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 import regex
 
 from ..configuration.configuration_liwe import PADDING_ID, SPECIAL_IDS, UNKNOWN_ID
 from ..utils.errors import InputError
-from .processing_per_language import TextLayout, WordLevelProcessor
+from .processing_per_language import TextLayout
 from .text_inputs import UNDETERMINED, truncated_repr
-from .word_tokenizers import split_words
+from .word_tokenizers import WordLevelProcessor, frequent, split_words
 
 # Scripts whose words `split_words` finds or normalizes by the rules of a language.
 _RULES_OF_A_LANGUAGE = regex.compile(
@@ -19,12 +20,10 @@ _RULES_OF_A_LANGUAGE = regex.compile(
 
 
 def frequent_characters(texts: Mapping[str, Iterable[str]], *, min_frequency: int = 1) -> str:
-    """Returns the characters of texts (by language) that occur `min_frequency` times or more, ordered as
-    `frequent_words`."""
-    pairs = ((text, language) for language, several in texts.items() for text in several)
-    counts = Counter(character for pair in pairs for word in split_words(*pair) for character in word)
-    kept = (character for character, count in counts.items() if count >= min_frequency)
-    return "".join(sorted(kept, key=lambda character: (-counts[character], character)))
+    """Returns the characters of texts (by language) that occur `min_frequency` times or more, as `frequent` sorts
+    them."""
+    words = (word for language, several in texts.items() for text in several for word in split_words(text, language))
+    return "".join(frequent(Counter(chain.from_iterable(words)), min_frequency))
 
 
 class LiweProcessor(WordLevelProcessor):
@@ -40,6 +39,7 @@ class LiweProcessor(WordLevelProcessor):
     """
 
     auto_classes = ("AutoProcessor",)
+    unknown_id = UNKNOWN_ID
 
     def __init__(
         self, image_processor: Any, characters: str, max_text_length: int = 40, word_length: int = 26
@@ -69,16 +69,14 @@ class LiweProcessor(WordLevelProcessor):
         return False
 
     def _words(self, text: str, language: str) -> list[list[int]]:
-        words = [
-            [self._ids.get(character, UNKNOWN_ID) for character in word[: self.word_length]]
-            for word in split_words(text, language)
-        ]
+        words = [self._characters(word)[: self.word_length] for word in split_words(text, language)]
         return [word + [PADDING_ID] * (self.word_length - len(word)) for word in words or [[UNKNOWN_ID]]]
 
-    def unknown_rate(self, texts: Iterable[str], language: str) -> float:
-        """Returns the share of unknown characters in texts, in percent."""
-        characters = "".join(word for text in texts for word in split_words(text, language))
-        return 100 * sum(character not in self._ids for character in characters) / max(len(characters), 1)
+    def _characters(self, word: str) -> list[int]:
+        return [self._ids.get(character, UNKNOWN_ID) for character in word]
+
+    def ids_of(self, text: str, language: str) -> list[int]:
+        return self._characters("".join(split_words(text, language)))
 
     @property
     def model_input_names(self) -> list[str]:

@@ -1,9 +1,9 @@
-"""Base classes of the processors that read each language in its own way, by tokens or by words."""
+"""The base class of the processors that read each language in its own way."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 from transformers.tokenization_utils_base import PaddingStrategy, TruncationStrategy
 from transformers.utils import cached_file
@@ -112,30 +112,3 @@ def file_beside(source: Any, name: str, loading: Mapping[str, Any], *, is_needed
     options = {key: loading[key] for key in place if key in loading}
     found = cached_file(source, name, **options, _raise_exceptions_for_missing_entries=is_needed)
     return None if found is None else Path(found)
-
-
-class SpecialIds(NamedTuple):
-    """Ids that transformers' `Trainer` looks for on a tokenizer."""
-
-    pad_token_id: int = 0
-    bos_token_id: int | None = None
-    eos_token_id: int | None = None
-
-
-class WordLevelProcessor(PerLanguageProcessor):
-    """Base class of the processors that read words, up to `max_text_length` of each text."""
-
-    def __init__(self, image_processor: Any, max_text_length: int) -> None:
-        super().__init__(image_processor)
-        self.max_text_length = max_text_length
-
-    @property
-    def tokenizer(self) -> SpecialIds:
-        return SpecialIds()
-
-    @staticmethod
-    def cut(texts: list[str], rows: list[list[Any]], layout: TextLayout) -> list[list[Any]]:
-        kept = [row[: layout.end] for row in rows]
-        shortened = [text for text, row, rest in zip(texts, rows, kept, strict=True) if len(rest) < len(row)]
-        note_cut_texts(shortened, f"{layout.max_length} words")
-        return kept

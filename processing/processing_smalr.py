@@ -12,51 +12,22 @@ from ..configuration.configuration_smalr import PADDING_ID, SPECIAL_IDS, UNKNOWN
 from ..utils.errors import InputError
 from ..utils.language_matching import learned_language
 from ..utils.languages import normalize_language
-from .processing_per_language import TextLayout, WordLevelProcessor, file_beside
-from .word_tokenizers import split_words
+from .processing_per_language import TextLayout, file_beside
+from .word_tokenizers import WordLevelProcessor, frequent, split_words
 
 
 def frequent_words(
     texts: Iterable[str], language: str, *, max_size: int | None = None, min_frequency: int = 1
 ) -> list[str]:
-    """Returns the words of texts that occur `min_frequency` times or more, most frequent first, then by code point."""
+    """Returns the words of texts that occur `min_frequency` times or more, at most `max_size`, as `frequent` sorts
+    them."""
     counts = Counter(word for text in texts for word in split_words(text, language))
-    kept = [word for word, count in counts.items() if count >= min_frequency]
-    if not kept:
+    if not (found := frequent(counts, min_frequency)):
         most = max(counts.values(), default=0)
         raise InputError(
             f"no word in {language!r} occurs {min_frequency} times; the most frequent occurs {most} times"
         )
-    return sorted(kept, key=lambda word: (-counts[word], word))[:max_size]
-
-
-class WordVocabulary:
-    """Maps the texts of one language to word ids: 0 is padding, 1 [MASK], 2 [UNK], and `words` begin at 3.
-
-    Examples:
-        >>> vocabulary = WordVocabulary("en", ["a", "car", "red"])
-        >>> vocabulary.encode("A red bus")
-        [3, 5, 2]
-    """
-
-    def __init__(self, language: str, words: Sequence[str]) -> None:
-        self.language = normalize_language(language)
-        self.words = tuple(words)
-        self._ids = {word: word_id for word_id, word in enumerate(self.words, SPECIAL_IDS)}
-        if twice := [word for word, count in Counter(self.words).items() if count > 1 or not word]:
-            raise InputError(f"{self.language!r}: {twice[0]!r} is in the vocabulary twice, or is not a word")
-
-    def __len__(self) -> int:
-        return SPECIAL_IDS + len(self.words)
-
-    def encode(self, text: str) -> list[int]:
-        """Returns the ids of a text's words; a text without a word becomes one [UNK], so every text has a state."""
-        return [self._ids.get(word, UNKNOWN_ID) for word in split_words(text, self.language)] or [UNKNOWN_ID]
-
-    def unknown_rate(self, texts: Iterable[str]) -> float:
-        """Returns the share of [UNK] in texts, in percent of all words."""
-        ids = [word_id for text in texts for word_id in self.encode(text)]
-        return 100 * ids.count(UNKNOWN_ID) / max(len(ids), 1)
+    return found[:max_size]
 
 
 VOCABULARIES_FILE = "vocabularies.json"
@@ -74,28 +45,39 @@ class SmalrProcessor(WordLevelProcessor):
     """
 
     auto_classes = ("AutoProcessor",)
+    unknown_id = UNKNOWN_ID
 
     def __init__(
         self, image_processor: Any, vocabularies: Mapping[str, Sequence[str]], max_text_length: int = 40
     ) -> None:
         super().__init__(image_processor, max_text_length)
-        readers = [WordVocabulary(language, words) for language, words in vocabularies.items()]
         # An attribute `vocabularies` would be saved in `processor_config.json` and shown by `print`.
-        self._vocabularies = {reader.language: reader for reader in readers}
-        if not 0 < len(self._vocabularies) == len(readers):
+        self._vocabularies = {normalize_language(tag): list(words) for tag, words in vocabularies.items()}
+        if not 0 < len(self._vocabularies) == len(vocabularies):
             raise InputError(f"vocabularies must name languages, each once; given: {list(vocabularies)}")
+        self._ids: dict[str, dict[str, int]] = {}
+        for tag, words in self._vocabularies.items():
+            if twice := [word for word, count in Counter(words).items() if count > 1 or not word]:
+                raise InputError(f"{tag!r}: {twice[0]!r} is in the vocabulary twice, or is not a word")
+            self._ids[tag] = {word: word_id for word_id, word in enumerate(words, SPECIAL_IDS)}
 
     @property
-    def vocabularies(self) -> dict[str, WordVocabulary]:
+    def vocabularies(self) -> dict[str, list[str]]:
         return self._vocabularies
 
     @property
     def languages(self) -> list[str]:
         return list(self._vocabularies)
 
+    def ids_of(self, text: str, language: str) -> list[int]:
+        """Returns the ids of a text's words: 0 is padding, 1 [MASK], 2 [UNK], and the vocabulary begins at 3. A text
+        without a word becomes one [UNK], so every text has a state."""
+        ids = self._ids[language]
+        return [ids.get(word, UNKNOWN_ID) for word in split_words(text, language)] or [UNKNOWN_ID]
+
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
         languages = [learned_language(language, self.languages) for language in languages]
-        whole = [self._vocabularies[language].encode(text) for text, language in zip(texts, languages, strict=True)]
+        whole = [self.ids_of(text, language) for text, language in zip(texts, languages, strict=True)]
         rows = self.cut(texts, whole, layout)
         ids = layout.padded(rows, [PADDING_ID] * len(rows))  # [N, T]
         known = [self.languages.index(language) for language in languages]
@@ -104,8 +86,7 @@ class SmalrProcessor(WordLevelProcessor):
     def to_json_file(self, json_file_path: str | os.PathLike) -> None:
         """Writes the vocabularies next to the settings, in time for `push_to_hub=True` to upload both."""
         super().to_json_file(json_file_path)
-        words = {language: reader.words for language, reader in self._vocabularies.items()}
-        text = json.dumps(words, ensure_ascii=False, indent=0)  # one line for each word
+        text = json.dumps(self._vocabularies, ensure_ascii=False, indent=0)  # one line for each word
         Path(json_file_path).with_name(VOCABULARIES_FILE).write_text(text + "\n", encoding="utf-8")
 
     @classmethod

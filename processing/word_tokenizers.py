@@ -1,4 +1,5 @@
-"""Splits texts into words for word-level methods (SMALR: Burns et al. 2020, section 3). Texts are normalized as
+"""Splits texts into words for word-level methods (SMALR: Burns et al. 2020, section 3), the base class of whose
+processors is here. Texts are normalized as
 Unicode normalizes identifiers (NFKC_Casefold) and split. Only words with a letter or a digit are kept. Words may
 change with the version of a segmenter.
 
@@ -13,14 +14,17 @@ change with the version of a segmenter.
 """
 
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import regex
 
 from ..utils.errors import MissingExtraError
 from ..utils.languages import normalize_language
+from .processing_per_language import PerLanguageProcessor, TextLayout
+from .text_inputs import note_cut_texts
 
 _ICU_LANGUAGES = {"zh", "yue", "ja", "th", "lo", "km", "my"}
 
@@ -99,3 +103,40 @@ def _korean_segmenter() -> Callable[[str], list[str]]:
 
 def _missing(primary: str, *packages: str) -> MissingExtraError:
     return MissingExtraError(f"splitting {primary!r} needs {' and '.join(packages)}: pip install {' '.join(packages)}")
+
+
+def frequent(counts: Mapping[str, int], min_frequency: int) -> list[str]:
+    """Returns the words or characters that occur `min_frequency` times or more, most frequent first, then by code
+    point."""
+    return sorted((unit for unit in counts if counts[unit] >= min_frequency), key=lambda unit: (-counts[unit], unit))
+
+
+class WordLevelProcessor(PerLanguageProcessor):
+    """Base class of the processors that read words, up to `max_text_length` of each text."""
+
+    unknown_id: ClassVar[int]
+    # Ids that transformers' `Trainer` looks for.
+    tokenizer: ClassVar[Any] = SimpleNamespace(pad_token_id=0, bos_token_id=None, eos_token_id=None)
+
+    def __init__(self, image_processor: Any, max_text_length: int) -> None:
+        super().__init__(image_processor)
+        self.max_text_length = max_text_length
+
+    @staticmethod
+    def cut(texts: list[str], rows: list[list[Any]], layout: TextLayout) -> list[list[Any]]:
+        kept = [row[: layout.end] for row in rows]
+        shortened = [text for text, row, rest in zip(texts, rows, kept, strict=True) if len(rest) < len(row)]
+        note_cut_texts(shortened, f"{layout.max_length} words")
+        return kept
+
+    def ids_of(self, text: str, language: str) -> list[int]:
+        """Returns the ids of the words of a text, or of their characters."""
+        raise NotImplementedError
+
+    def unknown_rate(self, texts: Iterable[str], language: str) -> float:
+        """Returns the share of unknown words or characters in texts, in percent."""
+        unknown = count = 0
+        for text in texts:
+            ids = self.ids_of(text, language)
+            unknown, count = unknown + ids.count(self.unknown_id), count + len(ids)
+        return 100 * unknown / max(count, 1)

@@ -103,6 +103,11 @@ class WordsBuilder(ModelBuilder):
             vision = {"image_feature_size": len(corpus[0]["features"])}
         return load_preset(source.preset or "", **vision | source.overrides | words)
 
+    def unknown_rates(self, processor: ProcessorMixin) -> dict[str, float]:
+        captions = self.data.captions
+        tags = getattr(processor, "languages", captions)  # LIWE reads any language
+        return {tag: round(processor.unknown_rate(captions[tag], tag), 3) for tag in tags}
+
     def with_backbone(self, model: LiweModel | SmalrModel) -> PreTrainedModel:
         if model.vision_model is not None and self._backbone is not None:
             model.vision_model.load_state_dict(self._backbone.state_dict())
@@ -157,9 +162,6 @@ class LiweBuilder(WordsBuilder):
             return super().make_model(processor)
         return self.with_backbone(LiweModel(self.config(vocab_size=processor.vocab_size)))
 
-    def unknown_rates(self, processor: ProcessorMixin) -> dict[str, float]:
-        return {tag: round(processor.unknown_rate(texts, tag), 3) for tag, texts in self.data.captions.items()}
-
 
 LIWE = Workflow(recipe=WordsRecipe, data=WordsData, builder=LiweBuilder, reporting=WordsReporting)
 
@@ -191,10 +193,6 @@ class SmalrBuilder(WordsBuilder):
         self._share_rows(model, processor)
         return self.with_backbone(model)
 
-    def unknown_rates(self, processor: ProcessorMixin) -> dict[str, float]:
-        rates = {tag: own.unknown_rate(self.data.captions[tag]) for tag, own in processor.vocabularies.items()}
-        return {tag: round(rate, 3) for tag, rate in rates.items()}
-
     def next_model(self, model: PreTrainedModel) -> PreTrainedModel:
         """Makes the next model, with the latent vocabulary as a part. `model.overrides` apply to it, even if the run
         of another recipe learned the vocabulary."""
@@ -203,7 +201,7 @@ class SmalrBuilder(WordsBuilder):
         return self.with_backbone(SmalrModel.from_latent(model, **self.recipe.model.overrides))
 
     def _config(self, processor: ProcessorMixin) -> PreTrainedConfig:
-        sizes = [len(processor.vocabularies[language].words) for language in processor.languages]
+        sizes = [len(processor.vocabularies[language]) for language in processor.languages]
         mapped = [len(self._mapped.get(language, {})) for language in processor.languages]
         return self.config(languages=processor.languages, vocabulary_sizes=sizes, dictionary_words=mapped)
 
@@ -238,7 +236,7 @@ class SmalrBuilder(WordsBuilder):
 
         def indices(language: str, of: Iterable[str]) -> Tensor:
             """The indices of a language's words among the words of all languages, [n]."""
-            ids = {word: index for index, word in enumerate(processor.vocabularies[language].words, SPECIAL_IDS)}
+            ids = {word: index for index, word in enumerate(processor.vocabularies[language], SPECIAL_IDS)}
             wanted = torch.tensor([[ids[word] for word in of]], dtype=torch.long)
             return model.words.words(wanted, torch.tensor([processor.languages.index(language)]))[0]
 
@@ -251,10 +249,9 @@ class SmalrBuilder(WordsBuilder):
         """Returns the vectors of all words [words, vector size], and the reduced ones [words, word size]."""
         config = self._config(processor)
         size = config.vector_size or config.word_size
-        words = {language: vocabulary.words for language, vocabulary in processor.vocabularies.items()}
         captions = self.data.captions if self.words.train_vectors else {}
         aligned = self.words.aligned
-        found = word_vectors(words, self.words.vectors, size=size, captions=captions, aligned=aligned)
+        found = word_vectors(processor.vocabularies, self.words.vectors, size=size, captions=captions, aligned=aligned)
         parts = reduce_vectors(found, config.word_size, aligned=aligned)
         whole, specific = (torch.from_numpy(np.concatenate(of)) for of in (found, parts))
         return whole, specific

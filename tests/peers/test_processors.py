@@ -74,7 +74,7 @@ class TestSmalrProcessor(ProcessorSuite, unittest.TestCase):
 
     @classmethod
     def settings(cls, processor: Any) -> dict[str, Any]:
-        return {"vocabularies": {tag: words.words for tag, words in processor._vocabularies.items()}}
+        return {"vocabularies": processor.vocabularies}
 
 
 class TestLiweProcessor(ProcessorSuite, unittest.TestCase):

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from babelens.processing.image_processing_mural import MuralImageProcessor
-from babelens.processing.processing_smalr import SmalrProcessor, WordVocabulary, frequent_words
+from babelens.processing.processing_smalr import SmalrProcessor, frequent_words
 from babelens.utils.errors import InputError
 from tests.contracts import CAPTIONS, ProcessorContract
 
@@ -33,7 +33,7 @@ class TestSmalrProcessor(ProcessorContract):
 
 def test_every_language_numbers_its_own_words(processor):
     found = processor(text=["a red car", "ein schnelles rotes auto"], language=["en", "de"], return_tensors="pt")
-    english, german = (processor.vocabularies[language].words for language in ("en", "de"))
+    english, german = (processor.vocabularies[language] for language in ("en", "de"))
     assert found["input_ids"].tolist() == [
         [3 + english.index("a"), 3 + english.index("red"), 3 + english.index("car"), 0],
         [3 + german.index("ein"), 2, 3 + german.index("rotes"), 3 + german.index("auto")],
@@ -61,7 +61,7 @@ def test_words_come_by_falling_frequency_then_by_code_point():
 
 
 def test_unknown_words_are_counted_in_percent():
-    vocabulary = WordVocabulary("EN", ["a", "car", "mask"])
-    assert (vocabulary.language, len(vocabulary)) == ("en", 6)
-    assert vocabulary.encode("[MASK] a RED") == [5, 3, 2]  # special words cannot be written
-    assert vocabulary.unknown_rate(["a red car", "a"]) == 25 and vocabulary.unknown_rate([]) == 0
+    processor = make_processor(vocabularies={"EN": ["a", "car", "mask"]})[1]
+    assert processor.languages == ["en"]
+    assert processor.ids_of("[MASK] a RED", "en") == [5, 3, 2]  # special words cannot be written
+    assert processor.unknown_rate(["a red car", "a"], "en") == 25 and processor.unknown_rate([], "en") == 0
