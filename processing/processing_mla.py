@@ -36,10 +36,8 @@ class ExtendedProcessor(PerLanguageProcessor):
 
     @property
     def native(self) -> DualEncoderProcessor:
-        length, is_padded = self.max_native_length, self.pad_native
-        tokenizer, _ = self.tokenizers
         return DualEncoderProcessor(
-            self.image_processor, tokenizer, max_text_length=length, pad_to_max_length=is_padded
+            self.image_processor, self.tokenizers[0], "", self.max_native_length, self.pad_native
         )
 
     @property
@@ -149,8 +147,9 @@ class MlaProcessor(ExtendedProcessor):
 
     @property
     def native(self) -> DualEncoderProcessor:
-        settings = {"max_text_length": self.max_text_length, "pad_to_max_length": self.pad_to_max_length}
-        return DualEncoderProcessor(self.image_processor, self.tokenizer, **settings)
+        return DualEncoderProcessor(
+            self.image_processor, self.tokenizer, "", self.max_text_length, self.pad_to_max_length
+        )
 
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
         if self.pad_to_max_length and layout.padding is not PaddingStrategy.MAX_LENGTH:

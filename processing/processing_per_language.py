@@ -29,12 +29,9 @@ class TextLayout:
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
         padding, truncation = settings["padding"], settings["truncation"]
-        if isinstance(padding, bool):
-            padding = "longest" if padding else "do_not_pad"
-        if isinstance(truncation, bool):
-            truncation = "longest_first" if truncation else "do_not_truncate"
+        truncation = {True: "longest_first", False: "do_not_truncate"}.get(truncation, truncation)
         return cls(
-            PaddingStrategy(padding),
+            PaddingStrategy({True: "longest", False: "do_not_pad"}.get(padding, padding)),
             settings["max_length"],
             TruncationStrategy(truncation) is not TruncationStrategy.DO_NOT_TRUNCATE,
             settings.get("pad_to_multiple_of") or 1,

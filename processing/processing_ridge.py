@@ -134,8 +134,8 @@ class RidgeProcessor(ExtendedProcessor):
                 own, code = codes
                 inputs["input_ids"][row] = [code if token == own else token for token in inputs["input_ids"][row]]
         if not self.has_text_encoder:
-            read = zip(texts, spelled, ids, strict=True)
-            cut = [text for text, own, index in read if index and len(as_characters(own)) > MOST_CHARACTERS]
+            rows = zip(texts, spelled, ids, strict=True)
+            cut = [text for text, own, index in rows if index and len(as_characters(own)) > MOST_CHARACTERS]
             note_cut_texts(cut, f"{MOST_CHARACTERS} characters")
         return inputs | {"language_ids": ids, "character_ids": _characters(spelled).tolist(), **glosses}
 
