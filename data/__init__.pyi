@@ -1,8 +1,9 @@
 from .batching.mixture import TaskData as TaskData
-from .batching.retrieval_sets import RetrievalSet as RetrievalSet, retrieval_set as retrieval_set
 from .batching.texts import TextFilter as TextFilter, add_translations as add_translations
 from .batching.views import (
+    RetrievalSet as RetrievalSet,
     image_text_pairs as image_text_pairs,
+    retrieval_set as retrieval_set,
     translation_pairs as translation_pairs,
     triplets as triplets,
     weak_pairs as weak_pairs,
@@ -30,6 +31,7 @@ from .emoji.tasks import (
     weakly_aligned_emoji as weakly_aligned_emoji,
 )
 from .readers.bitext import load_bitext as load_bitext
+from .readers.coco import load_multi30k as load_multi30k
 from .readers.conceptual_captions import load_cc3m as load_cc3m
 from .readers.iglue import (
     load_answers as load_answers,
@@ -39,5 +41,4 @@ from .readers.iglue import (
     load_xgqa as load_xgqa,
     load_xvnli as load_xvnli,
 )
-from .readers.multi30k import load_multi30k as load_multi30k
 from .readers.wit import load_wit as load_wit

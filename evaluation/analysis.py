@@ -18,8 +18,7 @@ import pyarrow as pa
 from PIL import ImageOps
 from transformers import PreTrainedModel, ProcessorMixin
 
-from ..data.batching.retrieval_sets import RetrievalSets
-from ..data.batching.views import Images, images_of
+from ..data.batching.views import Images, RetrievalSets, images_of
 from ..data.corpus.caption_index import CaptionIndex
 from ..data.corpus.corpus import describe, evenly_spaced, languages_of
 from ..inference.embedder import Embedder, ImageLike

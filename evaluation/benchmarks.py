@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset
 
-from ..data.batching.retrieval_sets import RetrievalSet
-from ..data.batching.views import images_of
+from ..data.batching.views import RetrievalSet, images_of
 from ..data.benchmarks import Benchmark, Figures, find_benchmark
 from ..data.readers.coco import Crisscrossed, Ratings, read_benchmark
 from ..inference.embedder import Embedder

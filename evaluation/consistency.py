@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 
 from ..configuration.configuration_consistency import CrossLingualConsistencyConfig
-from ..data.batching.retrieval_sets import RetrievalSet, RetrievalSets, retrieval_set
-from ..data.batching.views import images_of, translation_pairs
+from ..data.batching.views import RetrievalSet, RetrievalSets, images_of, retrieval_set, translation_pairs
 from ..data.emoji.benchmark import load_emoji
 from ..inference.embedder import Embedder
 from ..inference.similarity import finite_matrix, unit_rows

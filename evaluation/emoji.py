@@ -21,8 +21,7 @@ import numpy as np
 from datasets import Dataset
 from PIL import Image
 
-from ..data.batching.retrieval_sets import RetrievalSet, RetrievalSets
-from ..data.batching.views import Images
+from ..data.batching.views import Images, RetrievalSet, RetrievalSets
 from ..data.emoji.benchmark import load_emoji
 from ..inference.cross_encoder import Reranker
 from ..inference.embedder import Embedder

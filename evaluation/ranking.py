@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.batching.retrieval_sets import RetrievalSet
+from ..data.batching.views import RetrievalSet
 from ..inference.cross_encoder import Reranker, reranked_scores
 from ..inference.similarity import COSINE_TIE, SCORES_AT_ONCE, finite_matrix, unit_rows
 from ..utils.errors import InputError

@@ -8,8 +8,7 @@ from typing import Any
 import datasets
 import numpy as np
 
-from ..data.batching.retrieval_sets import RetrievalSets
-from ..data.batching.views import images_of
+from ..data.batching.views import RetrievalSets, images_of
 from ..inference.cross_encoder import Reranker
 from ..inference.embedder import Embedder
 from ..inference.translated_captions import TranslatingEmbedder

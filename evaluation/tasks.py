@@ -12,8 +12,7 @@ import torch
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ..data.batching.rc3 import LabelledExamples, Regions, TaskInputs, check_answer, regions_of, sources
-from ..data.batching.retrieval_sets import RetrievalSets
-from ..data.batching.views import CorpusView, Images
+from ..data.batching.views import CorpusView, Images, RetrievalSets
 from ..inference.cross_encoder import CrossEncoder
 from ..modeling.encoding import evaluation_mode, progress_bar
 from .ranking import QueryRanks, score_ranks

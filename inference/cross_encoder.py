@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForMultipleChoice, AutoProcessor, BatchFeature, PreTrainedModel, ProcessorMixin
 
-from ..data.batching.retrieval_sets import RetrievalSet
-from ..data.batching.views import ImageFeatures
+from ..data.batching.views import ImageFeatures, RetrievalSet
 from ..modeling.encoding import evaluation_mode, progress_bar
 from ..processing.images import as_rgb_image
 from ..processing.text_inputs import as_texts, call_tokenizer, counting_cut_texts

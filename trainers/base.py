@@ -12,8 +12,7 @@ from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import PredictionOutput, SaveStrategy, TrainOutput, seed_worker
 
-from ..data.batching.mixture import TaskBatchSampler, TaskMixture
-from ..data.batching.streams import StreamLoader, StreamMixture
+from ..data.batching.mixture import StreamLoader, StreamMixture, TaskBatchSampler, TaskMixture
 from ..utils.errors import InputError
 from ..utils.hub_mixin import card_writers
 from .arguments import PrecisionTrainingArguments, data_seed

@@ -19,8 +19,7 @@ from transformers import Trainer
 
 from ..configuration.configuration_two_tower import IMAGE_TEXT, TwoTowerConfig
 from ..data.batching.collators import Collator, ContrastiveCollator, TaskCollator
-from ..data.batching.mixture import SizedView, TaskData, TaskMixture, has_images
-from ..data.batching.streams import StreamMixture
+from ..data.batching.mixture import SizedView, StreamMixture, TaskData, TaskMixture, has_images
 from ..data.batching.views import StreamView, image_text_pairs, translation_pairs
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
 from ..processing.augmentation import ImageAugmentation, SubwordDropout, TextAugmentation, TrainingTransform

@@ -27,7 +27,6 @@ from ..data.batching.collators import Collator, TaskCollator
 from ..data.batching.mixture import (
     FeatureView,
     GroupedView,
-    RegionView,
     SizedView,
     TaskBatchSampler,
     TaskData,
@@ -149,7 +148,7 @@ class Rc3Trainer(BabelensTrainer):
                 raise InputError(
                     "augmented_regions needs a RegionExtractor: files have no regions of augmented images"
                 )
-            return RegionView(examples, self.regions)
+            return FeatureView(examples, "regions", self.regions)
         with self.args.main_process_first(desc="regions"):
             features = self._extracted(view.images, augmented)
         return FeatureView(examples, "regions", features, view.rows)

@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 from datasets import Dataset, IterableDataset
 
 from ..configuration.configuration_two_tower import IMAGE_TEXT, TEXT_TEXT, TRIPLET
-from ..data.batching.mixture import TaskData
-from ..data.batching.streams import sample_of_stream
+from ..data.batching.mixture import TaskData, sample_of_stream
 from ..data.batching.texts import add_translations
 from ..data.batching.views import image_text_pairs, translation_pairs
 from ..data.corpus.corpus import captions_of, languages_of

@@ -19,8 +19,8 @@ from ..data.corpus.loading import load_captions
 from ..data.corpus.overlap import Overlap, corpus_overlaps
 from ..data.emoji.benchmark import load_emoji
 from ..data.emoji.tasks import emoji_entailment, emoji_questions
+from ..data.readers.coco import load_multi30k
 from ..data.readers.iglue import load_answers, load_marvl, load_nlvr2, load_xflickrco, load_xgqa, load_xvnli
-from ..data.readers.multi30k import load_multi30k
 from ..evaluation.results import Results as Measured
 from ..evaluation.tasks import Ranks, Results
 from ..model_cards.facts import DataSource as CardSource, Result, TaskCardFacts, emoji_sources

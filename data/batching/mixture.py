@@ -1,19 +1,26 @@
 """Batches for several tasks: every training step takes one batch of each. An epoch is one pass over the data of the
-first task; the other data are reshuffled after each pass. A batch depends only on the seed, the epoch and its index,
+first task; the other data are reshuffled after each pass. A batch depends only on the seed and its index in the run,
 so a resumed run gets the same batches as an uninterrupted one."""
 
+import json
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import count, islice
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
-import torch.utils.data
+import torch
+import torch.utils.data as torch_data
 from datasets import Dataset, IterableDataset
-from torch.utils.data import Sampler, Subset
+from datasets.distributed import split_dataset_by_node
 
-from ...utils.errors import CorpusError
-from .views import CorpusView
+from ...utils.errors import CorpusError, InputError
+from .views import CorpusView, Example, StreamView
+
+logger = logging.getLogger(__name__)
 
 _BATCH_BITS = 44  # of the seed of an example, which encode its place in the run
 
@@ -32,7 +39,7 @@ class SizedView(Protocol):
     """A map-style dataset that returns several examples at once."""
 
     def __len__(self) -> int: ...
-    def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]: ...
+    def __getitems__(self, indices: list[int]) -> list[Example]: ...
 
 
 class GroupedView:
@@ -49,15 +56,15 @@ class GroupedView:
     def __len__(self) -> int:
         return sum(self.sizes)
 
-    def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
+    def __getitems__(self, indices: list[int]) -> list[Example]:
         chosen = np.asarray(indices)
         groups = np.searchsorted(self.starts, chosen, side="right") - 1
-        examples: list[dict[str, Any]] = [{}] * len(chosen)
-        for group, (view, start) in enumerate(zip(self.groups.values(), self.starts, strict=True)):
-            positions = np.flatnonzero(groups == group)
-            own = view.__getitems__((chosen[positions] - start).tolist()) if len(positions) else []
-            for position, example in zip(positions, own, strict=True):
-                examples[position] = example
+        examples: list[Example] = [{}] * len(chosen)
+        for group, view in enumerate(self.groups.values()):
+            if len(places := np.flatnonzero(groups == group)):
+                own = view.__getitems__((chosen[places] - self.starts[group]).tolist())
+                for place, example in zip(places, own, strict=True):
+                    examples[place] = example
         return examples
 
 
@@ -69,7 +76,7 @@ class ExampleKey(NamedTuple):
     seed: int
 
 
-class TaskMixture(torch.utils.data.Dataset):
+class TaskMixture(torch_data.Dataset):
     """The data of several tasks as one dataset, whose indices are `ExampleKey`s."""
 
     def __init__(self, tasks: dict[str, SizedView]) -> None:
@@ -83,15 +90,15 @@ class TaskMixture(torch.utils.data.Dataset):
     def __len__(self) -> int:
         return len(next(iter(self.tasks.values())))
 
-    def __getitems__(self, keys: list[ExampleKey]) -> list[tuple[ExampleKey, dict[str, Any]]]:
-        examples: list[tuple[ExampleKey, dict[str, Any]]] = []
+    def __getitems__(self, keys: list[ExampleKey]) -> list[tuple[ExampleKey, Example]]:
+        examples: list[tuple[ExampleKey, Example]] = []
         for task, data in self.tasks.items():
             own = [key for key in keys if key.task == task]
             examples += zip(own, data.__getitems__([key.position for key in own]), strict=True) if own else []
         return examples
 
 
-class TaskBatchSampler(Sampler[list[ExampleKey]]):
+class TaskBatchSampler(torch_data.Sampler[list[ExampleKey]]):
     """Samples batches of `ExampleKey`s with `batch_size` examples of each task, or task -> number of examples. Drops
     incomplete batches. Consecutive batches go to consecutive processes, which get equally many."""
 
@@ -111,31 +118,9 @@ class TaskBatchSampler(Sampler[list[ExampleKey]]):
         return self.length
 
     def __iter__(self) -> Iterator[list[ExampleKey]]:
-        orders = {
-            task: batch_order(data, self.sizes[task], [self.seed, k], self.num_processes)
-            for k, (task, data) in enumerate(self.mixture.tasks.items())
-        }
         first = self.mixture.epoch * self.length
-        for batch in range(first, first + self.length):
-            yield [
-                key
-                for k, (task, order) in enumerate(orders.items())
-                for key in example_keys(task, k, order(batch), batch, self.seed)
-            ]
-
-
-def example_keys(task: str, task_index: int, positions: Sequence[int], batch: int, seed: int) -> list[ExampleKey]:
-    """Returns the keys of a task's examples in one batch of a run, each with a different seed."""
-    # The seeds are consecutive numbers. numpy mixes the bits of a seed, so their random numbers are unrelated.
-    first = (seed << 48) + (task_index << _BATCH_BITS) + batch * len(positions)
-    return [ExampleKey(task, position, first + k) for k, position in enumerate(positions)]
-
-
-def seed_of_step(seeds: Sequence[int], num_processes: int) -> int:
-    """Returns the seed of a task's first example in a step across all processes. Random choices for a whole batch use
-    it, so they are the same in every process. `seeds` are the seeds of one process's examples, from `example_keys`."""
-    batch = seeds[0] % (1 << _BATCH_BITS) // len(seeds)
-    return seeds[0] - batch % num_processes * len(seeds)
+        keys = _batches(self.mixture.tasks, self.sizes, self.seed, self.num_processes)
+        return map(keys, range(first, first + self.length))
 
 
 def batch_sizes(batch_size: int | Mapping[str, int], tasks: Mapping[str, Any]) -> dict[str, int]:
@@ -143,7 +128,7 @@ def batch_sizes(batch_size: int | Mapping[str, int], tasks: Mapping[str, Any]) -
     sizes = {task: batch_size if isinstance(batch_size, int) else batch_size[task] for task in tasks}
     for task, data in tasks.items():
         parts = data.groups.items() if _one_at_a_time(data) else [("", data)]
-        for name, part in parts if hasattr(data, "__getitems__") else ():
+        for name, part in parts if not isinstance(data, StreamView) else ():
             if len(part) < sizes[task]:
                 raise CorpusError(
                     f"task {task!r} has {f'in {name!r} ' if name else ''}{len(part)} examples, fewer than a batch of "
@@ -153,13 +138,41 @@ def batch_sizes(batch_size: int | Mapping[str, int], tasks: Mapping[str, Any]) -
     return sizes
 
 
+def _batches(
+    tasks: Mapping[str, Any], sizes: Mapping[str, int], seed: int, num_processes: int
+) -> Callable[[int], list[ExampleKey]]:
+    """Returns the function from the index of a batch in the run, over all processes, to the keys of its examples."""
+    orders = {
+        task: _order(data, sizes[task], [seed, k], num_processes) for k, (task, data) in enumerate(tasks.items())
+    }
+
+    def keys(batch: int) -> list[ExampleKey]:
+        made: list[ExampleKey] = []
+        for k, (task, order) in enumerate(orders.items()):
+            # The seeds are consecutive numbers. numpy mixes the bits of a seed, so their random numbers are unrelated.
+            first = (seed << 48) + (k << _BATCH_BITS) + batch * sizes[task]
+            made += [ExampleKey(task, position, first + index) for index, position in enumerate(order(batch))]
+        return made
+
+    return keys
+
+
+def seed_of_step(seeds: Sequence[int], num_processes: int) -> int:
+    """Returns the seed of a task's first example in a step across all processes. Random choices for a whole batch use
+    it, so they are the same in every process. `seeds` are the seeds of one process's examples."""
+    batch = seeds[0] % (1 << _BATCH_BITS) // len(seeds)
+    return seeds[0] - batch % num_processes * len(seeds)
+
+
 # ---- Orders, each a function of the seed and an index ----
 
 Order = Callable[[int], list[int]]  # index of a batch -> the positions of its examples in the data of a task
-Schedule = Callable[[int], tuple[int, int]]  # step -> its group, and the number of earlier steps of that group
+Schedule = Callable[[int], Sequence[int]]  # step -> its group, and the number of earlier steps of that group
 
 
-def batch_order(data: SizedView, batch_size: int, seed: list[int], num_processes: int) -> Order:
+def _order(data: Any, batch_size: int, seed: list[int], num_processes: int) -> Order:
+    if isinstance(data, StreamView):  # which shuffles the rows as it reads them
+        return lambda batch: list(range(batch * batch_size, (batch + 1) * batch_size))
     if not _one_at_a_time(data):
         return _shuffled(len(data), batch_size, seed)
     by_group = [_shuffled(size, batch_size, [*seed, k]) for k, size in enumerate(data.sizes)]
@@ -175,7 +188,7 @@ def batch_order(data: SizedView, batch_size: int, seed: list[int], num_processes
     return order
 
 
-def _one_at_a_time(data: SizedView) -> TypeGuard[GroupedView]:
+def _one_at_a_time(data: Any) -> TypeGuard[GroupedView]:
     return isinstance(data, GroupedView) and data.one_at_a_time
 
 
@@ -193,57 +206,260 @@ def _shuffled(size: int, batch_size: int, seed: list[int]) -> Order:
     return order
 
 
-def _uniform(count: int, seed: list[int]) -> Schedule:
+def _uniform(groups: int, seed: list[int]) -> Schedule:
     @lru_cache(maxsize=1)
-    def sampled(size: int) -> tuple[np.ndarray, np.ndarray]:
+    def sampled(size: int) -> np.ndarray:
         # A longer sequence from the same seed begins with the shorter one.
-        return _counted(np.random.default_rng(seed).integers(count, size=size))
+        return _counted(np.random.default_rng(seed).integers(groups, size=size))
 
-    def schedule(step: int) -> tuple[int, int]:
-        groups, earlier = sampled(1024 << (step // 1024).bit_length())
-        return int(groups[step]), int(earlier[step])
-
-    return schedule
+    return lambda step: sampled(1024 << (step // 1024).bit_length())[step].tolist()
 
 
 def _rounds(steps: Sequence[int], seed: list[int]) -> Schedule:
     """Plans steps in rounds: in each, a group has as many steps as it fills (`steps`), in a random order."""
 
     @lru_cache(maxsize=1)
-    def planned(number: int) -> tuple[np.ndarray, np.ndarray]:
+    def planned(number: int) -> np.ndarray:
         every = np.repeat(np.arange(len(steps)), steps)
         return _counted(np.random.default_rng([*seed, number]).permutation(every))
 
-    def schedule(step: int) -> tuple[int, int]:
+    def schedule(step: int) -> Sequence[int]:
         number, within = divmod(step, sum(steps))
-        groups, earlier = planned(number)
-        group = int(groups[within])
-        return group, number * steps[group] + int(earlier[within])
+        group, earlier = planned(number)[within].tolist()
+        return group, number * steps[group] + earlier
 
     return schedule
 
 
-def _counted(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns groups [N], and the number of earlier occurrences of each [N]."""
+def _counted(groups: np.ndarray) -> np.ndarray:
+    """Returns each of the groups [N] with the number of its earlier occurrences, [N, 2]."""
     earlier = np.empty_like(groups)
     earlier[np.argsort(groups, kind="stable")] = np.concatenate([*map(np.arange, np.bincount(groups))])
-    return groups, earlier
+    return np.stack([groups, earlier], axis=1)
 
 
 def one_pair_at_a_time(*parts: tuple[CorpusView, SizedView]) -> GroupedView:
     """Joins data sets into one whose batches each have a single language pair, as in RC3 (Zhou et al. 2023, sections
     2.3.3 and 2.3.4); otherwise, the language would distinguish most negatives from the anchor. The paper does not
     state how often each pair is sampled: here in proportion to its batches. Each part is a view of translation pairs
-    or triplets, and its examples: the view itself, or one with more columns, such as a `RegionView`."""
+    or triplets, and its examples: the view itself, or one with more columns, such as a `FeatureView`."""
     pairs: dict[str, dict[str, SizedView]] = {}
     for index, (texts, examples) in enumerate(parts):
         for pair, own in texts.by_language_pair().items():
-            pairs.setdefault(pair, {})[str(index)] = Subset(examples, own)  # type: ignore[arg-type]
+            pairs.setdefault(pair, {})[str(index)] = torch_data.Subset(examples, own)  # type: ignore[arg-type]
     groups: dict[str, SizedView] = {
         pair: next(iter(own.values())) if len(own) == 1 else GroupedView(own, one_at_a_time=False)
         for pair, own in pairs.items()
     }
     return GroupedView(groups, one_at_a_time=True, by_size=True)
+
+
+# ---- Streams, for corpora that are larger than the disk ----
+# Shards are shuffled in every pass, and rows in blocks as they are read; every worker of every process reads separate
+# shards, in endless passes. A batch comes with its worker's position after it, which the trainer saves once it has
+# used the batch: a resumed run rereads one block.
+
+
+def sample_of_stream(stream: IterableDataset, rows: int) -> Iterator[dict[str, Any]]:
+    """Yields at most this many rows of a stream: about equally many from the beginning of each shard."""
+    shards, left = stream.num_shards, rows
+    for index in range(shards):
+        share = -(-left // (shards - index))
+        for row in islice(stream.shard(num_shards=shards, index=index), share):
+            left -= 1
+            yield row
+
+
+class StreamBatch(NamedTuple):
+    """A batch, the worker that made it, and the position of each task's stream in that worker after the batch. The
+    batch has the keys of the examples with the examples; after collation, the inputs of the model."""
+
+    worker: int
+    states: dict[str, dict[str, Any]]
+    batch: Any
+
+
+class StreamMixture(torch_data.IterableDataset):
+    """The data of several tasks, at least one of them a stream, as an endless stream of batches, with the arguments of
+    `TaskBatchSampler`. `block_size` rows of a stream are shuffled together, and other data as a whole."""
+
+    position: dict[str, Any]  # the number of batches used so far, and the states of each worker's streams
+
+    def __init__(
+        self,
+        tasks: dict[str, SizedView | StreamView],
+        batch_size: int | Mapping[str, int],
+        *,
+        seed: int,
+        block_size: int,
+        process: int = 0,
+        num_processes: int = 1,
+        num_workers: int = 0,
+    ) -> None:
+        self.tasks, self.batch_size, self.seed, self.block_size = tasks, batch_size, seed, block_size
+        self.process, self.num_processes, self.num_workers = process, num_processes, num_workers
+        batch_sizes(batch_size, tasks)  # raises an error if data do not fill a batch
+        self.rows = {task: self._share(task, view) for task, view in tasks.items() if isinstance(view, StreamView)}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that a resumed run must not change."""
+        sizes = batch_sizes(self.batch_size, self.tasks)
+        same = set(sizes.values())
+        return {
+            "tasks": list(self.tasks),
+            "batch size": same.pop() if len(same) == 1 else sizes,
+            "seed": self.seed,
+            "shuffle_buffer_size": self.block_size,
+            "number of processes": self.num_processes,
+            "dataloader_num_workers": self.num_workers,
+        }
+
+    def _share(self, task: str, view: StreamView) -> IterableDataset:
+        shards, workers = view.rows.num_shards, max(self.num_workers, 1)
+        if shards < workers:
+            raise InputError(
+                f"task {task!r}: a stream of {shards} shards cannot be shared by {workers} workers: save the data as "
+                f"more files or load it as a Dataset, or set dataloader_num_workers to {shards} or less"
+            )
+        by_shards = shards >= self.num_processes * workers
+        if not by_shards and self.process == 0:
+            logger.warning(
+                "task %r: %d shards are too few for %d processes with %d workers each: every process reads all of "
+                "them and keeps one row of %d",
+                *(task, shards, self.num_processes, workers, self.num_processes),
+            )
+        strategy = "shards" if by_shards else "examples"
+        return split_dataset_by_node(view.rows, self.process, self.num_processes, strategy)
+
+    def __iter__(self) -> Iterator[StreamBatch | None]:
+        """Yields the batches of one worker; `StreamBatch.batch` is a list of (key, example)."""
+        info = torch_data.get_worker_info()
+        worker, workers = (info.id, info.num_workers) if info else (0, 1)
+        consumed, states = self.position["batches"], self.position["workers"][worker] or {}
+        readers: dict[str, _StreamReader] = {
+            task: _StreamReader(self, task, [self.seed, k], worker, states.get(task))
+            for k, task in enumerate(self.tasks)
+            if task in self.rows
+        }
+        tasks: dict[str, Any] = {**self.tasks, **readers}
+        examples = TaskMixture(tasks)
+        keys = _batches(self.tasks, batch_sizes(self.batch_size, self.tasks), self.seed, self.num_processes)
+        # The data loader asks its workers in turn. If a run resumes in the middle of a round, the first workers have
+        # no batch left in it.
+        if worker < consumed % workers:
+            yield None
+        for step in count(consumed + (worker - consumed) % workers, workers):
+            batch = examples.__getitems__(keys(step * self.num_processes + self.process))
+            yield StreamBatch(worker, {task: reader.state for task, reader in readers.items()}, batch)
+
+
+class _StreamReader:
+    """Reads a stream in endless passes, with its shards shuffled in every pass and its rows shuffled in blocks."""
+
+    def __init__(
+        self, mixture: StreamMixture, task: str, seed: list[int], worker: int, state: dict[str, Any] | None
+    ) -> None:
+        # Shards come in the same order in all processes and workers.
+        self.shard_seed, self.row_seed = seed, [*seed, mixture.process, worker]
+        self.blocks = self._blocks(mixture, task, state or {"pass": 0, "seen": 0, "rows": None})
+        self._next_block()
+        self.taken = state["taken"] if state else 0
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The pass, the number of its examples before the block, the rows' state there, and the number taken since."""
+        return self.position | {"taken": self.taken}
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Example]:
+        """Returns the next examples, as many as there are indices."""
+        examples: list[Example] = []
+        while len(examples) < len(indices):
+            if self.taken == len(self.order):
+                self._next_block()
+            chosen = self.order[self.taken : self.taken + len(indices) - len(examples)]
+            examples += self.block.__getitems__(chosen)
+            self.taken += len(chosen)
+        return examples
+
+    def _next_block(self) -> None:
+        self.block: Any = None  # frees the memory of the old block before the next one is read
+        self.position, self.block = next(self.blocks)
+        rng = np.random.default_rng([*self.row_seed, self.position["pass"], self.position["seen"]])
+        self.order, self.taken = rng.permutation(len(self.block)), 0
+
+    def _blocks(
+        self, mixture: StreamMixture, task: str, state: dict[str, Any]
+    ) -> Iterator[tuple[dict[str, Any], CorpusView]]:
+        """Yields the position of each block of rows, and its examples, from a position on."""
+        view: Any = mixture.tasks[task]
+        number, seen, start = state["pass"], state["seen"], state["rows"]
+        while True:
+            # A copy: the workers share the epoch set by set_epoch, but may be in different passes.
+            rows = mixture.rows[task].with_format(None)
+            rows.set_epoch(int(np.random.default_rng([*self.shard_seed, number]).integers(1, 2**31)))
+            rows.load_state_dict(start)
+            iterator = iter(rows)
+            while block := list(islice(iterator, mixture.block_size)):
+                following, examples = rows.state_dict(), view.examples_of(block)
+                size = len(examples)
+                yield {"pass": number, "seen": seen, "rows": start}, examples
+                del block, examples
+                seen, start = seen + size, following
+            if not seen:
+                raise CorpusError(f"task {task!r}: a pass over the stream gave no example in the requested languages")
+            number, seen, start = number + 1, 0, None
+
+
+class StreamLoader:
+    """A data loader over a `StreamMixture` whose position can be saved and loaded. `length` is the number of batches
+    in the whole run, which is one epoch; `options` are passed to `torch.utils.data.DataLoader`."""
+
+    def __init__(self, mixture: StreamMixture, collate: Callable[[Any], Any], *, length: int, **options: Any) -> None:
+        self.mixture, self.length = mixture, length
+        mixture.position = {"batches": 0, "workers": [None] * max(mixture.num_workers, 1)}
+        # Without a separate generator, the loader would take random numbers from the generator that dropout uses.
+        self.loader = torch_data.DataLoader(
+            mixture,
+            batch_size=None,
+            collate_fn=partial(_collated, collate=collate),
+            num_workers=mixture.num_workers,
+            generator=torch.Generator(),
+            **options,
+        )
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Iterator[Any]:
+        position = self.mixture.position
+        for loaded in self.loader:
+            if loaded is not None:
+                position["workers"][loaded.worker] = loaded.states
+                position["batches"] += 1
+                yield loaded.batch
+
+    def save(self, folder: str | Path) -> None:
+        """Writes the position of this process's streams after the last used batch."""
+        state = self.mixture.position | {"settings": self.mixture.settings}
+        self._file(folder).write_text(json.dumps(state), encoding="utf-8")
+
+    def load(self, folder: str | Path) -> None:
+        """Reads a saved position, from which the next iteration resumes."""
+        state = json.loads(self._file(folder).read_text(encoding="utf-8"))
+        for name, now in self.mixture.settings.items():
+            if (then := state["settings"][name]) != now:
+                raise InputError(
+                    f"{folder}: the stream cannot be resumed from there: {name} was {then!r} and is {now!r}"
+                )
+        self.mixture.position = state
+
+    def _file(self, folder: str | Path) -> Path:
+        return Path(folder) / f"stream_{self.mixture.process}.json"
+
+
+def _collated(loaded: StreamBatch | None, *, collate: Callable[[Any], Any]) -> StreamBatch | None:
+    return loaded and loaded._replace(batch=collate(loaded.batch))
 
 
 # ---- Precomputed features: those of frozen models, and the regions of images ----
@@ -259,35 +475,21 @@ FEATURES_OF = {
 
 @dataclass(eq=False)
 class FeatureView:
-    """The examples of a view [N], each with the feature [n, …] at its index in `indices` [N] as column `name`."""
+    """The examples of a view [N], each with a feature as column `name`: the one at its index in `indices` [N] or, by
+    default, at its `image_id`."""
 
     view: SizedView
     name: str
-    features: np.ndarray
-    indices: np.ndarray
+    features: np.ndarray | Mapping[str, np.ndarray]
+    indices: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.view)
 
-    def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
-        examples = self.view.__getitems__(indices)
-        chosen = self.features[self.indices[indices]]
-        return [example | {self.name: feature} for example, feature in zip(examples, chosen, strict=True)]
-
-
-@dataclass(eq=False)
-class RegionView:
-    """The examples of a view with the `regions` [R, region_size] of their images, found by `image_id`."""
-
-    view: SizedView
-    regions: Mapping[str, np.ndarray]
-
-    def __len__(self) -> int:
-        return len(self.view)
-
-    def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
-        examples = self.view.__getitems__(indices)
-        return [example | {"regions": self.regions[example["image_id"]]} for example in examples]
+    def __getitems__(self, indices: list[int]) -> list[Example]:
+        examples: Any = self.view.__getitems__(indices)
+        keys = [each["image_id"] for each in examples] if self.indices is None else self.indices[indices]
+        return [each | {self.name: self.features[key]} for each, key in zip(examples, keys, strict=True)]
 
 
 def has_images(view: Any) -> bool:

@@ -36,23 +36,21 @@ class TripletCollator:
     transform: ImageTransform | None = None  # by default the processor's
 
     def __call__(self, examples: list[Example], seeds: list[int]) -> Batch:
-        rngs = [np.random.Generator(np.random.PCG64(seed)) for seed in seeds]
-        batch_rng = _batch_rng(seeds)
+        rngs, batch_rng = [np.random.Generator(np.random.PCG64(seed)) for seed in seeds], _batch_rng(seeds)
         batch, second = _text_pairs(self.processor, examples, batch_rng)
-        if "image" in examples[0]:
-            images = [example["image"] for example in examples]
-            if self.transform is None:
-                batch |= self.processor(images=images, return_tensors="pt")
-            else:
-                batch["pixel_values"] = self.transform(images, seeds)
-        if "regions" in examples[0]:
-            every = [(example["regions"], rng) for example, rng in zip(examples, rngs, strict=True)]
+        columns = {name: [example[name] for example in examples] for name in examples[0]}
+        if "image" in columns and self.transform is not None:
+            batch["pixel_values"] = self.transform(columns["image"], seeds)
+        elif "image" in columns:
+            batch |= self.processor(images=columns["image"], return_tensors="pt")
+        if "regions" in columns:
+            every = zip(columns["regions"], rngs, strict=True)
             regions = [own if own.ndim == 2 else own[rng.integers(len(own))] for own, rng in every]
             batch |= self.processor(regions=regions, return_tensors="pt")
-        batch["partner"] = torch.from_numpy(partners([example["image_id"] for example in examples], batch_rng))
+        batch["partner"] = torch.from_numpy(partners(columns["image_id"], batch_rng))
         if self.mask_probability is not None:
             batch["masked"] = self._masked(batch["first"], rngs)
-            batch["decoder"] = _targets(self.processor, *second)
+            batch["decoder"] = dict(self.processor(**second, return_tensors="pt"))
         return batch
 
     def _masked(self, texts: dict[str, Tensor], rngs: list[np.random.Generator]) -> dict[str, Tensor]:
@@ -106,10 +104,8 @@ def _batch_rng(seeds: list[int]) -> np.random.Generator:
     return np.random.default_rng([seeds[0], 1])
 
 
-def _text_pairs(
-    processor: Any, examples: list[Example], rng: np.random.Generator
-) -> tuple[Batch, tuple[list[str], list[str]]]:
-    """Samples l_i; returns the text inputs `first` (x_i) and `second` (x_j), and the second's texts and languages."""
+def _text_pairs(processor: Any, examples: list[Example], rng: np.random.Generator) -> tuple[Batch, dict[str, Any]]:
+    """Samples l_i; returns the text inputs `first` (x_i) and `second` (x_j), and x_j as the decoder's targets."""
     pairs = {tuple(sorted((example["language_a"], example["language_b"]))) for example in examples}
     if len(pairs) > 1:
         named = ", ".join(f"{a} with {b}" for a, b in sorted(pairs))
@@ -118,15 +114,11 @@ def _text_pairs(
     batch: Batch = {}
     for name in ("first", "second"):
         sides = ["a" if (each["language_a"] == first) == (name == "first") else "b" for each in examples]
-        texts = [each[f"text_{side}"] for each, side in zip(examples, sides, strict=True)]
-        languages = [each[f"language_{side}"] for each, side in zip(examples, sides, strict=True)]
+        chosen = [(each[f"text_{side}"], each[f"language_{side}"]) for each, side in zip(examples, sides, strict=True)]
+        texts, languages = (list(column) for column in zip(*chosen, strict=True))
         encoded = processor(text=texts, language=languages, return_tensors="pt")
         batch[name] = {key: encoded[key] for key in ("input_ids", "attention_mask")}
-    return batch, (texts, languages)
-
-
-def _targets(processor: Any, texts: list[str], languages: list[str]) -> dict[str, Tensor]:
-    return dict(processor(text_target=texts, target_language=languages, return_tensors="pt"))
+    return batch, {"text_target": texts, "target_language": languages}
 
 
 # ---- Inputs of tasks ----
@@ -159,8 +151,7 @@ class LabelledExamples:
         self._rows = dataset
         self.languages: list[str] = list(dataset["language"])
         answers = dataset.features["label"].names
-        # The answer of each row, or None.
-        self.labels: list[str | None] = [None if k is None else answers[k] for k in dataset["label"]]
+        self.labels: list[str | None] = [None if index is None else answers[index] for index in dataset["label"]]
 
     @property
     def texts(self) -> list[str]:
@@ -179,8 +170,7 @@ class LabelledExamples:
         return len(self._rows)
 
     def __getitems__(self, indices: list[int]) -> list[Example]:
-        columns = self._rows[indices]
-        examples = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        examples: list[Example] = self._rows.__getitems__(indices)
         for row, example in zip(indices, examples, strict=True):
             example["label"] = self.labels[row]
             example |= {name: read_image(example[name], f"row {row}") for name in self._images}
@@ -203,8 +193,9 @@ class TaskInputs:
         """Returns the inputs [N, …] of examples; with seeds, they are augmented for training."""
         texts, languages = ([example[name] for example in examples] for name in ("text", "language"))
         inputs = dict(self.processor(text=texts, language=languages, return_tensors="pt"))
-        columns, given = IMAGE_COLUMNS[self.config.images_per_text], examples[0]
-        count, has_pixels = len(columns), self.config.has_patches and columns[0] in given
+        count, given = self.config.images_per_text, examples[0]
+        columns = IMAGE_COLUMNS[count]
+        has_pixels = self.config.has_patches and columns[0] in given
         has_regions = self.config.has_regions and self.regions is not None
         named = all(name in given or f"{name}_id" in given for name in columns)
         if not named or not (has_pixels or has_regions):
@@ -213,25 +204,21 @@ class TaskInputs:
                 f"{', '.join(given)}{'' if self.regions is None else ', and regions'}"
             )
         images = [example.get(name) for example in examples for name in columns]
+        pairs = [slice(start, start + count) for start in range(0, len(images), count)]
         image_seeds = [count * seed + k for seed in seeds or () for k in range(count)]
         if has_pixels and self.transform is not None and seeds is not None:
             pixels = self.transform(images, image_seeds)
             inputs["pixel_values"] = pixels if count == 1 else pixels.unflatten(0, (-1, count))
         elif has_pixels:
-            inputs |= self.processor(images=_grouped(images, count), return_tensors="pt")
+            inputs |= self.processor(images=[images[pair] for pair in pairs], return_tensors="pt")
         if has_regions:
             if self.training_regions is not None and seeds is not None:
                 regions: Sequence[np.ndarray] = list(self.training_regions(images, image_seeds))
             else:
                 image_ids = [example[f"{name}_id"] for example in examples for name in columns]
                 regions = regions_of(self.regions, image_ids, images)
-            inputs |= self.processor(regions=_grouped(regions, count), return_tensors="pt")
+            inputs |= self.processor(regions=[regions[pair] for pair in pairs], return_tensors="pt")
         return inputs
-
-
-def _grouped(flat: Sequence[Any], count: int) -> list[Any]:
-    """Returns a flat list of images or regions in the processor's form: in groups if each text has several."""
-    return list(flat) if count == 1 else [list(flat[k : k + count]) for k in range(0, len(flat), count)]
 
 
 @dataclass(eq=False)
@@ -260,7 +247,8 @@ class TargetCollator:
 
     def __call__(self, examples: list[Example], seeds: list[int]) -> dict[str, Tensor]:
         texts, languages = ([example[name] for example in examples] for name in ("text_b", "language_b"))
-        return self.inputs(sources(examples), seeds) | _targets(self.inputs.processor, texts, languages)
+        targets = self.inputs.processor(text_target=texts, target_language=languages, return_tensors="pt")
+        return self.inputs(sources(examples), seeds) | dict(targets)
 
 
 def regions_of(regions: Any, image_ids: Sequence[str], images: Sequence[Any]) -> Sequence[np.ndarray]:
@@ -280,10 +268,9 @@ def check_answer(answer: str | None, known: Mapping[str, int], place: str) -> No
 
 
 # ---- Retrieval: four candidates for each caption ----
-# Batches of image-text retrieval with four candidates for each caption, one of them correct, as in IGLUE's
-# fine-tuning (Bugliarello et al. 2022, after ViLBERT; Zhou et al. 2023, RC3, appendix B): the image with its caption,
-# the image with a caption of a random other image, a random other image with the caption, and the image with a caption
-# of one of the most similar images (a hard negative). The seed of an example decides its candidates.
+# As in IGLUE's fine-tuning (Bugliarello et al. 2022, after ViLBERT; Zhou et al. 2023, RC3, appendix B): the image with
+# its caption, which is correct, the image with a caption of a random other image, a random other image with the
+# caption, and the image with a caption of one of the most similar images (a hard negative).
 
 CANDIDATES = 4
 _THUMBNAIL = (8, 8)
@@ -297,9 +284,10 @@ def with_row_index(view: CorpusView) -> FeatureView:
 
 
 class CandidateCollator:
-    """Turns captioned images into the inputs of their candidates, one after another, and `labels`. Negatives have
-    captions in the same language, so the language does not reveal the answer. `view` has the `image_text_pairs` of all
-    candidates, and `neighbors` [rows, k] the rows of the images most similar to each row of its corpus."""
+    """Turns captioned images into the inputs of their candidates, one after another, and `labels`; seeds decide the
+    candidates. Negatives have captions in the same language, so the language does not reveal the answer. `view` has
+    the `image_text_pairs` of all candidates, and `neighbors` [rows, k] the rows of the images most similar to each row
+    of its corpus."""
 
     def __init__(self, inputs: TaskInputs, view: CorpusView, neighbors: np.ndarray) -> None:
         self.inputs, self.view, self.neighbors = inputs, view, neighbors
@@ -341,8 +329,7 @@ class CandidateCollator:
         """Returns the index of a caption of a similar image; of any image if no similar one has a usable caption."""
         for row in rng.permutation(self.neighbors[example["row"]]):
             own = self._by_row.get((int(row), example["language"]), ())
-            captions = [index for index in own if self._captions[index]["text"] != example["text"]]
-            if captions:
+            if captions := [index for index in own if self._captions[index]["text"] != example["text"]]:
                 return captions[rng.integers(len(captions))]
         return self._other(example, rng)
 

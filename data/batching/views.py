@@ -9,7 +9,9 @@ A view stores two or three integers for each example: its row, and the indices o
 stay on disk until an example is read. A corpus' `features` come in addition to its images, or instead of them.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -28,6 +30,7 @@ from ..corpus.caption_index import (
     Selection,
     merged,
     pairs_in,
+    repeats,
     texts_in,
 )
 from ..corpus.corpus import DOWNLOAD, IMAGE_URL, describe, languages_of
@@ -120,7 +123,7 @@ class CorpusView(Sequence[Example]):
 
     def texts(self) -> dict[str, list[str]]:
         """Returns the texts of all examples [N] by column name; no image is read."""
-        columns: dict[str, list[str]] = {"text" + suffix: [] for suffix in self._positions}
+        columns: dict[str, list[str]] = {f"text{suffix}": [] for suffix in self._positions}
         for example in CorpusView(self._corpus, [], self.rows, self._positions):
             for name, column in columns.items():
                 column.append(example[name])
@@ -135,9 +138,8 @@ class CorpusView(Sequence[Example]):
         return CorpusView(self._corpus, columns, self.rows, self._positions)
 
     def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            return self.__getitems__(range(len(self))[index])
-        return self.__getitems__([range(len(self))[index]])[0]  # range resolves negative indices
+        rows = range(len(self))[index]  # which resolves negative indices
+        return self.__getitems__(rows) if isinstance(rows, range) else self.__getitems__([rows])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Example]:
         chosen = np.asarray(indices, dtype=np.int64)
@@ -189,10 +191,8 @@ class Images(Sequence[PIL.Image.Image]):
         return len(self._corpus)
 
     def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            return [self[row] for row in range(len(self))[index]]
         row = range(len(self))[index]
-        return _with_image(self._corpus[row], row)["image"]
+        return [self[each] for each in row] if isinstance(row, range) else _with_image(self._corpus[row], row)["image"]
 
     def encoded(self, row: int) -> bytes:
         stored = self._corpus[row]
@@ -262,16 +262,77 @@ def _tags(languages: Languages | None) -> list[str] | None:
 
 
 def _normal_pairs(pairs: Iterable[LanguagePair] | None) -> list[LanguagePair] | None:
-    if pairs is None:
-        return None
-    given = list(pairs)
-    for pair in given:
+    given = None if pairs is None else list(pairs)
+    for pair in given or ():
         if isinstance(pair, str) or len(pair) != 2:
             raise CorpusError(f"{pair!r} is not a pair of languages; give a list such as [('en', 'de'), ('en', 'ja')]")
-    return list(dict.fromkeys((normalize_language(a), normalize_language(b)) for a, b in given))
+    return given and list(dict.fromkeys((normalize_language(a), normalize_language(b)) for a, b in given))
 
 
 def _with_image(example: Example, row: int) -> Example:
-    if "image" not in example:
-        return example
-    return example | {"image": read_image(example["image"], f"image_id {example['image_id']!r}, row {row}")}
+    if "image" in example:
+        example["image"] = read_image(example["image"], f"image_id {example['image_id']!r}, row {row}")
+    return example
+
+
+# ---- Retrieval ----
+
+
+@dataclass(frozen=True)
+class RetrievalSet:
+    """Queries in one language, the searched images, and the correct ones."""
+
+    language: str  # of the texts
+    images: Images | ImageFeatures  # [n_images], read on access, or their features
+    image_ids: list[str]  # [n_images]
+    texts: list[str]  # [n_texts]; a text is listed once for all rows that share an image_id
+    text_image_ids: list[str]  # the image_id that each text describes [n_texts]
+    text_to_images: list[list[int]]  # for each text, the indices of all images with its image_id
+    rows: np.ndarray  # the row of each image in the corpus [n_images]
+
+    def with_equal_texts(self) -> "RetrievalSet":
+        """Returns the same queries, but a text is correct for every image that has an equal caption. By `image_id`,
+        chance decides between two images with the same caption, and no model can find both."""
+        by_text: dict[str, set[int]] = defaultdict(set)
+        for text, images in zip(self.texts, self.text_to_images, strict=True):
+            by_text[text].update(images)
+        return replace(self, text_to_images=[sorted(by_text[text]) for text in self.texts])
+
+
+def retrieval_set(corpus: Dataset, language: str, *, only_captioned: bool = False) -> RetrievalSet:
+    """Returns the captions of a corpus in one language and its images, for retrieval in both directions. All languages
+    search all images, so results compare; with `only_captioned`, those with a caption in it (WIT's protocol)."""
+    return RetrievalSets(corpus).of(language, only_captioned=only_captioned)
+
+
+class RetrievalSets:
+    """Makes a `retrieval_set` for several languages of one corpus, whose captions are read once."""
+
+    def __init__(self, corpus: Dataset) -> None:
+        if isinstance(corpus, IterableDataset):
+            raise CorpusError("retrieval ranks all images at once, and cannot use a stream: load it as a Dataset")
+        self._corpus = corpus
+        self._index = CaptionIndex(text_table(corpus))
+        self._image_ids = np.array(corpus["image_id"][:], dtype=object)
+
+    def of(self, language: str, *, only_captioned: bool = False) -> RetrievalSet:
+        language, index = normalize_language(language), self._index
+        captions = index.captions_in(language)
+        if not len(captions):
+            raise CorpusError(f"no captions in {language}; the corpus has {describe(languages_of(self._corpus))}")
+        rows = index.rows[captions]
+        searched = np.unique(rows) if only_captioned else np.arange(len(self._corpus))
+        captions = captions[~repeats(rows, index.concepts[rows], index.text_codes[captions])]
+        image_ids, described = (self._image_ids[each].tolist() for each in (searched, index.rows[captions]))
+        places: dict[str, list[int]] = defaultdict(list)
+        for place, image_id in enumerate(image_ids):
+            places[image_id].append(place)
+        return RetrievalSet(
+            language,
+            images_of(self._corpus.select(searched) if only_captioned else self._corpus),
+            image_ids,
+            texts=index.texts.take(pa.array(captions)).to_pylist(),
+            text_image_ids=described,
+            text_to_images=[places[image_id] for image_id in described],
+            rows=searched,
+        )

@@ -1,9 +1,8 @@
 """Captions on the images of COCO 2014 (in the folders `train2014` and `val2014`) and of Flickr30K (`flickr30k-images`)
 in their published layouts: training splits and benchmarks. No image is decoded, but a missing one is an error."""
 
-import csv
-import io
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,14 +11,15 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+import pandas
 from datasets import Dataset
 
 from ...utils.errors import CorpusError
+from ...utils.languages import normalize_languages
 from ..benchmarks import Benchmark, find_benchmark
-from ..corpus.captions import RowCount, enumeration
-from ..corpus.text_files import open_plain, read_json, read_lines, read_texts
+from ..corpus.captions import RowCount, enumeration, listed
+from ..corpus.text_files import read_json, read_lines, read_texts
 from . import CORPUS, Record, aligned_texts, caption_row, captions_in, find_file, task_dataset, value_of
-from .multi30k import load_multi30k
 
 CocoTexts: TypeAlias = Literal["coco", "stair", "coco-cn", "korean", "yj"]
 Split: TypeAlias = Literal["train", "val", "validation", "test"]
@@ -30,6 +30,12 @@ _KARPATHY = "dataset_coco.json"
 # Karpathy's `restval` are the images of COCO's validation split that he left for training; papers train on both.
 _PARTS = {"train": ("train", "restval"), "val": ("val",), "validation": ("val",), "test": ("test",)}
 _LANGUAGES = {"coco": "en", "stair": "ja", "coco-cn": "zh", "korean": "ko", "yj": "ja"}
+# The file of captions, and in it the key of the list of records, and those of a record's image id and its captions.
+_ANNOTATIONS: dict[str, tuple[str, str | None, str, str]] = {
+    "stair": ("stair_captions_v1.2/stair_captions_v1.2_{part}.json", "annotations", "image_id", "caption"),
+    "korean": ("MSCOCO_train_val_Korean.json", None, "id", "caption_ko"),
+    "yj": ("yjcaptions26k/yjcaptions26k_clean.json", "annotations", "image_id", "caption"),
+}
 # MULE's split (Kim et al. 2020, section 4.1): the number of images for validation, and for the test. Its own draw was
 # not published, so images are drawn with this seed.
 _MULE_IMAGES, _MULE_SEED = 1_000, 0
@@ -37,6 +43,7 @@ _MULE_IMAGES, _MULE_SEED = 1_000, 0
 _COCO_IMAGE = re.compile(r"COCO_(train2014|val2014)_\d{12}\.jpg")
 _COCO_CN_LINE = re.compile(r"([^\t#]+)#\d+\t(.*\S.*)")
 _FLICKR_IMAGES = "flickr30k-images"
+_MULTI30K_SPLITS = {"validation": "val", "test": "test_2016_flickr"}
 
 
 def load_coco(
@@ -73,8 +80,8 @@ def _coco(root: Path, split: str, chosen: Sequence[str], rule: str = "karpathy",
     """Makes the corpus of a split. With `complete`, an image without captions is an error."""
     parts = _parts(split)
     if chosen == ["coco-cn"] and rule == "karpathy":
-        names, found, file = _coco_cn_captions(root, parts[0])
-        rows = [_coco_row(root, f"{name}.jpg", {"zh": found[name]}, f"{file}: {name}") for name in names]
+        found = _coco_cn_captions(root, parts[0])
+        rows = [_coco_row(root, f"{name}.jpg", {"zh": own}, name) for name, own in found.items()]
         return task_dataset(rows, CORPUS, root)
     if rule == "mule":  # which divides all images
         parts = ("train", "restval", "val", "test")
@@ -119,6 +126,60 @@ def load_flickr30k(folder: str | Path, split: Split = "train") -> Dataset:
     return task_dataset(rows, CORPUS, folder)
 
 
+def load_multi30k(
+    folder: str | Path,
+    split: str = "train",
+    languages: list[str] | tuple[str, ...] = ("en", "de", "fr", "cs"),
+    *,
+    described: list[str] | tuple[str, ...] = (),
+    images: str | Path | None = None,
+) -> Dataset:
+    """Loads a caption corpus of Multi30K (Elliott et al. 2016), Flickr30K's images with translations of a sentence
+    (its task 1), for `triplets`; or with five descriptions each in English and in German (its task 2), from the files
+    of its repository:
+
+        train.en.gz  train.de.gz  train.fr.gz    one sentence in each line, plain or compressed; the lines correspond
+        train.1.en.gz  …  train.5.de.gz          the descriptions of task 2, five files for each language
+        train.txt or train_images.txt            the file name of the image of each line
+
+    Columns: `image` (if `images` is given), `image_id` (the file name of the image), `captions`.
+
+    Args:
+        folder: of these files; or the repository's `task1`, with sentences in `raw` and the names of the images in
+            `image_splits`; or the folder that holds `task1` and `task2`.
+        split: `train`, `val`, `test_2016_flickr`, `test_2017_flickr`, `test_2017_mscoco` or `test_2018_flickr`;
+            `validation` and `test` are `val` and `test_2016_flickr`. Task 2 has `train`, `val` and `test_2016`.
+        described: languages with the five descriptions of task 2 instead of the sentence of task 1. The papers
+            evaluate retrieval with `["en", "de"]` here, and one sentence in French and Czech. Descriptions are not
+            translations of each other: use `triplets` and `translation_pairs` for the other languages.
+    """
+    split = _MULTI30K_SPLITS.get(split, split)
+    tags, five = normalize_languages(list(languages)), normalize_languages(list(described))
+    if absent := [tag for tag in five if tag not in tags]:
+        raise CorpusError(f"described: {', '.join(absent)} is not among the languages {', '.join(tags)}")
+    files = {"task2": [(tag, f"{number}.{tag}") for tag in five for number in range(1, 6)]} if five else {}
+    if not five or len(five) < len(tags):
+        files["task1"] = [(tag, tag) for tag in tags if tag not in five]
+    texts: dict[str, Texts] = {}  # of each image, by language
+    for task, endings in files.items():
+        part = split.removesuffix("_flickr") if task == "task2" else split
+        names_file = find_file(folder, *(f"{task}/image_splits/{part}{ending}" for ending in (".txt", "_images.txt")))
+        # In `test_2017_mscoco`, the number of the caption follows the name of the image.
+        names = [name.strip().partition("#")[0] for name in read_texts(names_file)]
+        if texts and (absent := [name for name in names if name not in texts]):
+            raise CorpusError(f"{folder}: task2 does not name {absent[0]!r}, which has sentences in task1")
+        texts = {name: texts.get(name, {}) for name in names}
+        for tag, ending in endings:
+            lines = aligned_texts(find_file(folder, f"{task}/raw/{part}.{ending}"), names)
+            for name, text in zip(names, lines, strict=True):
+                texts[name].setdefault(tag, []).append(text)
+    rows = [
+        caption_row(images, name, captions_in({tag: own[tag] for tag in tags}), str(names_file))
+        for name, own in texts.items()
+    ]
+    return task_dataset(rows, CORPUS, names_file)
+
+
 def load_xtd(folder: str | Path, languages: list[str] | tuple[str, ...] | None = None) -> Dataset:
     """Loads the benchmark `xtd`: XTD's 1,000 images of MSCOCO, with XTD10's captions in eleven languages."""
     names_file = find_file(folder, "XTD10/test_image_names.txt")
@@ -150,20 +211,20 @@ def _coco_row(root: Path, name: str, texts: Texts, place: str) -> dict[str, Any]
 # ---- Files ----
 
 
-def _records(file: Path, key: str | None = None) -> Iterator[Record]:
-    """Yields the records of a JSON file: a list of objects, or an object with the list under a key."""
+def _records(file: Path, key: str | None) -> list[Record]:
+    """Returns the records of a JSON file: a list of objects, or an object with the list under a key."""
     content = read_json(file)
     if key is not None:
         content = content.get(key) if isinstance(content, dict) else None
     if not isinstance(content, list) or not all(isinstance(record, dict) for record in content):
         where = "a list of objects" if key is None else f"an object with a list of objects {key!r}"
         raise CorpusError(f"{file}: expected {where}, as it was published")
-    return ((f"{file} entry {index}", record) for index, record in enumerate(content))
+    return [(f"{file} entry {index}", record) for index, record in enumerate(content)]
 
 
 def _karpathy(file: Path, parts: Sequence[str]) -> Iterator[Record]:
     """Yields (place, record) for the images of `dataset_coco.json` or `dataset_flickr30k.json`, part by part."""
-    records = list(_records(file, "images"))
+    records = _records(file, "images")
     for part in parts:
         found = [(place, record) for place, record in records if value_of(record, "split", place) == part]
         if not found:
@@ -171,72 +232,59 @@ def _karpathy(file: Path, parts: Sequence[str]) -> Iterator[Record]:
         yield from found
 
 
-def _listed(record: dict[str, Any], key: str, kind: type, place: str) -> list[Any]:
-    values = record.get(key)
-    if not isinstance(values, list) or not values or not all(isinstance(each, kind) for each in values):
-        raise CorpusError(f"{place}: {key!r} should be a list of {kind.__name__}, and is {values!r:.60}")
-    return values
-
-
 def _sentences(record: dict[str, Any], place: str) -> list[str]:
-    return [value_of(sentence, "raw", place).strip() for sentence in _listed(record, "sentences", dict, place)]
+    sentences = record.get("sentences")
+    if not isinstance(sentences, list) or not sentences:
+        raise CorpusError(f"{place}: 'sentences' should be a list of captions, and is {sentences!r:.60}")
+    return [value_of(sentence, "raw", place).strip() for sentence in sentences]
 
 
 def _texts(root: Path, name: str, parts: Sequence[str]) -> Iterator[Texts]:
-    if name == "stair":
-        # All of Karpathy's images but those of `train` are among COCO's validation images.
-        for part in ("train", "val") if "train" in parts else ("val",):
-            yield _annotations(find_file(root, f"stair_captions_v1.2/stair_captions_v1.2_{part}.json"))
-    elif name == "korean":
-        yield _korean_captions(find_file(root, "MSCOCO_train_val_Korean.json"))
-    elif name == "yj":
-        yield _annotations(find_file(root, "yjcaptions26k/yjcaptions26k_clean.json"))
-    else:
+    """Yields captions by image id, from the files that have those of some parts of Karpathy's split."""
+    if name == "coco-cn":
         for split in (part for part in parts if part != "restval"):
-            names, captions, _ = _coco_cn_captions(root, split)
-            yield {str(int(image.rpartition("_")[2])): captions[image] for image in names}
+            found = _coco_cn_captions(root, split)
+            yield {str(int(image.rpartition("_")[2])): captions for image, captions in found.items()}
+        return
+    path, key, image, caption = _ANNOTATIONS[name]
+    # All of Karpathy's images but those of `train` are among COCO's validation images.
+    for part in ("train", "val") if "{part}" in path and "train" in parts else ("val",):
+        yield _annotations(find_file(root, path.format(part=part)), key, image, caption)
 
 
-def _annotations(file: Path) -> Texts:
-    """Returns the captions of a file in COCO's format, by image id."""
-    captions: Texts = {}
-    for place, record in _records(file, "annotations"):
-        own = captions.setdefault(value_of(record, "image_id", place), [])
-        own.append(value_of(record, "caption", place).strip())
-    return captions
-
-
-def _korean_captions(file: Path) -> Texts:
-    """Returns AI-Hub's Korean translations by image id, without empty ones, which a warning counts."""
-    captions: Texts = {}
+def _annotations(file: Path, key: str | None, image: str, caption: str) -> Texts:
+    """Returns the captions of a file by image id, without empty ones, which a warning counts."""
+    captions: Texts = defaultdict(list)
     count = RowCount(str(file))
-    for place, record in _records(file):
-        own = captions.setdefault(value_of(record, "id", place), [])
-        for text in _listed(record, "caption_ko", str, place):
+    for place, record in _records(file, key):
+        image_id = value_of(record, image, place)
+        for text in listed(record.get(caption)):
+            if not isinstance(text, str):
+                raise CorpusError(f"{place}: {caption!r} should be a text or a list of texts, and has {text!r:.60}")
             if text.strip():
-                own.append(text.strip())
+                captions[image_id].append(text.strip())
                 count.read += 1
             else:
-                count.leave_out("empty captions", f"image {record['id']}")
+                count.leave_out("empty captions", f"image {image_id}")
     count.report()
     return captions
 
 
-def _coco_cn_captions(root: Path, split: str) -> tuple[list[str], Texts, Path]:
-    """Returns the image names of a COCO-CN split, without endings, name -> Chinese captions, and the names' file."""
+def _coco_cn_captions(root: Path, split: str) -> Texts:
+    """Returns the Chinese captions of a COCO-CN split by the name of the image, without its ending."""
     names_file, file = (
         find_file(root, f"coco-cn-version1805v1.1/{name}")
         for name in (f"coco-cn_{split}.txt", "imageid.human-written-caption.txt")
     )
-    captions: Texts = {}
+    captions: Texts = defaultdict(list)
     for line, text in read_lines(file):
         if (match := _COCO_CN_LINE.fullmatch(text)) is None:
             raise CorpusError(f"{file} line {line}: expected NAME#INDEX, a tab and a caption, not {text!r:.60}")
-        captions.setdefault(match[1], []).append(match[2].strip())
-    names = list(dict.fromkeys(name.strip() for name in read_texts(names_file)))
-    if absent := [name for name in names if name not in captions]:
+        captions[match[1]].append(match[2].strip())
+    names = [name.strip() for name in read_texts(names_file)]
+    if absent := [name for name in dict.fromkeys(names) if name not in captions]:
         raise CorpusError(f"{file} has no caption of {enumeration(absent, shown=3)}")
-    return names, captions, names_file
+    return {name: captions[name] for name in names}
 
 
 # ---- Crisscrossed Captions ----
@@ -302,11 +350,11 @@ def _crisscrossed(root: Path, languages: Sequence[str]) -> Crisscrossed:
     for kind, header in _HEADERS.items():
         file = find_file(root, f"data/{kind}_test.csv")
         try:
-            with io.TextIOWrapper(open_plain(file), "utf-8-sig", newline="") as stream:
-                table = list(csv.DictReader(stream))
-            pairs = [[known[name.rstrip("12")][row[name].rpartition(":")[2]] for name in header] for row in table]
-            ratings[kind] = Ratings(np.array(pairs), np.array([float(row["agg_score"]) for row in table]))
-        except (KeyError, TypeError, ValueError) as error:
+            table = pandas.read_csv(file)
+            columns = ((known[name.rstrip("12")], table[name].str.rpartition(":")[2]) for name in header)
+            pairs = [[index[each] for each in named] for index, named in columns]
+            ratings[kind] = Ratings(np.array(pairs).T, table["agg_score"].to_numpy(np.float64))
+        except (AttributeError, KeyError, ValueError) as error:
             expected = f"{', '.join(header)} of the test images, and agg_score, their rating"
             raise CorpusError(f"{file}: expected {expected}: {error}") from error
     return Crisscrossed(task_dataset(rows, CORPUS, root), texts, image_of_text, ratings)

@@ -9,9 +9,8 @@ from datasets import Dataset, IterableDataset, concatenate_datasets
 
 from ...utils.errors import CorpusError
 from .bitext import load_bitext
-from .coco import load_coco, load_flickr30k, load_xtd
+from .coco import load_coco, load_flickr30k, load_multi30k, load_xtd
 from .conceptual_captions import load_cc3m, load_cc12m, load_cc300k
-from .multi30k import load_multi30k
 from .wit import load_wit
 
 Corpus: TypeAlias = Dataset | IterableDataset

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
-from babelens.data.batching.retrieval_sets import retrieval_set
+from babelens.data.batching.views import retrieval_set
 from babelens.evaluation import (
     consistency as consistency_module,
     consistency_scores,

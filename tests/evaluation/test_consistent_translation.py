@@ -6,7 +6,7 @@ from transformers import (
 )
 
 from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
-from babelens.data.batching.retrieval_sets import retrieval_set
+from babelens.data.batching.views import retrieval_set
 from babelens.evaluation import evaluate_consistent_retrieval
 from babelens.evaluation.ranking import score_ranks
 from babelens.inference import Seq2SeqTranslator

@@ -10,7 +10,7 @@ import pytest
 import torch
 from mteb.models.model_implementations.clip_models import CLIPModel as MtebClip
 
-from babelens.data.batching.retrieval_sets import retrieval_set
+from babelens.data.batching.views import retrieval_set
 from babelens.evaluation import evaluate_mteb, evaluate_retrieval, mteb_model, mteb_tasks
 from babelens.inference.embedder import Embedder
 from babelens.utils.errors import InputError, LanguageTagError, ModelKindError

@@ -7,7 +7,7 @@ import evaluate
 import numpy as np
 import pytest
 
-from babelens.data.batching.retrieval_sets import retrieval_set
+from babelens.data.batching.views import retrieval_set
 from babelens.evaluation.metric import RetrievalRecall
 from babelens.evaluation.ranking import score_ranks
 from babelens.evaluation.retrieval import evaluate_retrieval

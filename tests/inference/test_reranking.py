@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from babelens.data.batching.retrieval_sets import retrieval_set
+from babelens.data.batching.views import retrieval_set
 from babelens.evaluation import ranking
 from babelens.evaluation.ranking import COSINE_TIE, RetrievalRanks, embedding_ranks, ranks_by, score_ranks
 from babelens.evaluation.retrieval import evaluate_retrieval

@@ -8,7 +8,7 @@ from mteb.abstasks import AbsTaskBitextMining, AbsTaskRetrieval, AbsTaskSTS, Abs
 from mteb.abstasks.retrieval_dataset_loaders import RetrievalSplitData
 from mteb.abstasks.task_metadata import TaskMetadata
 
-from babelens.data.batching.retrieval_sets import RetrievalSet
+from babelens.data.batching.views import RetrievalSet
 
 _MTEB = {"en": "eng-Latn", "de": "deu-Latn", "fr": "fra-Latn", "zh": "cmn-Hans", "ja": "jpn-Jpan"}
 Languages = Sequence[str] | Mapping[str, list[str]]

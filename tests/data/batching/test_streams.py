@@ -9,7 +9,7 @@ import PIL.Image
 import pytest
 from datasets import Dataset, Image
 
-from babelens.data.batching.streams import StreamLoader, StreamMixture
+from babelens.data.batching.mixture import StreamLoader, StreamMixture
 from babelens.data.batching.views import image_text_pairs
 from babelens.data.corpus.normalize import as_caption_corpus
 

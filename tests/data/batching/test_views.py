@@ -8,10 +8,10 @@ import PIL.Image
 import pytest
 from datasets import Dataset, Image
 
-from babelens.data.batching.retrieval_sets import retrieval_set
 from babelens.data.batching.views import (
     StreamView,
     image_text_pairs,
+    retrieval_set,
     translation_pairs,
     triplets,
     weak_pairs,
