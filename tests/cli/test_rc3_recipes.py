@@ -5,12 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from transformers import (
-    AutoModelForPreTraining,
-    AutoProcessor,
-    MBartConfig,
-    MBartForConditionalGeneration,
-)
+from transformers import AutoModelForPreTraining, AutoProcessor, MBartConfig, MBartForConditionalGeneration
 
 from babelens import Rc3ForPreTraining, Rc3ForVisualEntailment, Rc3Processor
 from babelens.data import load_captions

@@ -8,16 +8,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import BertConfig, MBartConfig, MBartModel, SiglipConfig, ViTConfig
 from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES
 
-from babelens import (
-    EtclConfig,
-    LiweConfig,
-    MlaConfig,
-    MuralConfig,
-    Rc3Config,
-    Rc3Model,
-    SmalrConfig,
-    load_preset,
-)
+from babelens import EtclConfig, LiweConfig, MlaConfig, MuralConfig, Rc3Config, Rc3Model, SmalrConfig, load_preset
 from tests.contracts import TINY_RC3, ConfigContract
 
 

@@ -9,9 +9,7 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor
-from transformers import (
-    PreTrainedModel,
-)
+from transformers import PreTrainedModel
 
 from tests.support.made_once import MadeOnce
 

@@ -6,16 +6,11 @@ from typing import Any
 
 import pytest
 from huggingface_hub.errors import StrictDataclassFieldValidationError
-from transformers import (
-    AutoConfig,
-    PreTrainedConfig,
-)
+from transformers import AutoConfig, PreTrainedConfig
 
 import babelens
 
-from .common import (
-    Contract,
-)
+from .common import Contract
 
 
 class ConfigContract(Contract):

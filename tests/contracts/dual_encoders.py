@@ -5,23 +5,11 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import (
-    PreTrainedModel,
-    Trainer,
-    TrainingArguments,
-)
+from transformers import PreTrainedModel, Trainer, TrainingArguments
 
 from tests.support.versions import checkpoint_activations
 
-from .common import (
-    LANGUAGES,
-    TEXTS,
-    assert_equal,
-    drawn_images,
-    embeddings,
-    image_text_batch,
-    split,
-)
+from .common import LANGUAGES, TEXTS, assert_equal, drawn_images, embeddings, image_text_batch, split
 from .conventions import ConventionsContract
 from .exports import ExportContract
 

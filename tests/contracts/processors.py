@@ -11,14 +11,7 @@ from transformers.tokenization_utils_base import PaddingStrategy
 
 from babelens.utils.errors import ImageError, InputError, LanguageTagError
 
-from .common import (
-    CAPTIONS,
-    LANGUAGES,
-    TEXTS,
-    Contract,
-    assert_equal,
-    drawn_images,
-)
+from .common import CAPTIONS, LANGUAGES, TEXTS, Contract, assert_equal, drawn_images
 
 
 class ProcessorContract(Contract):

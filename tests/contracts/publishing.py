@@ -9,11 +9,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers import (
-    AutoModel,
-    PreTrainedModel,
-    pipeline,
-)
+from transformers import AutoModel, PreTrainedModel, pipeline
 
 from babelens.inference.pipelines import filled, photo_template
 

@@ -1,9 +1,6 @@
 import numpy as np
 import pytest
-from transformers import (
-    AutoModelForSeq2SeqLM,
-    AutoTokenizer,
-)
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
 from babelens.data.batching.views import retrieval_set

@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from transformers import (
-    AutoImageProcessor,
-    AutoModel,
-    AutoProcessor,
-    AutoTokenizer,
-    pipeline,
-)
+from transformers import AutoImageProcessor, AutoModel, AutoProcessor, AutoTokenizer, pipeline
 
 from babelens import Embedder
 from babelens.publishing import folder_problems

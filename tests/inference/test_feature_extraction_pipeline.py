@@ -8,9 +8,7 @@ from transformers import pipeline
 from transformers.pipelines.feature_extraction import FeatureExtractionPipeline
 
 from babelens.inference.embedder import Embedder
-from babelens.utils.errors import (
-    ModelKindError,
-)
+from babelens.utils.errors import ModelKindError
 from tests.contracts import LANGUAGES, TEXTS
 
 

@@ -4,16 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import (
-    BertConfig,
-    BertModel,
-    CLIPConfig,
-    CLIPModel,
-    GPT2Config,
-    GPT2Model,
-    MBartConfig,
-    MBartModel,
-)
+from transformers import BertConfig, BertModel, CLIPConfig, CLIPModel, GPT2Config, GPT2Model, MBartConfig, MBartModel
 
 from babelens import MuralModel, MuralProcessor
 from babelens.trainers.frozen_features import TowerFeatures

@@ -3,11 +3,7 @@
 import pytest
 import torch
 
-from babelens import (
-    CrossLingualConsistency,
-    CrossLingualConsistencyConfig,
-    SmalrConfig,
-)
+from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig, SmalrConfig
 from babelens.modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from babelens.modeling.modeling_smalr import SmalrLatentModel
 from tests.contracts import TEXTS, LoadingContract, image_text_batch, split

@@ -8,13 +8,7 @@ import torch
 from torch.nn.functional import cross_entropy, normalize
 
 from babelens.modeling.losses import contrastive_loss, symmetric_contrastive_loss, triple_contrastive_loss
-from tests.support.loss_pairs import (
-    POSITIVES,
-    TILES,
-    embeddings,
-    is_further_positive,
-    peak_memory,
-)
+from tests.support.loss_pairs import POSITIVES, TILES, embeddings, is_further_positive, peak_memory
 
 FIXTURES = json.loads((Path(__file__).parents[1] / "fixtures" / "losses_mural.json").read_text())
 

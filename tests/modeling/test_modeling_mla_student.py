@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from babelens import (
-    Embedder,
-    MlaStudentModel,
-    MlaStudentProcessor,
-    MlaTrainer,
-    MlaTrainingArguments,
-)
+from babelens import Embedder, MlaStudentModel, MlaStudentProcessor, MlaTrainer, MlaTrainingArguments
 from tests.contracts import (
     LANGUAGES,
     TEXTS,

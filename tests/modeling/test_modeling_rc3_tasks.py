@@ -5,11 +5,7 @@ import inspect
 import pytest
 import torch
 from torch import nn
-from transformers import (
-    AutoModelForImageTextToText,
-    AutoModelForSeq2SeqLM,
-    AutoModelForVisualQuestionAnswering,
-)
+from transformers import AutoModelForImageTextToText, AutoModelForSeq2SeqLM, AutoModelForVisualQuestionAnswering
 
 from babelens import (
     Rc3ForConditionalGeneration,

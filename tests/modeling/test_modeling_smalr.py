@@ -3,13 +3,7 @@
 import pytest
 import torch
 
-from babelens import (
-    CrossLingualConsistency,
-    CrossLingualConsistencyConfig,
-    SmalrConfig,
-    SmalrModel,
-    load_preset,
-)
+from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig, SmalrConfig, SmalrModel, load_preset
 from babelens.configuration.configuration_smalr import SMALR_LANGUAGES, SPECIAL_IDS
 from babelens.modeling.losses.smalr import masked_reconstruction_loss, sentence_grid
 from babelens.modeling.losses.triplet import (
@@ -237,10 +231,6 @@ def test_the_compressed_model_embeds_the_same(make_smalr, tmp_path):
     with torch.no_grad():
         assert torch.equal(again(**batch).text_embeds, expected.text_embeds)
     assert set(small.parameter_parts()) == {"image", "transformer", "backbone", "embeddings"}
-
-
-LABELS = torch.tensor([0, 0, 1, 1])
-LANGUAGE_IDS = torch.tensor([0, 1, 0, 1])
 
 
 # The paper (section 5) gives the words of English alone, 25,126. Those of ten languages together follow from another

@@ -3,10 +3,7 @@
 import torch
 from transformers import AutoConfig, AutoModel
 
-from babelens import (
-    Embedder,
-    MlaStudentModel,
-)
+from babelens import Embedder, MlaStudentModel
 from babelens.modeling.acquirer import plain_state_dict
 from tests.contracts import drawn_images
 from tests.support.tiny_dual_encoders import tiny_vision_text

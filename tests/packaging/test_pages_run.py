@@ -14,12 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from babelens import (
-    Rc3ForConditionalGeneration,
-    Rc3ForImageTextRetrieval,
-    Rc3ForVisualQuestionAnswering,
-    Rc3Model,
-)
+from babelens import Rc3ForConditionalGeneration, Rc3ForImageTextRetrieval, Rc3ForVisualQuestionAnswering, Rc3Model
 from babelens.cli.main import main
 from tests.support.documents import CHECKOUT, TITLED_BLOCK, commands, write_example_data
 from tests.support.tiny_native import saved, tiny_bert, tiny_clip

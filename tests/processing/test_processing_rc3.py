@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, models
-from transformers import (
-    AutoImageProcessor,
-    AutoProcessor,
-    MBart50Tokenizer,
-    PreTrainedConfig,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoImageProcessor, AutoProcessor, MBart50Tokenizer, PreTrainedConfig, PreTrainedTokenizerFast
 
 from babelens.processing.image_processing_mural import MuralImageProcessor
 from babelens.processing.processing_rc3 import Rc3Processor, square_image_processor

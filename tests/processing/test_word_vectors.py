@@ -3,12 +3,7 @@ import gzip
 import numpy as np
 import pytest
 
-from babelens.processing.word_vectors import (
-    dictionary_words,
-    read_vectors,
-    reduce_vectors,
-    train_vectors,
-)
+from babelens.processing.word_vectors import dictionary_words, read_vectors, reduce_vectors, train_vectors
 from babelens.utils.errors import InputError
 
 FILE = "4 3\nder 1 0 0\nHund 0 1 0.5 \nhund 9 9 9\nKatze -1 2e-1 3\n"

@@ -6,14 +6,7 @@ from typing import Any
 import numpy as np
 from transformers import set_seed
 
-from babelens import (
-    MlaTrainer,
-    SmalrConfig,
-    SmalrModel,
-    SmalrProcessor,
-    SmalrTrainer,
-    SmalrTrainingArguments,
-)
+from babelens import MlaTrainer, SmalrConfig, SmalrModel, SmalrProcessor, SmalrTrainer, SmalrTrainingArguments
 from babelens.processing.processing_smalr import frequent_words
 from babelens.processing.tokenizer_training import train_wordpiece
 from tests.support.mla_training import SETTINGS, mla_trainer

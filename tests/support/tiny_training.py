@@ -1,8 +1,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,6 @@ from babelens.data.corpus.normalize import as_caption_corpus
 from babelens.processing.image_processing_mural import MuralImageProcessor
 from babelens.processing.tokenizer_training import train_wordpiece
 
-CHECKOUT = Path(__file__).parents[2]
 COLORS = {
     "red": ("rot", "rouge", (220, 30, 30)),
     "green": ("grün", "vert", (30, 180, 30)),
@@ -188,15 +185,6 @@ class PoisonGradient(TrainerCallback):
 
 def weights(model: torch.nn.Module) -> dict[str, np.ndarray]:
     return {name: value.detach().numpy().copy() for name, value in model.state_dict().items()}
-
-
-def run_program(program: Path, *arguments: Any, launcher: tuple[str, ...] = (), check: bool = True, **options: Any):
-    command = [sys.executable, *launcher, str(program), *map(str, arguments)]
-    path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, **options)
-    assert not check or done.returncode == 0, done.stderr
-    return done
 
 
 def assert_same(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:

@@ -8,9 +8,7 @@ from torch import nn
 
 from babelens.modeling.losses import symmetric_contrastive_loss
 from babelens.modeling.modeling_dual_encoder import DualEncoderOutput
-from babelens.trainers.large_batches import (
-    backward_in_chunks,
-)
+from babelens.trainers.large_batches import backward_in_chunks
 from tests.support.scaled_training import BATCH_NORM, PLAIN, make_double
 from tests.support.tiny_training import shapes_trainer, weights
 

@@ -6,13 +6,7 @@ import torch
 from babelens.data.batching.mixture import TaskData
 from babelens.modeling.losses import symmetric_contrastive_loss
 from babelens.utils.errors import InputError
-from tests.support.mla_training import (
-    COLD,
-    changed,
-    losses,
-    trained_parts,
-    weights,
-)
+from tests.support.mla_training import COLD, changed, losses, trained_parts, weights
 from tests.support.tiny_training import shapes_corpus
 
 # ---- What is trained ----

@@ -7,13 +7,7 @@ from babelens.modeling.losses import contrastive_loss
 from tests.support.parallel_methods import evaluate, train as train_method
 from tests.support.parallel_rc3 import train as train_rc3_head
 from tests.support.processes import together
-from tests.support.scaled_training import (
-    PLAIN,
-    loss_and_gradients,
-    smalr_loss_and_gradients,
-    train,
-    whole_batch,
-)
+from tests.support.scaled_training import PLAIN, loss_and_gradients, smalr_loss_and_gradients, train, whole_batch
 from tests.support.tiny_training import shapes_corpus
 from tests.support.versions import CHECKPOINTING
 

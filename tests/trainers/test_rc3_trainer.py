@@ -15,14 +15,7 @@ from babelens.trainers.checkpoints import newest_checkpoint
 from babelens.trainers.rc3 import _of_all_processes
 from babelens.utils.errors import InputError
 from tests.support.processes import DIED, together
-from tests.support.tiny_rc3 import (
-    REGION_SIZE,
-    SIZES,
-    rc3_data,
-    rc3_processor,
-    rc3_trainer,
-    train,
-)
+from tests.support.tiny_rc3 import REGION_SIZE, SIZES, rc3_data, rc3_processor, rc3_trainer, train
 from tests.support.tiny_training import assert_same, shapes_corpus
 
 OBJECTIVES = ("mclm", "itm", "xtcl", "rxvtcl")

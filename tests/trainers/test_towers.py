@@ -7,10 +7,7 @@ import pytest
 import torch
 import yaml
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import (
-    SwinConfig,
-    XLMConfig,
-)
+from transformers import SwinConfig, XLMConfig
 
 from babelens import ContrastiveTrainingArguments, MuralModel, MuralTrainer
 from babelens.inference import Embedder
@@ -21,17 +18,11 @@ from babelens.training.schema import load_recipe
 from babelens.utils.errors import InputError
 from tests.support.scaled_training import BATCH_NORM
 from tests.support.tiny_recipes import mural
-from tests.support.tiny_training import (
-    assert_same,
-    shapes_trainer,
-    weights,
-    write_shapes,
-)
+from tests.support.tiny_training import assert_same, shapes_trainer, weights, write_shapes
 
 # Two stages with batch norm, of one and of two blocks; three layers of BERT.
 STAGES = BATCH_NORM | {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 2], "layer_type": "bottleneck"}
 SMALL = {"vision": STAGES, "text": {"num_hidden_layers": 3}, "max_steps": 2, "learning_rate": 1e-2}
-HALF = {"image": {"train": "none"}, "text": {"train": "upper", "layers": 2}}
 
 
 def changed(before, after):

@@ -6,16 +6,7 @@ from io import BytesIO
 import numpy as np
 import PIL.Image
 import pytest
-from datasets import (
-    Dataset,
-    Features,
-    Image,
-    List,
-    Translation,
-    Value,
-    disable_progress_bars,
-    enable_progress_bars,
-)
+from datasets import Dataset, Features, Image, List, Translation, Value, disable_progress_bars, enable_progress_bars
 
 from babelens.data.corpus.captions import CaptionRules
 from babelens.data.corpus.corpus import CAPTIONS

@@ -6,12 +6,7 @@ import json
 import pytest
 
 from babelens.data.corpus.corpus import languages_of
-from babelens.data.emoji.benchmark import (
-    DEFAULT_CACHE,
-    load_emoji,
-    load_emoji_names,
-    published_manifest,
-)
+from babelens.data.emoji.benchmark import DEFAULT_CACHE, load_emoji, load_emoji_names, published_manifest
 from babelens.emoji_names import names_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
