@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from threading import Lock
@@ -33,8 +34,21 @@ from .glossary_learning import (
     word_lists,
 )
 from .ridge_inputs import NativeTeacher, Teacher, encoder_features, language_codes, native_targets
-from .ridge_results import CAPTIONS, GLOSS_WEIGHTS, SENTENCES, WORDS, LanguageResult, gloss_weight_of, result_of
-from .ridge_solving import Further, Solution, chunks, discriminating, in_random_order, solve
+from .ridge_solving import (
+    CAPTIONS,
+    GLOSS_WEIGHTS,
+    SENTENCES,
+    WORDS,
+    Further,
+    LanguageResult,
+    Solution,
+    chunks,
+    discriminating,
+    gloss_weight_of,
+    in_random_order,
+    result_of,
+    solve,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -93,8 +107,8 @@ def learn(
     """
     teacher = teacher or NativeTeacher(model, processor, batch_size)
     reading = {"batch_size": batch_size, "precision": precision, "cache_dir": cache_dir}
+    learner = _Learner(model, processor, teacher, names or {}, dictionaries or {}, glossaries, reading)
     with _restored_on_error(model, processor):
-        learner = _Learner(model, processor, teacher, names or {}, dictionaries or {}, glossaries, reading)
         return learner.learn(translations, captions or {})
 
 
@@ -114,15 +128,11 @@ def learn_unstated(
     embeddings (arXiv 2601.10096). Languages with names or a dictionary learn glossaries from these. The model has a
     text encoder and no languages; the other arguments are those of `learn`. Returns, for the tag `und`, how well
     native texts retrieve their own embeddings."""
-    if len(texts) > _UNSTATED:
-        logger.info("learning from %d of %d texts", _UNSTATED, len(texts))
-        texts = [texts[row] for row in np.sort(in_random_order(len(texts))[:_UNSTATED])]
-    _check_counts(UNDETERMINED, texts, texts)
     reading = {"batch_size": batch_size, "precision": precision, "cache_dir": cache_dir}
     teacher = NativeTeacher(model, processor, batch_size)
+    learner = _Learner(model, processor, teacher, names or {}, dictionaries or {}, True, reading)
     with _restored_on_error(model, processor):
-        learner = _Learner(model, processor, teacher, names or {}, dictionaries or {}, True, reading)
-        return learner.learn_unstated(list(texts))
+        return learner.learn_unstated(texts)
 
 
 def _check_counts(language: str, texts: Sequence[str], natives: Sequence[str]) -> None:
@@ -136,23 +146,18 @@ def _check_counts(language: str, texts: Sequence[str], natives: Sequence[str]) -
 @contextmanager
 def _restored_on_error(model: RidgeModel, processor: RidgeProcessor) -> Iterator[None]:
     """Keeps the maps on the CPU during the block, and restores model and processor if the block fails."""
-    maps, config, device = model.maps, model.config, model.maps.mean.device
+    maps, device = model.maps, model.maps.mean.device
     maps.cpu()
-    values = {name: value.clone() if not config.languages else value for name, value in maps.named_buffers()}
-    settings = {name: getattr(config, name) for name in ("languages", "gloss_weights")}
-    glossaries = dict(processor.glossaries)
-    read = processor.languages, processor.any_language, dict(processor.language_codes)
+    before: list[tuple[Any, str, Any]] = [(maps, name, value) for name, value in maps.named_buffers()]
+    before += [(model.config, name, getattr(model.config, name)) for name in ("languages", "gloss_weights")]
+    settings = ("_glossaries", "languages", "any_language", "language_codes")
+    before += [(processor, name, copy(getattr(processor, name))) for name in settings]
     try:
         with counting_cut_texts() as cut:
             yield
     except BaseException:
-        for name, value in values.items():
-            setattr(maps, name, value)
-        for name, setting in settings.items():
-            setattr(config, name, setting)
-        processor.glossaries.clear()
-        processor.glossaries.update(glossaries)
-        processor.languages, processor.any_language, processor.language_codes = read
+        for changed, name, value in before:
+            setattr(changed, name, value)
         raise
     finally:
         maps.to(device)
@@ -253,7 +258,11 @@ class _Learner:
         if is_first:
             shared = self._solve_shared(list(lessons.values())) or next(iter(learned.values())).values
         self._add(learned, shared)
-        results = {tag: each.result for tag, each in learned.items()}
+        of_names = {tag: each.language for tag, each in self.names.items()}
+        results = {
+            tag: replace(each.result, names=of_names.get(tag), words=len(each.glossary))
+            for tag, each in learned.items()
+        }
         left_out = [tag for tag, found in results.items() if self.dictionaries.get(tag) and not found.gloss_weight]
         if left_out and self._reads_glosses:
             logger.warning(
@@ -294,7 +303,7 @@ class _Learner:
             untaught = rows[sample], self._embedded([texts[row] for row in sample])
         result = result_of(self.model, solved, found, lesson.targets, rows, tested, untaught)
         result = replace(result, gloss_weight=chosen, learned_from=SENTENCES if natives else CAPTIONS)
-        return self._learned(language, result, glossary, values)
+        return _Learned(result, glossary, values)
 
     def _with_captions(
         self, lesson: _Lesson, captions: Captions, characters: Characters, pooled: Tensor | None, wanted: Tensor
@@ -340,11 +349,7 @@ class _Learner:
         result = result_of(model, replace(solved, tested=tested), found, lesson.targets, lesson.rows[tested], tested)
         result = replace(result, pairs=len(known), gloss_weight=weight, learned_from=WORDS)
         learned = glossary_from([], [], self._named_groups(language), known) if weight else {}
-        return self._learned(language, result, learned, solved_from(slice(None), range(len(words)))[1])
-
-    def _learned(self, language: str, result: LanguageResult, glossary: dict[str, str], values: Values) -> _Learned:
-        names = self.names[language].language if language in self.names else None
-        return _Learned(replace(result, names=names, words=len(glossary)), glossary, values)
+        return _Learned(result, learned, solved_from(slice(None), range(len(words)))[1])
 
     @property
     def _reads_glosses(self) -> bool:
@@ -364,13 +369,19 @@ class _Learner:
             found, place = native_targets(self.teacher, texts, self.reading["cache_dir"])
         return found[[place[text] for text in texts]]
 
-    def learn_unstated(self, texts: list[str]) -> dict[str, LanguageResult]:
+    def learn_unstated(self, texts: Sequence[str]) -> dict[str, LanguageResult]:
         model, processor = self.model, self.processor
+        if len(texts) > _UNSTATED:
+            logger.info("learning from %d of %d texts", _UNSTATED, len(texts))
+            texts = [texts[row] for row in np.sort(in_random_order(len(texts))[:_UNSTATED])]
+        texts = list(texts)
+        _check_counts(UNDETERMINED, texts, texts)
         self._embed_natives(texts, sets_space=True)
         processor.language_codes |= language_codes(processor.encoder_tokenizer)
         pooled = encoder_features(model, processor, {UNDETERMINED: texts}, **self.reading)[UNDETERMINED]
         rows = torch.tensor([self.position[each] for each in texts])
         solved, values = _solve(model, None, pooled, self.deviations[rows])
+        model.maps.add(0)  # copies the maps, which an error restores
         model.maps.set_map(0, values)
         processor.any_language = True
         for tag in tqdm(sorted({*self.names, *self.dictionaries}), "Glossaries", disable=None):
@@ -385,7 +396,7 @@ class _Learner:
         self.targets, self.position = native_targets(self.teacher, texts, self.reading["cache_dir"])
         if sets_space:
             self._set_space(self.targets, self.targets)
-        self.deviations = self._deviations(self.targets)
+        self.deviations = self._deviations(self.targets, self.model.maps.mean)
 
     def _set_space(self, texts: Tensor, varied: Tensor) -> None:
         """Sets the mean of texts, how far embeddings are from theirs, and the directions in which they vary most."""
@@ -395,13 +406,12 @@ class _Learner:
         found = directions[: len(maps.directions)]
         maps.directions = torch.cat([found, found.new_zeros(len(maps.directions) - len(found), found.shape[1])])
 
-    def _centered(self, targets: Tensor) -> Tensor:
-        """Projects targets [n, d], without their own mean, on the directions of the model, [n, rank]."""
-        return (targets - targets.mean(0)) @ self.model.maps.directions.float().T
+    def _deviations(self, targets: Tensor, mean: Tensor) -> Tensor:
+        """Projects targets [n, d], relative to their own mean or the model's, on its directions, [n, rank]."""
+        return (targets - mean) @ self.model.maps.directions.float().T
 
-    def _deviations(self, targets: Tensor) -> Tensor:
-        """Projects targets [n, d] on the directions of the model, [n, rank]."""
-        return (targets - self.model.maps.mean.float()) @ self.model.maps.directions.float().T
+    def _centered(self, targets: Tensor) -> Tensor:
+        return self._deviations(targets, targets.mean(0))
 
     def _names(self) -> defaultdict[str, list[_Further]]:
         """language -> groups of names with their targets."""
@@ -410,7 +420,7 @@ class _Learner:
         if groups:
             translated = (native for *_, natives in groups for native in natives)
             targets, position = native_targets(self.teacher, translated, self.reading["cache_dir"])
-            deviations = self._deviations(targets)
+            deviations = self._deviations(targets, self.model.maps.mean)
             for tag, weight, texts, natives in groups:
                 wanted = deviations[[position[each] for each in natives]]
                 found[tag].append(_Further(_characters(self.processor, texts, tag), wanted - wanted.mean(0), weight))
@@ -471,10 +481,7 @@ def _at_once(do: Callable[[str], _Learned], languages: Sequence[str]) -> Iterato
     pool = ThreadPoolExecutor(workers)
     try:
         yield from tqdm(pool.map(do, languages), "Languages", len(languages), disable=None)
-    except Exception:
-        pool.shutdown(cancel_futures=True)
-        raise
-    finally:  # after an interrupt, do not wait for languages in progress, which can take minutes
+    finally:  # after an error, do not wait for languages in progress, which can take minutes
         pool.shutdown(wait=False, cancel_futures=True)
         torch.set_num_threads(threads)
 

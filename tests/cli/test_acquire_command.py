@@ -20,7 +20,7 @@ from babelens.cli.acquire import show_results
 from babelens.inference import texts
 from babelens.model_cards.short_cards import RidgeCardFacts
 from babelens.publishing import doubts, folder_problems
-from babelens.trainers.ridge_results import LanguageResult
+from babelens.trainers.ridge_solving import LanguageResult
 from babelens.utils.errors import InputError, PublishError
 from tests.support.acquire_command import hide_npm, run_acquire
 from tests.support.tiny_native import saved, tiny_bert, tiny_clip

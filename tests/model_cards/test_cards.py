@@ -33,7 +33,7 @@ from babelens.model_cards.facts import (
 from babelens.model_cards.result_tables import add_results
 from babelens.model_cards.short_cards import RidgeCardFacts, write_adapter_card
 from babelens.trainers.rc3_tasks import RC3_TASKS
-from babelens.trainers.ridge_results import LanguageResult
+from babelens.trainers.ridge_solving import LanguageResult
 from babelens.utils.errors import ModelFolderError
 
 TWEMOJI = DataSource(name="Twemoji", license="CC-BY-4.0", role="images", attribution="Twitter and contributors")
