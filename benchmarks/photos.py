@@ -29,7 +29,7 @@ from babelens.evaluation import evaluate_retrieval
 from babelens.evaluation.ranking import embedding_ranks, percent_within
 from babelens.evaluation.results import RESULTS
 from babelens.inference.similarity import first_dimensions
-from babelens.trainers.tower_training import checked_training, set_trained_towers
+from babelens.trainers.tower_training import set_trained_towers
 from babelens.training.schema import load_recipe
 
 METRIC = "t2i_r10"  # a text finds its image among the first ten, in percent
@@ -79,7 +79,7 @@ class Measured(Experiment):
     def trained_parameters(self, row: str, seed: int) -> int:
         model = AutoModel.from_pretrained(self.folder(row, seed))
         towers = load_recipe(self.recipe_of(row)).all_stages[-1].training.get("towers")
-        set_trained_towers(model, checked_training(towers))
+        set_trained_towers(model, towers)
         return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
 
 

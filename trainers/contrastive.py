@@ -30,7 +30,7 @@ from .frozen_features import frozen_towers
 from .large_batches import backward_in_chunks, gather_labels, gather_rows, row_counts
 from .optimizers import BoundTemperature, Lamb, TaskOptimizer, parameter_groups
 from .retrieval_evaluator import RetrievalEvaluator, evaluated_languages
-from .tower_training import checked_training, set_trained_towers
+from .tower_training import set_trained_towers
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class ContrastiveTrainer(BabelensTrainer):
         self._check_tasks(
             [*self.weights, *(self.args.task_learning_rates or {}), *(self.args.task_batch_sizes or {}), *augmented]
         )
-        set_trained_towers(self.model, checked_training(self.args.towers))
+        set_trained_towers(self.model, self.args.towers)
         self._views: dict[str, Any] = {}
         self._corpora: dict[int, tuple[Any, Any]] = {}
         self._logged_losses: dict[str, Tensor] = {}
@@ -71,7 +71,7 @@ class ContrastiveTrainer(BabelensTrainer):
     def prepare(self, model: Any, train_dataset: Any) -> tuple[TaskMixture | StreamMixture, Any]:
         args = self.args
         # A subclass may have changed the trained weights.
-        set_trained_towers(model, checked_training(args.towers))
+        set_trained_towers(model, args.towers)
         self.frozen_towers = frozen_towers(model, self.processing_class, args, self.cache_dir)
         given = train_dataset if isinstance(train_dataset, dict) else {next(iter(self.task_weights)): train_dataset}
         self._check_tasks(given)

@@ -38,19 +38,9 @@ IMAGE, TEXT = "image", "text"
 # ---- The cache ----
 
 
-def frozen_features(compute: Callable[[], np.ndarray], **key: Any) -> np.ndarray:
-    """Like `frozen_tensor`, for float32 arrays [N, d]."""
-    array: np.ndarray = frozen_tensor(compute, **key).numpy()
-    return array
-
-
-def frozen_tensor(
-    compute: Callable[[], Tensor | np.ndarray],
-    *,
-    identity: str,
-    items: Iterable[bytes],
-    cache_dir: str | Path | None = None,
-) -> Tensor:
+def frozen_features(
+    compute: Callable[[], Any], *, identity: str, items: Iterable[bytes], cache_dir: str | Path | None = None
+) -> np.ndarray:
     """Returns `compute()` [N, ...] or its cached result for the same model (`identity` is a digest of it and its
     processor) and items (bytes, in order). The result is memory-mapped, so the processes of one machine share it, and
     wait while one of them computes it. Damaged files are computed again. `cache_dir` is by default a folder in the
@@ -68,7 +58,7 @@ def frozen_tensor(
             raise InputError(f"{len(features)} features of a frozen model: some are NaN or infinite")
         with atomic_file(file) as unfinished:
             save_file({"features": features.contiguous()}, unfinished)
-        return load_file(file)["features"]
+        return load_file(file)["features"].numpy()
 
 
 def features_of_images(
@@ -79,13 +69,13 @@ def features_of_images(
     return frozen_features(compute, identity=identity, items=items, cache_dir=cache_dir)
 
 
-def _kept(file: Path) -> Tensor | None:
+def _kept(file: Path) -> np.ndarray | None:
     if not file.is_file():
         return None
     try:
         features: Tensor = load_file(file)["features"]
         if features.isfinite().all():
-            return features
+            return features.numpy()
     except (OSError, SafetensorError, KeyError):
         pass
     logger.warning("%s is damaged: its features are computed again", file)

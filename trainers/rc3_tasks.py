@@ -31,7 +31,7 @@ from ..data.batching.rc3 import (
 )
 from ..data.batching.views import CorpusView, image_text_pairs, triplets
 from ..data.corpus.corpus import languages_of
-from ..evaluation.tasks import Ranks, Results, label_accuracy, matching_recall, translation_quality
+from ..evaluation.tasks import Results, label_accuracy, matching_recall, translation_quality
 from ..inference.backbones import RegionExtractor
 from ..modeling.modeling_rc3_tasks import (
     Rc3ForConditionalGeneration,
@@ -65,11 +65,9 @@ class Rc3Task(ABC):
         """Checks that the packages that `evaluate` needs are installed, before a long training run."""
 
     @abstractmethod
-    def evaluate(
-        self, model: Any, processor: Any, data: TaskData, *, ranks: Ranks | None = None, **reading: Any
-    ) -> Results:
-        """Returns language -> metric -> percent, read with `regions` and `batch_size`. Tasks that rank add the ranks
-        of single queries to `ranks`, by language."""
+    def evaluate(self, model: Any, processor: Any, data: TaskData, **options: Any) -> Results:
+        """Returns language -> metric -> percent; options are `regions`, `batch_size`, and `ranks`, to which tasks that
+        rank add the ranks of single queries by language."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +82,8 @@ class LabelTask(Rc3Task):
         labels = inputs.config.id2label
         return LabelCollator(inputs, [labels[index] for index in sorted(labels)], as_scores=self.as_scores)
 
-    def evaluate(
-        self, model: Any, processor: Any, data: TaskData, *, ranks: Ranks | None = None, **reading: Any
-    ) -> Results:
-        return label_accuracy(model, processor, self.examples(data), ranks=ranks, **reading)
+    def evaluate(self, model: Any, processor: Any, data: TaskData, **options: Any) -> Results:
+        return label_accuracy(model, processor, self.examples(data), **options)
 
 
 @dataclass(frozen=True)
@@ -104,11 +100,9 @@ class RetrievalTask(Rc3Task):
         vectors = image_vectors(images, ids, inputs.regions if inputs.config.has_regions else None)
         return CandidateCollator(inputs, corpus, most_similar(vectors, ids))
 
-    def evaluate(
-        self, model: Any, processor: Any, data: TaskData, *, ranks: Ranks | None = None, **reading: Any
-    ) -> Results:
+    def evaluate(self, model: Any, processor: Any, data: TaskData, **options: Any) -> Results:
         languages = data.languages or list(languages_of(data.corpus))
-        return matching_recall(model, processor, data.corpus, languages, ranks=ranks, **reading)
+        return matching_recall(model, processor, data.corpus, languages, **options)
 
 
 @dataclass(frozen=True)
@@ -124,10 +118,8 @@ class TranslationTask(Rc3Task):
     def check_measures(self) -> None:
         import sacrebleu as sacrebleu
 
-    def evaluate(
-        self, model: Any, processor: Any, data: TaskData, *, ranks: Ranks | None = None, **reading: Any
-    ) -> Results:
-        return translation_quality(model, processor, self.examples(data), **reading)
+    def evaluate(self, model: Any, processor: Any, data: TaskData, ranks: Any = None, **options: Any) -> Results:
+        return translation_quality(model, processor, self.examples(data), **options)
 
 
 RC3_TASKS = {
@@ -165,34 +157,26 @@ class Rc3TaskTrainer(BabelensTrainer):
             self.args.metric_for_best_model, self.args.greater_is_better = self.task.metrics[0], True
         if self.args.max_text_length is not None:
             self.processing_class.max_text_length = self.args.max_text_length
-        self._configure(self.model)
-
-    def _configure(self, model: Any) -> None:
-        if self.args.generation is None:
-            return
-        if not isinstance(model, Rc3ForConditionalGeneration):
-            raise InputError(f"generation: {type(model).__name__} does not generate texts")
-        model.generation_config.update(**self.args.generation)
+        if self.args.generation is not None:
+            if not isinstance(self.model, Rc3ForConditionalGeneration):
+                raise InputError(f"generation: {type(self.model).__name__} does not generate texts")
+            self.model.generation_config.update(**self.args.generation)
 
     # ---- Training ----
 
     def prepare(self, model: Any, train_dataset: Dataset | TaskData) -> tuple[Any, Any]:
         processor = self.processing_class
-        self._configure(model)
-        inputs = TaskInputs(processor, model.config, self.regions, **self._augmented(processor))
+        options: dict[str, Any] = {}
+        if self.args.image_augmentation is not None:
+            augmentation = ImageAugmentation(**self.args.image_augmentation)
+            options["transform"] = TrainingTransform(processor.image_processor, augmentation)
+            if isinstance(self.regions, RegionExtractor) and self.regions.can_augment:
+                options["training_regions"] = partial(self.regions, augmentation=augmentation)
+        inputs = TaskInputs(processor, model.config, self.regions, **options)
         examples = self.task.examples(_task_data(train_dataset))
         collate = self.task.collator(inputs, examples)
         collate(examples.__getitems__([0]), [0])  # raises errors that concern all of the data before training
         return TaskMixture({self.task.name: examples}), TaskCollator({self.task.name: collate})
-
-    def _augmented(self, processor: Any) -> dict[str, Any]:
-        if self.args.image_augmentation is None:
-            return {}
-        augmentation = ImageAugmentation(**self.args.image_augmentation)
-        options: dict[str, Any] = {"transform": TrainingTransform(processor.image_processor, augmentation)}
-        if isinstance(self.regions, RegionExtractor) and self.regions.can_augment:
-            options["training_regions"] = partial(self.regions, augmentation=augmentation)
-        return options
 
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, dict[str, Tensor]], return_outputs: bool = False, **kwargs: Any

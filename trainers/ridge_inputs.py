@@ -17,7 +17,7 @@ from ..processing.processing_ridge import RidgeProcessor
 from ..utils.identity import model_identity
 from ..utils.language_matching import language_and_script
 from ..utils.languages import normalize_language
-from .frozen_features import frozen_tensor
+from .frozen_features import frozen_features
 
 
 class Teacher(Protocol):
@@ -57,7 +57,8 @@ def native_targets(teacher: Teacher, texts: Iterable[str], cache_dir: str | None
     if not isinstance(teacher, NativeTeacher):
         return torch.from_numpy(teacher.encode(texts)), position
     items, identity = (text.encode() for text in texts), teacher.identity
-    return frozen_tensor(lambda: teacher.encode(texts), identity=identity, items=items, cache_dir=cache_dir), position
+    found = frozen_features(lambda: teacher.encode(texts), identity=identity, items=items, cache_dir=cache_dir)
+    return torch.from_numpy(found), position
 
 
 def encoder_features(
@@ -98,12 +99,13 @@ def encoder_features(
         for tag, own in texts.items():
             whole = [processor.text_prompt + text for text in processor.with_same_letters(own, tag)]
             token = processor.language_token(tag)
-            features[tag] = frozen_tensor(
+            found = frozen_features(
                 partial(read, whole, token),
                 identity=f"{identity}, with {token[1]} for {token[0]}" if token else identity,
                 items=(text.encode() for text in whole),
                 cache_dir=cache_dir,
             )
+            features[tag] = torch.from_numpy(found)
     return features
 
 

@@ -27,34 +27,30 @@ class TowerTraining:
             raise InputError("train: 'upper' needs layers, the number of layers to train; nothing else takes it")
 
 
-def checked_training(towers: Mapping[str, Any] | None) -> dict[str, TowerTraining]:
-    """Returns the settings of the training option `towers`: tower -> keyword arguments of `TowerTraining`."""
-    checked = {}
-    for tower, given in (towers or {}).items():
-        if tower not in TOWERS:
-            raise InputError(f"towers: unknown tower {tower!r}{did_you_mean(tower, TOWERS)}")
+def checked_training(model: Any, towers: Mapping[str, Any] | None) -> dict[str, TowerTraining]:
+    """Returns the settings of the training option `towers`, tower -> keyword arguments of `TowerTraining`; they must
+    fit the towers of the model."""
+    settings = {}
+    for name, given in (towers or {}).items():
+        if name not in TOWERS:
+            raise InputError(f"towers: unknown tower {name!r}{did_you_mean(name, TOWERS)}")
         try:
-            checked[tower] = TowerTraining(**given)
+            settings[name] = setting = TowerTraining(**given)
         except (TypeError, ValueError) as error:
-            raise InputError(f"towers.{tower}: {error}") from error
-    return checked
-
-
-def check_towers(model: Any, settings: Mapping[str, TowerTraining]) -> None:
-    """Checks that settings fit the towers of a model, without changing the model."""
-    towers = model.towers if hasattr(type(model), "towers") else {}
-    for name, setting in settings.items():
+            raise InputError(f"towers.{name}: {error}") from error
+        own = model.towers if hasattr(type(model), "towers") else {}
         # MLA's acquirers are trained in a frozen text encoder.
-        if name not in towers or getattr(model.config, "strategy", None) == "acquisition":
+        if name not in own or getattr(model.config, "strategy", None) == "acquisition":
             raise InputError(f"towers.{name}: {type(model).__name__} cannot train this tower; leave it out")
-        if (setting.layers or 0) > (count := len(tower_layers(towers[name]))):
+        if (setting.layers or 0) > (count := len(tower_layers(own[name]))):
             raise InputError(f"towers.{name}: layers={setting.layers} is more than this tower has: {count}")
+    return settings
 
 
-def set_trained_towers(model: Any, settings: Mapping[str, TowerTraining]) -> None:
-    """Sets which weights of the towers of a model are trained. Towers without settings are trained as before."""
-    check_towers(model, settings)
-    for name, setting in settings.items():
+def set_trained_towers(model: Any, towers: Mapping[str, Any] | None) -> None:
+    """Sets which weights of the towers of a model are trained, by the training option `towers`. Towers without
+    settings are trained as before."""
+    for name, setting in checked_training(model, towers).items():
         depths = layer_depths(model.towers[name]) if setting.layers else {}
         for weight, parameter in model.towers[name].named_parameters() if setting.train else ():
             is_upper = setting.layers is not None and depths[weight] < setting.layers

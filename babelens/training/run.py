@@ -13,7 +13,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from ..evaluation.results import RESULTS
 from ..trainers.base import BabelensTrainer
 from ..trainers.checkpoints import atomic_directory, has_checkpoint, newest_checkpoint, prepare_saving
-from ..trainers.tower_training import check_towers, checked_training
+from ..trainers.tower_training import checked_training
 from ..utils.errors import InputError, RecipeError
 from ..utils.identity import holds_weights
 from ..utils.pretrained import load_model, load_processor, refuse_kernels
@@ -114,7 +114,7 @@ class RecipeRun:
             (kept / RECIPE).write_text(content, encoding="utf-8")
         for stage, args in zip(stages, arguments, strict=True):
             try:
-                check_towers(model, checked_training(getattr(args, "towers", None)))
+                checked_training(model, getattr(args, "towers", None))
             except InputError as error:
                 raise InputError(f"{stage.training_key}.{error}") from error
         for stage in stages[:-1]:
