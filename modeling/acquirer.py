@@ -215,12 +215,14 @@ class AcquiredEmbedding(WrappedLayer):
     positions. A tower that pools at its end-of-text token (`end_token_id`) searches the ids for it; the hook of
     `watch` therefore puts it at the first closing token (`sep_token_id`) of these rows."""
 
+    non_native_name = "mla_embedding"
+
     def __init__(
         self, base_layer: nn.Module, non_native: NonNativeEmbedding, sep_token_id: int, end_token_id: int | None
     ) -> None:
         super().__init__()
         self.base_layer = base_layer
-        self.mla_embedding = non_native
+        setattr(self, self.non_native_name, non_native)
         self.sep_token_id, self.end_token_id = sep_token_id, end_token_id
 
     def watch(self, tower: nn.Module) -> Any:
@@ -277,7 +279,7 @@ class AcquiredEmbedding(WrappedLayer):
     @property
     def non_native(self) -> NonNativeEmbedding:
         """The second vocabulary."""
-        return self.mla_embedding
+        return getattr(self, self.non_native_name)
 
 
 @contextmanager

@@ -118,12 +118,10 @@ class MlaAdapterConfig(PeftConfig):
                     names = list(file.keys())
             except SafetensorError as error:
                 raise ModelFolderError(f"{path} is truncated or damaged ({error}); get it again") from error
-            if sum(_SHARED in name for name in names) != 3:
-                raise ModelFolderError(f"{path} has no shared embedding")
-            last = "up.weight" if config.acquirer == "mlp" else "map.weight"
-            blocks, each = sum(name.endswith(last) for name in names), 4 if config.acquirer == "mlp" else 2
-            if len(names) - 3 != each * blocks or blocks != (config.text_layers or blocks):
-                raise ModelFolderError(f"{path} lacks {config.acquirer!r} acquirers for {config.text_layers} blocks")
+            last, each = (".up.weight", 4) if config.acquirer == "mlp" else (".map.weight", 2)
+            blocks, shared = (sum(part in name for name in names) for part in (last, _SHARED))
+            if shared != 3 or len(names) != 3 + each * blocks or blocks != (config.text_layers or blocks):
+                raise ModelFolderError(f"{path} has no shared embedding, or not the acquirers of each block")
         return config
 
 
@@ -179,32 +177,26 @@ class MlaEmbedding(MlaLayer, AcquiredEmbedding):
     is trained while an adapter with `train_embedding` is active."""
 
     other_param_names = ("trains_embedding",)
+    # When transformers loads an adapter, it adds the adapter's name to every `mla_…` in the names of weights.
+    non_native_name = "shared_embedding"
 
-    def __init__(
-        self, parts: TowerParts, shared_embedding: NonNativeEmbedding, adapter_name: str, config: MlaAdapterConfig
-    ) -> None:
-        super().__init__(parts.embeddings, shared_embedding, config.sep_token_id, parts.end_token_id)
-        # The base class calls the second vocabulary `mla_embedding`. When transformers loads an adapter, it adds its
-        # name to every `mla_…` in the names of weights; but this vocabulary belongs to all adapters.
-        del self.mla_embedding
-        self.trains_embedding: dict[str, bool] = {}
+    def __init__(self, parts: TowerParts, adapter_name: str, config: MlaAdapterConfig) -> None:
+        shared = NonNativeEmbedding(config.vocab_size, config.embedding_size, parts.embedding_width)
+        super().__init__(parts.embeddings, shared, config.sep_token_id, parts.end_token_id)
+        self.trains_embedding = {adapter_name: config.train_embedding}
         self._watching = self.watch(parts.tower)
         self._active_adapter = [adapter_name]
-        self.update_layer(adapter_name, config, shared_embedding)
+        self.update_layer(adapter_name, config)
 
-    def update_layer(
-        self, adapter_name: str, config: MlaAdapterConfig, shared_embedding: NonNativeEmbedding | None = None
-    ) -> None:
-        """Adds another adapter; the first one brings the shared embedding."""
-        if shared_embedding is not None:
-            self.shared_embedding, self.sep_token_id = shared_embedding, config.sep_token_id
+    def update_layer(self, adapter_name: str, config: MlaAdapterConfig) -> None:
+        """Adds another adapter, with a new embedding if all earlier ones were deleted."""
+        if not self.trains_embedding:
+            width = self.shared_embedding.projection.out_features
+            self.shared_embedding = NonNativeEmbedding(config.vocab_size, config.embedding_size, width)
+            self.sep_token_id = config.sep_token_id
         self.trains_embedding[adapter_name] = config.train_embedding
         self._move_adapter_to_device_of_base_layer(adapter_name)
         self.set_adapter(self.active_adapters, inference_mode=config.inference_mode)
-
-    @property
-    def non_native(self) -> NonNativeEmbedding:
-        return self.shared_embedding
 
     def set_adapter(self, adapter_names: str | list[str], inference_mode: bool = False) -> None:
         super().set_adapter(adapter_names, inference_mode=inference_mode)
@@ -242,16 +234,11 @@ class MlaAdapterModel(BaseTuner):
     tuner_layer_cls = MlaLayer
 
     def inject_adapter(
-        self,
-        model: nn.Module,
-        adapter_name: str,
-        autocast_adapter_dtype: bool = True,
-        low_cpu_mem_usage: bool = False,
-        state_dict: dict[str, Tensor] | None = None,
+        self, model: nn.Module, adapter_name: str, *args: Any, state_dict: Any = None, **kwargs: Any
     ) -> None:
         # `state_dict` is not passed on: the configuration determines which modules are wrapped.
         try:
-            super().inject_adapter(model, adapter_name, autocast_adapter_dtype, low_cpu_mem_usage)
+            super().inject_adapter(model, adapter_name, *args, **kwargs)
         except Exception:
             self.peft_config.pop(adapter_name, None)
             raise
@@ -297,31 +284,22 @@ class MlaAdapterModel(BaseTuner):
         target: nn.Module,
         target_name: str,
         parent: nn.Module,
-        current_key: str,
         **kwargs: Any,
     ) -> None:
-        if isinstance(target, MlaBlock):
+        if isinstance(target, MlaLayer):
             target.update_layer(adapter_name, config)
-        elif isinstance(parent, nn.ModuleList):
-            self._replace_module(parent, target_name, MlaBlock(target, adapter_name, config), target)
-        elif isinstance(target, MlaEmbedding) and target.trains_embedding:
-            target.update_layer(adapter_name, config)
+            return
+        if isinstance(parent, nn.ModuleList):
+            layer: MlaLayer = MlaBlock(target, adapter_name, config)
         else:
-            parts = self._parts()
-            shared = NonNativeEmbedding(config.vocab_size, config.embedding_size, parts.embedding_width)
-            if isinstance(target, MlaEmbedding):
-                target.update_layer(adapter_name, config, shared)
-            else:
-                self._replace_module(parent, target_name, MlaEmbedding(parts, shared, adapter_name, config), target)
+            layer = MlaEmbedding(self._parts(), adapter_name, config)
+        self._replace_module(parent, target_name, layer, target)
 
     def _replace_module(self, parent: nn.Module, child_name: str, new_module: nn.Module, child: nn.Module) -> None:
         setattr(parent, child_name, new_module)
 
     def _check_merge_allowed(self) -> None:
         raise ValueError("MLA adapters cannot be merged into the model, because acquirers are separate layers")
-
-    def add_weighted_adapter(self, *args: Any, **kwargs: Any) -> None:
-        raise ValueError("MLA adapters cannot be added up: adapter_names=['de', 'fr', …] chooses one for each row")
 
     @contextmanager
     def _enable_peft_forward_hooks(
@@ -342,17 +320,8 @@ class MlaAdapterModel(BaseTuner):
         return self
 
     @classmethod
-    def _get_adapter_state_dict(
-        cls,
-        model: nn.Module,
-        config: MlaAdapterConfig,
-        adapter_name: str,
-        state_dict: dict[str, Tensor],
-        **kwargs: Any,
-    ) -> dict[str, Tensor]:
-        selected = super()._get_adapter_state_dict(
-            model=model, config=config, adapter_name=adapter_name, state_dict=state_dict, **kwargs
-        )
+    def _get_adapter_state_dict(cls, *, config: MlaAdapterConfig, **kwargs: Any) -> dict[str, Tensor]:
+        selected: dict[str, Tensor] = super()._get_adapter_state_dict(config=config, **kwargs)
         if shared := {name.split(_SHARED)[1]: value for name, value in selected.items() if _SHARED in name}:
             config.embedding_digest = embedding_digest(shared)  # PEFT writes the configuration after the weights
         return selected
