@@ -2,8 +2,6 @@
 bfloat16 if the hardware supports it, otherwise in float32: matrix products are autocast, and weights, optimizer and
 loss are always in float32."""
 
-# ruff: noqa: RUF009 -- `option` returns a field of a dataclass
-
 import math
 import os
 from collections.abc import Iterable, Mapping
@@ -43,24 +41,21 @@ def fastest_precision(device_type: str) -> str:
     return "bfloat16" if has else "float32"
 
 
-def option(default: Any, help_text: str) -> Any:
-    """Returns a field with a default and a help text for the command line."""
-    return field(default=default, metadata={"help": help_text})
-
-
 @dataclass
 class PrecisionTrainingArguments(TrainingArguments):
-    """transformers' `TrainingArguments` with `precision`, which sets `bf16` and `fp16`."""
+    """transformers' `TrainingArguments` with another way to set `bf16` and `fp16`.
+
+    Args:
+        precision: `float32`, `bfloat16` or `float16`; `auto` follows `bf16`, `fp16` or `accelerate launch`, and
+            otherwise is bfloat16 if the hardware has instructions for it, or float32.
+        bf16: the same as `precision="bfloat16"`.
+    """
 
     # `metric_for_best_model`, unless another one is given.
     best_metric: ClassVar[str] = "loss"
 
-    precision: Precision = option(
-        "auto",
-        "'float32', 'bfloat16' or 'float16'; 'auto' follows `bf16`, `fp16` or `accelerate launch`, and otherwise is "
-        "bfloat16 if the hardware has instructions for it, or float32.",
-    )
-    bf16: bool | None = option(None, "The same as precision='bfloat16'.")
+    precision: Precision = "auto"
+    bf16: bool | None = None
 
     def __post_init__(self) -> None:
         given: Any = self  # whose inherited fields the type checker does not know
@@ -106,54 +101,46 @@ class PrecisionTrainingArguments(TrainingArguments):
 
 @dataclass
 class ContrastiveTrainingArguments(PrecisionTrainingArguments):
-    """transformers' training arguments and the fields below; `optim` also takes `lamb` and `adamax`."""
+    """transformers' training arguments and these options.
+
+    Args:
+        optim: any optimizer of transformers, `lamb` (You et al. 2020) or `adamax`.
+        embed_chunk_size: examples to embed at a time, by gradient caching (Gao et al. 2021).
+        gather_negatives: use the examples of the other processes as negatives, with gradient.
+        loss_tile_size: rows and columns in a tile of the loss's logits.
+        equal_texts_are_positives: whether pairs in a batch with exactly the same text are positives of each other.
+        shuffle_buffer_size: rows of a streamed corpus that each worker holds in memory and shuffles together.
+        task_weights: weight of each task's loss, such as `{"text_text": 0.1}`, if it is not the default.
+        task_batch_sizes: examples of each task per batch and process; default: `per_device_train_batch_size`.
+        task_learning_rates: peak rate of each task, which then has its own optimizer over the shared weights.
+        learning_rate_mapping: peak rates of parts of the model, such as `{"text_model.*word_embeddings": 6e-3}`, by
+            regular expressions that are searched for in parameter names; the first match decides.
+        towers: what to train of the towers `image` and `text`: arguments of `TowerTraining`, such as `{"image":
+            {"train": "none"}, "text": {"train": "upper", "layers": 4}}`.
+        cache_frozen_features: compute the features of frozen towers once for all epochs and keep them on disk.
+        languages, eval_languages: of image-text pairs to train on, and to evaluate during training; default: all.
+        image_augmentation: arguments of `ImageAugmentation`; default: horizontal flips with probability 1/2.
+        text_augmentation: arguments of `TextAugmentation`; default: no augmentation.
+    """
 
     best_metric: ClassVar[str] = "mean_recall"
 
-    optim: OptimizerNames | str = option(
-        OptimizerNames.ADAMW_TORCH_FUSED, "Any optimizer of transformers, 'lamb' (You et al. 2020) or 'adamax'."
-    )
-    embed_chunk_size: int | None = option(
-        None, "Gradient caching: examples to embed at a time, with the gradient of the whole batch (Gao et al. 2021)."
-    )
-    gather_negatives: bool = option(True, "Use the examples of the other processes as negatives, with gradient.")
-    loss_tile_size: int | None = option(None, "Rows and columns in a tile of the loss's logits; default: 1024.")
-    equal_texts_are_positives: bool = option(
-        True, "Whether pairs in a batch with exactly the same text are positives of each other."
-    )
-    shuffle_buffer_size: int = option(
-        1000, "Rows of a streamed corpus that each worker holds in memory and shuffles together."
-    )
-    task_weights: dict[str, float] | None = option(
-        None, "Weight of each task's loss, such as {'text_text': 0.1}; the other tasks keep their default weights."
-    )
-    task_batch_sizes: dict[str, int] | None = option(
-        None, "Examples of each task per batch and process; default: per_device_train_batch_size."
-    )
-    task_learning_rates: dict[str, float] | None = option(
-        None, "Peak learning rate of each task, which then has its own optimizer over the shared weights."
-    )
-    learning_rate_mapping: dict[str, float] | None = option(
-        None,
-        "Peak learning rates of parts of the model: regular expressions, which are searched for in parameter "
-        "names, such as {'text_model.*word_embeddings': 6e-3}; the first match decides.",
-    )
-    towers: dict[str, dict[str, Any]] | None = option(
-        None,
-        "What to train of the towers 'image' and 'text': arguments of TowerTraining, such as {'image': {'train': "
-        "'none'}, 'text': {'train': 'upper', 'layers': 4}}.",
-    )
-    cache_frozen_features: bool = option(
-        True, "Compute the features of frozen towers once for all epochs and keep them on disk."
-    )
-    languages: list[str] | None = option(None, "Languages of image-text pairs to train on; default: all.")
-    eval_languages: list[str] | None = option(None, "Languages to evaluate during training; default: all.")
-    image_augmentation: dict[str, Any] | None = option(
-        None, "Keyword arguments of ImageAugmentation; default: horizontal flips with probability 1/2."
-    )
-    text_augmentation: dict[str, Any] | None = option(
-        None, "Keyword arguments of TextAugmentation; default: no augmentation."
-    )
+    optim: OptimizerNames | str = OptimizerNames.ADAMW_TORCH_FUSED
+    embed_chunk_size: int | None = None
+    gather_negatives: bool = True
+    loss_tile_size: int | None = None
+    equal_texts_are_positives: bool = True
+    shuffle_buffer_size: int = 1000
+    task_weights: dict[str, float] | None = None
+    task_batch_sizes: dict[str, int] | None = None
+    task_learning_rates: dict[str, float] | None = None
+    learning_rate_mapping: dict[str, float] | None = None
+    towers: dict[str, dict[str, Any]] | None = None
+    cache_frozen_features: bool = True
+    languages: list[str] | None = None
+    eval_languages: list[str] | None = None
+    image_augmentation: dict[str, Any] | None = None
+    text_augmentation: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         _at_least_one(**{f"task_batch_sizes[{name!r}]": size for name, size in (self.task_batch_sizes or {}).items()})
@@ -177,13 +164,21 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
 @dataclass
 class MlaTrainingArguments(ContrastiveTrainingArguments):
     """Training arguments of MLA, by default the paper's for native language transfer (section 4.1). For language
-    exposure, the paper uses a learning rate of 3e-6."""
+    exposure, the paper uses a learning rate of 3e-6. Without `image_augmentation`, images are prepared as for the
+    native model; with it, they are also cropped at random.
+
+    Args:
+        trainable: `acquirers`, those of `languages` and the non-native embedding; `native`, the native model; `all`.
+        train_temperature: train the temperature with the native model; the paper's fine-tuning fixes it at 1/100.
+        text_text_objective, image_text_objective: of native language transfer and of language exposure, instead of
+            those in the model's configuration.
+        mix_languages: whether a batch mixes all languages; by default, all examples in a step are in one language.
+    """
 
     # Options that do not apply: MLA is trained on a Dataset, and on word pieces of two vocabularies.
     shuffle_buffer_size: int = field(default=1000, init=False)
     text_augmentation: dict[str, Any] | None = field(default=None, init=False)
 
-    optim: OptimizerNames | str = OptimizerNames.ADAMW_TORCH_FUSED
     learning_rate: float = 1e-4
     adam_beta2: float = 0.98
     adam_epsilon: float = 1e-6
@@ -192,30 +187,11 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
     warmup_steps: float = 0.1
     per_device_train_batch_size: int = 128
     max_grad_norm: float = 1.0
-    trainable: Literal["acquirers", "native", "all"] = option(
-        "acquirers",
-        "What to train: 'acquirers', those of `languages` and the non-native embedding; 'native', the native "
-        "model; 'all'.",
-    )
-    train_temperature: bool = option(
-        False,
-        "Train the temperature with the native model, instead of fixing it at 1/100 as the paper's fine-tuning does.",
-    )
-    text_text_objective: Literal["mse", "nce"] | None = option(
-        None, "Objective of native language transfer, instead of the one in the model's configuration."
-    )
-    image_text_objective: Literal["mse", "nce", "sigmoid"] | None = option(
-        None, "Objective of language exposure, instead of the one in the model's configuration."
-    )
-    mix_languages: bool = option(
-        False, "Whether a batch mixes all languages; by default, all examples in a step are in one language."
-    )
-    cache_frozen_features: bool = option(
-        True, "Compute the features of images and native texts once while the native model is frozen."
-    )
-    image_augmentation: dict[str, Any] | None = option(
-        None, "Keyword arguments of ImageAugmentation, with random crops; default: the native model's preprocessing."
-    )
+    trainable: Literal["acquirers", "native", "all"] = "acquirers"
+    train_temperature: bool = False
+    text_text_objective: Literal["mse", "nce"] | None = None
+    image_text_objective: Literal["mse", "nce", "sigmoid"] | None = None
+    mix_languages: bool = False
 
     def __post_init__(self) -> None:
         if self.train_temperature and self.trainable == "acquirers":
@@ -231,7 +207,14 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
 
 @dataclass
 class WordDualEncoderTrainingArguments(ContrastiveTrainingArguments):
-    """Training arguments of word-level dual encoders, which train on images with captions in several languages."""
+    """Training arguments of word-level dual encoders, which train on images with captions in several languages. With
+    `cache_frozen_features`, the backbone is frozen, and images are not augmented.
+
+    Args:
+        sentences_per_image: number of captions per image and language in a batch.
+        languages_per_batch: languages in a batch, sampled for each batch, which leaves time and memory for more
+            images; default: all.
+    """
 
     # Options that do not apply: batches consist of images from a Dataset with their captions as words.
     embed_chunk_size: int | None = field(default=None, init=False)
@@ -243,14 +226,8 @@ class WordDualEncoderTrainingArguments(ContrastiveTrainingArguments):
 
     # A batch may lack a language, whose projection and branch then get no gradient.
     ddp_find_unused_parameters: bool | None = True
-    sentences_per_image: int = option(2, "Number of captions per image and language in a batch.")
-    languages_per_batch: int | None = option(
-        None,
-        "Languages in a batch, sampled for each batch, which leaves time and memory for more images; default: all.",
-    )
-    cache_frozen_features: bool = option(
-        True, "Freeze the backbone and compute its features of images once; images are not augmented then."
-    )
+    sentences_per_image: int = 2
+    languages_per_batch: int | None = None
 
     def __post_init__(self) -> None:
         _at_least_one(sentences_per_image=self.sentences_per_image, languages_per_batch=self.languages_per_batch)
@@ -263,7 +240,6 @@ class SmalrTrainingArguments(WordDualEncoderTrainingArguments):
     without weight decay or clipping, on batches of 450 images with two sentences in each language. SMALR's paper
     states only the learning rate of HEM and LA, and refers to MULE, whose code uses 1e-4."""
 
-    optim: OptimizerNames | str = OptimizerNames.ADAMW_TORCH_FUSED
     learning_rate: float = 1e-3
     lr_scheduler_type: str = "constant"
     max_grad_norm: float = 0.0
@@ -287,29 +263,26 @@ class LiweTrainingArguments(WordDualEncoderTrainingArguments):
 @dataclass
 class Rc3TrainingArguments(PrecisionTrainingArguments):
     """Training arguments of RC3's pre-training: the paper's learning rate (section 3.2) for Adam without weight decay,
-    and transformers' linear decay to 0 and clipping to norm 1, because the paper states neither."""
+    and transformers' linear decay to 0 and clipping to norm 1, because the paper states neither.
+
+    Args:
+        data_set_batch_sizes: examples of each data set per batch and process; default: `per_device_train_batch_size`.
+        parallel_captions: also train on the captions of strictly aligned data as parallel texts, as the paper does.
+        strict_visual, weak_visual: how images of strictly and weakly aligned data are given, if the model reads both
+            by default as in the paper: regions and patches.
+        image_augmentation: arguments of `ImageAugmentation`, for patches; default: no augmentation.
+        augmented_regions: augmented copies of each image for which regions are precomputed.
+        eval_batches: number of batches in an evaluation, always the same; default: all.
+    """
 
     learning_rate: float = 5e-5
-    data_set_batch_sizes: dict[str, int] | None = option(
-        None, "Examples of each data set per batch and process; default: per_device_train_batch_size."
-    )
-    parallel_captions: bool = option(
-        False, "Also train on the captions of the strictly aligned data as parallel texts, as the paper does."
-    )
-    strict_visual: Visual | None = option(
-        None,
-        "How images of strictly aligned data are given; default if the model reads both: regions, as in the paper.",
-    )
-    weak_visual: Visual | None = option(
-        None, "The same for weakly aligned data; default if the model reads both: patches, as in the paper."
-    )
-    image_augmentation: dict[str, Any] | None = option(
-        None, "Keyword arguments of ImageAugmentation, for patches; default: no augmentation."
-    )
-    augmented_regions: int = option(
-        0, "Augmented copies of each image for which regions are precomputed, with image_augmentation."
-    )
-    eval_batches: int | None = option(None, "Number of batches in an evaluation, always the same; default: all.")
+    data_set_batch_sizes: dict[str, int] | None = None
+    parallel_captions: bool = False
+    strict_visual: Visual | None = None
+    weak_visual: Visual | None = None
+    image_augmentation: dict[str, Any] | None = None
+    augmented_regions: int = 0
+    eval_batches: int | None = None
 
     def __post_init__(self) -> None:
         sizes = (self.data_set_batch_sizes or {}).items()
@@ -325,17 +298,17 @@ class Rc3TrainingArguments(PrecisionTrainingArguments):
 
 @dataclass
 class Rc3TaskTrainingArguments(PrecisionTrainingArguments):
-    """Training arguments of RC3's tasks. The paper's values for each task (table 6) are in `recipes/rc3`."""
+    """Training arguments of RC3's tasks. The paper's values for each task (table 6) are in `recipes/rc3`.
 
-    max_text_length: int | None = option(
-        None, "Maximum number of tokens of a text, which the processor keeps; default: the processor's maximum."
-    )
-    image_augmentation: dict[str, Any] | None = option(
-        None, "Keyword arguments of ImageAugmentation; default: no augmentation."
-    )
-    generation: dict[str, Any] | None = option(
-        None, "Settings of the model's generation_config, such as {'num_beams': 5}; for translation only."
-    )
+    Args:
+        max_text_length: maximum number of tokens of a text, which the processor keeps; default: the processor's.
+        image_augmentation: arguments of `ImageAugmentation`; default: no augmentation.
+        generation: settings of the model's `generation_config`, such as `{"num_beams": 5}`; for translation only.
+    """
+
+    max_text_length: int | None = None
+    image_augmentation: dict[str, Any] | None = None
+    generation: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if self.max_text_length is not None and self.max_text_length < 3:
