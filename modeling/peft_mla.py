@@ -179,6 +179,7 @@ class MlaEmbedding(MlaLayer, AcquiredEmbedding):
     other_param_names = ("trains_embedding",)
     # When transformers loads an adapter, it adds the adapter's name to every `mla_…` in the names of weights.
     non_native_name = "shared_embedding"
+    shared_embedding: NonNativeEmbedding
 
     def __init__(self, parts: TowerParts, adapter_name: str, config: MlaAdapterConfig) -> None:
         shared = NonNativeEmbedding(config.vocab_size, config.embedding_size, parts.embedding_width)
