@@ -21,11 +21,13 @@ from ..modeling.modeling_common import vision_tower
 from ..modeling.modeling_dual_encoder import pool_image
 from ..processing.augmentation import ImageAugmentation, TrainingTransform
 from ..processing.images import as_images, check_size
-from ..utils.defaults import CROP, RESIZE
 from ..utils.errors import InputError, ModelKindError, first_line
 from ..utils.files import new_folder
 from ..utils.identity import model_identity
 from ..utils.pretrained import load_model, load_processor
+
+# In pixels: the shorter side of a resized image, and the sides of each of its ten crops.
+RESIZE, CROP = 512, 448
 
 
 def load_backbone(folder_or_repo: str | Path, **loading: Any) -> PreTrainedModel:

@@ -1,4 +1,5 @@
-"""transformers' pipelines of RC3's tasks, with languages. Saved models hold the code of these.
+"""transformers' pipelines of RC3's tasks, with languages, and the module with which sentence-transformers runs its
+cross-encoder. Saved models hold the code of these.
 
     retrieve = pipeline("image-text-retrieval", model="runs/rc3-retrieval")
     retrieve("ein rotes Auto", images=["a.jpg", "b.jpg"], language="de")  # [{"score": 3.1, "index": 1}, …]
@@ -12,16 +13,18 @@ For a model whose processor reads no language, the third one is transformers' ow
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import AutoModelForMultipleChoice
 from transformers.pipelines.base import Pipeline
 from transformers.pipelines.image_text_to_text import ImageTextToTextPipeline
 
-from ..processing.text_inputs import takes_language
+from ..processing.sentence_modules import SentenceModule, read_input
+from ..processing.text_inputs import takes_language, truncated_repr
 from ..utils.errors import InputError
 from .pipelines import Rows, as_rows, fetched, stated
 
@@ -238,3 +241,26 @@ class ImageTranslationPipeline(ImageTextToTextPipeline):
         read = text[0] if isinstance(text, list) else text  # a list of one where there was no batch
         texts = self.processor.batch_decode(model_outputs["written"].flatten(0, 1))
         return [{"input_text": read, "generated_text": written} for written in texts]
+
+
+class CrossEncoderModule(SentenceModule):
+    """A model that scores pairs of a text and an image, in either order, in a `CrossEncoder`."""
+
+    auto_model = AutoModelForMultipleChoice
+
+    def make_inputs(self, inputs: Sequence[Any], language: str | None) -> dict[str, Tensor]:
+        images, texts = [], []
+        for index, pair in enumerate(inputs):
+            read = [read_input(item, f"inputs[{index}]") for item in pair]
+            found = [image for image, _, _ in read if image is not None]
+            if len(read) != 2 or len(found) != 1:
+                raise InputError(f"inputs[{index}] must be a pair of a text and an image, not {truncated_repr(pair)}")
+            images += found
+            texts += [(text, own) for image, text, own in read if image is None]
+        return dict(self.processor(images=images, **self.read_texts(texts, language), return_tensors="pt"))
+
+    def forward(self, features: dict[str, Any], language: str | None = None) -> dict[str, Any]:
+        """Adds `scores`, float32 [N, 1]; `preprocess` has read `language`."""
+        scores = self.model(**self.on_device(features)).scores.float()
+        self.check_finite(scores, "scores")
+        return features | {"scores": scores.unsqueeze(1)}

@@ -129,7 +129,7 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     _supports_flex_attn = True
     # Otherwise Trainer would divide the loss by the number of items in a batch, but it is already a mean over pairs.
     accepts_loss_kwargs = False
-    sentence_module = "sentence_modules.DualEncoderModule"  # runs the model in sentence-transformers
+    sentence_module = "processing.sentence_modules.DualEncoderModule"  # runs the model in sentence-transformers
 
     def get_input_embeddings(self) -> nn.Module:
         return self.text_model.get_input_embeddings()

@@ -370,7 +370,6 @@ class Rc3Model(Rc3PreTrainedModel):
 # In every folder of an RC3 model: the models and pipelines of the tasks. These lines never run (`hub_code`).
 SHIPS_WITH = """
 from ..inference.rc3_pipelines import ImageTextRetrievalPipeline
-from ..processing.cross_encoder_module import CrossEncoderModule
 from .modeling_rc3_pretraining import Rc3ForPreTraining
 from .modeling_rc3_tasks import TASK_MODELS
 """

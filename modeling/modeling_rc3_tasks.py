@@ -192,7 +192,7 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
     @property
     def sentence_module(self) -> str | None:
         """Runs the model in sentence-transformers, which gives it pixels but no region features."""
-        return "cross_encoder_module.CrossEncoderModule" if self.config.has_patches else None
+        return "inference.rc3_pipelines.CrossEncoderModule" if self.config.has_patches else None
 
     @can_return_tuple
     def forward(

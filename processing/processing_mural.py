@@ -1,4 +1,5 @@
-"""MURAL's processor: texts of at most 64 tokens (sections 3.2 and A.1)."""
+"""The processors of MURAL and ETCL: texts of at most 64 tokens (Jain et al. 2021, sections 3.2 and A.1; Lee et al.
+2022, section 3.3)."""
 
 from .processing_dual_encoder import DualEncoderProcessor
 
@@ -14,4 +15,10 @@ class MuralProcessor(DualEncoderProcessor):
     auto_classes = ("AutoProcessor",)
 
 
-__all__ = ["MuralProcessor"]
+class EtclProcessor(DualEncoderProcessor):
+    """Prepares images and texts for an `EtclModel`, as `MuralProcessor` does."""
+
+    auto_classes = ("AutoProcessor",)
+
+
+__all__ = ["EtclProcessor", "MuralProcessor"]

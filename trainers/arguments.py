@@ -13,11 +13,11 @@ from transformers import TrainingArguments
 from transformers.trainer_utils import SaveStrategy, SchedulerType
 from transformers.training_args import OptimizerNames
 
-from ..utils.defaults import Precision
 from ..utils.errors import InputError
 from .optimizers import ADAMAX, LAMB, check_task_settings
 
 Visual = Literal["regions", "patches", "both"]
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
 
 
 def _at_least_one(**sizes: int | None) -> None:

@@ -51,7 +51,6 @@ FILES = {
         "modeling.modeling_rc3_tasks",
         "modeling.modeling_rc3_pretraining",
     ),
-    "rc3_pipelines": ("inference.rc3_pipelines", "processing.cross_encoder_module"),
     "pipelines": ("inference.pipelines", "processing.sentence_modules"),
 }
 _FILE_OF = {module: file for file, modules in FILES.items() for module in modules}

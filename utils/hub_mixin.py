@@ -57,7 +57,7 @@ class HubCodeMixin(PushToHubMixin):
         if pipelines := pipelines_of(cls):
             holder.custom_pipelines = pipelines
         if found := getattr(self, "sentence_module", None):
-            file, _, name = f"{PACKAGE}.processing.{found}".rpartition(".")
+            file, _, name = f"{PACKAGE}.{found}".rpartition(".")
             is_own = cls.__module__.startswith(f"{PACKAGE}.")
             write_sentence_files(folder, self, f"{file_of(file) if is_own else file}.{name}")
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..utils.defaults import BENCHMARK_LANGUAGES, FIGURES
 from ..utils.errors import ModelFolderError, ModelKindError, SaveError
 from ..utils.files import atomic_file
 from .common import (
@@ -36,8 +35,8 @@ _MAP_ROWS, _DISTANCE_ROWS = 1000, 200  # compare at most this many rows, evenly 
 
 def _figure_file(file: Path) -> Path:
     """Checks a figure's file name, and that its numbers do not replace other results."""
-    if file.suffix.lower() not in FIGURES:
-        raise typer.BadParameter(f"{file}: a figure is written as {' or '.join(FIGURES)}")
+    if file.suffix.lower() not in (".svg", ".png"):
+        raise typer.BadParameter(f"{file}: a figure is written as .svg or .png")
     numbers = file.with_suffix(".json")
     try:
         content = json.loads(numbers.read_text(encoding="utf-8")) if numbers.exists() else {_ANALYSIS: ""}
@@ -262,6 +261,7 @@ def _load(
     """The captioned images, or the translations, of --data, and the languages to compare: `tags`, or all."""
     from ..data.corpus.corpus import languages_of
     from ..data.emoji.benchmark import load_emoji
+    from ..evaluation.emoji import BENCHMARK_LANGUAGES
 
     if data == _EMOJI and not options:
         tags = tags or [tag for group in BENCHMARK_LANGUAGES.values() for tag in group]

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from ..utils.defaults import CROP, RESIZE
 from ..utils.errors import InputError
 from .common import PUBLISHED_TOO, SourceOptions, TrustRemoteCode, begin_work, split_tags
 
@@ -16,7 +15,7 @@ def features(
     output: Annotated[Path, typer.Option(help="A new folder for the parquet files.")],
     split: Annotated[str | None, typer.Option(help="The split to read, or several: `train,validation`.")] = None,
     options: SourceOptions = None,
-    crop: Annotated[int, typer.Option(help="Pixels of each side of a crop.", min=1)] = CROP,
+    crop: Annotated[int, typer.Option(help="Pixels of each side of a crop.", min=1)] = 448,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Write captioned images as a corpus of features, which replace the images.
@@ -32,7 +31,7 @@ def features(
     from ..inference.backbones import TenCropFeatures, write_features
     from .common import read_source
 
-    sizes = {"resize": crop * RESIZE // CROP, "crop": crop}
+    sizes = {"resize": crop * 8 // 7, "crop": crop}
     extract = TenCropFeatures.from_pretrained(model, trust_remote_code=trust_remote_code, **sizes)
     chosen: list[str | None] = [*split_tags(split)] if split else [None]
     corpora = {split: read_source(data, options, split=split) for split in chosen}

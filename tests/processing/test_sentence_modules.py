@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from babelens import Embedder
-from babelens.processing.cross_encoder_module import CrossEncoderModule
+from babelens.inference.rc3_pipelines import CrossEncoderModule
 from babelens.processing.sentence_modules import DualEncoderModule
 from babelens.utils.errors import InputError
 from tests.contracts import drawn_images
