@@ -11,8 +11,7 @@ import numpy as np
 from ..data.batching.views import RetrievalSets, images_of
 from ..inference.cross_encoder import Reranker
 from ..inference.embedder import Embedder
-from ..inference.translated_captions import TranslatingEmbedder
-from ..inference.translation import Translator
+from ..inference.translation import TranslatingEmbedder, Translator
 from ..utils.errors import InputError, LanguageTagError
 from ..utils.languages import normalize_language, normalize_languages
 from .ranking import QueryRanks, check_protocol, retrieval_ranks

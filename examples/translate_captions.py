@@ -11,8 +11,7 @@ import argparse
 from babelens.cli.common import read_source
 from babelens.data import save_captions
 from babelens.data.corpus.corpus import with_captions
-from babelens.inference.translated_captions import translated_captions
-from babelens.inference.translation import open_translator
+from babelens.inference.translation import open_translator, translated_captions
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -75,24 +75,14 @@ class InputShard:
     @property
     def state(self) -> str:
         """A digest of its content; files count by their names, sizes and times of modification."""
-        digest = hashlib.blake2b(digest_size=12)
-        for record in self.records:
-            path = record.image and record.image["path"]
-            there = state_of(os.stat(path)) if path and os.path.exists(path) else None
-            content = json.dumps([record.id, record.metadata, there], sort_keys=True, default=str)
-            digest.update(content.encode(errors="surrogatepass"))
-        if not self.records:
-            is_here = os.path.exists(self.address)
-            facts = state_of(os.stat(self.address)) if is_here else remote_state(self.address)
-            digest.update(os.fsencode(f"{os.path.basename(self.address)} {facts}"))
-        return digest.hexdigest()
+        files = [each.image["path"] for each in self.records if each.image] if self.records else [self.address]
+        states = [state_of(os.stat(file)) if os.path.exists(file) else remote_state(file) for file in files]
+        content = [os.path.basename(self.address), states, [(each.id, each.metadata) for each in self.records]]
+        return hashlib.blake2b(json.dumps(content).encode(), digest_size=12).hexdigest()
 
     def read(self, names: list[str], what: What) -> Iterator[Record]:
-        records: Iterable[Record] = self.records
-        if not records and self.address.endswith(".tar"):
-            records = _of_tar(self.address, names)
-        elif not records:
-            records = _of_parquet(self.address, names, what)
+        of_file = _of_tar if self.address.endswith(".tar") else _of_parquet
+        records = self.records or of_file(self.address, names, what)
         seen: set[str] = set()
         for record in records:
             if record.id in seen:
@@ -151,7 +141,7 @@ def _id_of(values: dict[str, Any], place: str, default: str) -> str:
     return default if given is None else image_id_of(given, place)
 
 
-def _of_tar(address: str, names: list[str]) -> Iterator[Record]:
+def _of_tar(address: str, names: list[str], what: What) -> Iterator[Record]:
     for name, fields in tar_samples(address):
         place, metadata, defect = f"{address} {name}", {}, None
         encoded = next((fields[ending] for ending in IMAGES if ending in fields), None)
@@ -244,11 +234,13 @@ def parse_columns(columns: Iterable[str]) -> dict[str, str | None]:
 
 @dataclass
 class Counts:
-    read: int = 0
     embedded: int = 0
     skipped: Counter[str] = field(default_factory=Counter)  # by reason
     missing: Counter[str] = field(default_factory=Counter)  # column -> embedded records without a value in it
-    shards: int = 1
+
+    @property
+    def read(self) -> int:
+        return self.embedded + self.skipped.total()
 
 
 class ShardEmbedder:
@@ -271,21 +263,31 @@ class ShardEmbedder:
             return self.embedder.encode_image(Image.new("RGB", (32, 32))).shape[1]
         return self.embedder.encode_text("a", language=sample_languages(self.embedder.processor, 1)).shape[1]
 
-    def info(self, model: str) -> EmbeddingsInfo:
-        job, of_images = self.job, self.job.what == "images"
-        columns = {each.name: str(each.type) for each in self.metadata}
-        settings: dict[str, Any] = {"what": job.what, "source": job.source, "shard_size": job.shard_size}
-        settings |= {"columns": columns, "precision": job.precision}
-        settings |= {"draft": self.embedder.draft} if of_images else {"language": job.language}
+    def begin(self, model: str) -> None:
+        """Writes `embeddings.json`, or checks that the folder was begun with this model and these settings."""
+        folder, of_images = self.job.output, self.job.what == "images"
+        settings = asdict(self.job) | {"columns": {each.name: str(each.type) for each in self.metadata}}
+        settings |= {"output": None, "draft": self.embedder.draft if of_images else None}
         identity = (image_identity if of_images else model_identity)(self.embedder.model, self.embedder.processor)
-        return EmbeddingsInfo(model, identity, self.width, settings)
+        info = redact(asdict(EmbeddingsInfo(model, identity, self.width, settings)))
+        if not shard_files(folder):
+            with atomic_file(folder / INFO) as path:
+                path.write_text(json.dumps(info, indent=2), encoding="utf-8")
+            return
+        stored = read_info(folder)
+        if stored.fingerprint != identity:
+            raise InputError(f"{folder} holds embeddings of another model, {stored.model}: choose another folder")
+        there, here = redact(stored.settings), info["settings"]
+        if changed := {name: there.get(name) for name in here if there.get(name) != here[name]}:
+            raise InputError(f"{folder} was begun with other settings, {changed}: choose another folder")
 
     def embed(self, shard: InputShard) -> str:
         """Writes the output of a shard; returns why the shard cannot be read, or an empty text."""
         file, state = shard_file(self.job.output, shard.index), shard.state  # before it is read, and may change
-        counts, skipped, waiting = Counts(), list[dict[str, str]](), list[pa.Table]()
-        vectors = pa.list_(pa.float16(), self.width)
-        schema = pa.schema([(ID, pa.string()), (EMBEDDING, vectors), *self.metadata])
+        counts, skipped = Counts(), list[dict[str, str]]()
+        columns = pa.schema([(ID, pa.string()), *self.metadata])
+        schema = columns.insert(1, pa.field(EMBEDDING, pa.list_(pa.float16(), self.width)))
+        waiting = schema.empty_table()
         prepare, size, threads = self._prepared_texts, self.embedder.batch_size * _TEXT_BATCHES, 0
         if self.job.what == "images":
             prepare, size = self._prepared_images, self.embedder.batch_size
@@ -296,24 +298,23 @@ class ShardEmbedder:
             with (
                 atomic_file(file) as unfinished,
                 # Few embeddings have equal values: a dictionary of them would be larger than they are.
-                pq.ParquetWriter(unfinished, schema, use_dictionary=[ID, *self.metadata.names]) as writer,
+                pq.ParquetWriter(unfinished, schema, use_dictionary=columns.names) as writer,
                 closing(prefetch(jobs, threads)) as batches,
                 autocasting(self.embedder.model.device, self.job.precision),
             ):
-                for ids, rows, left_out, encode in batches:
-                    counts.read += len(ids) + len(left_out)
-                    counts.embedded += len(ids)
+                for rows, left_out, encode in batches:
                     skipped += left_out
+                    counts.embedded += len(rows)
                     counts.missing.update(name for row in rows for name, value in row.items() if value is None)
-                    if ids:
+                    if rows:
                         flat = pa.array(encode().astype(np.float16).reshape(-1))
-                        columns = [pa.array(ids, pa.string()), pa.FixedSizeListArray.from_arrays(flat, type=vectors)]
-                        columns += pa.Table.from_pylist(rows, self.metadata).columns
-                        waiting.append(pa.Table.from_arrays(columns, schema=schema))
-                    if sum(map(len, waiting)) >= _ROW_GROUP_ROWS:
-                        writer.write_table(pa.concat_tables(waiting))
-                        waiting = []
-                writer.write_table(pa.concat_tables([schema.empty_table(), *waiting]))
+                        vectors = pa.FixedSizeListArray.from_arrays(flat, self.width)
+                        table = pa.Table.from_pylist(rows, columns).add_column(1, EMBEDDING, vectors)
+                        waiting = pa.concat_tables([waiting, table])
+                    if len(waiting) >= _ROW_GROUP_ROWS:
+                        writer.write_table(waiting)
+                        waiting = schema.empty_table()
+                writer.write_table(waiting)
                 counts.skipped.update(each["kind"] for each in skipped)
                 facts = json.dumps({"counts": vars(counts), "state": state}, sort_keys=True)
                 writer.add_key_value_metadata({_COUNTS: facts.encode()})
@@ -328,28 +329,26 @@ class ShardEmbedder:
         return ""
 
     def _prepared_images(self, records: list[Record]) -> Any:
-        """Ids of records that can be embedded, their metadata, the skipped records, and the function that encodes."""
-        good, rows, skipped, images = [], [], [], []
+        """The rows of records that can be embedded, the skipped records, and the function that encodes."""
+        rows, places, skipped, images = [], [], [], []
         for record in records:
             kind = "no image" if record.image is None else "unusable metadata"
             try:
-                if record.defect is not None or record.image is None:
-                    raise CorpusError(record.defect or f"{record.place}: no image")
-                row, kind = self._row(record), "unreadable image"
+                row = self._row(record)
+                kind = "unreadable image" if record.image else kind
                 image = read_image(record.image, record.place, draft=self.embedder.draft)
             except CorpusError as error:
                 skipped.append({"id": record.id, "kind": kind, "reason": str(error)})
                 continue
-            good.append(record)
             rows.append(row)
+            places.append(record.place)
             # One at a time: decoded photographs take a hundred times the memory of the model's inputs.
             images.append(self.embedder.prepared_images([image]))
         inputs: dict[str, Any] = {}
         for name in images[0] if images else ():
             values = [image[name] for image in images]  # sentence-transformers prepares lists of images itself
             inputs[name] = torch.cat(values) if isinstance(values[0], torch.Tensor) else [*chain(*values)]
-        encode = partial(self.embedder.encode_prepared, BatchFeature(inputs), [record.place for record in good])
-        return [record.id for record in good], rows, skipped, encode
+        return rows, skipped, partial(self.embedder.encode_prepared, BatchFeature(inputs), places)
 
     def _prepared_texts(self, records: list[Record]) -> Any:
         for record in records:
@@ -363,12 +362,13 @@ class ShardEmbedder:
                 raise CorpusError(f"{record.place}: {error}") from error
         rows = list(map(self._row, records))
         texts, languages = [row["text"] for row in rows], [row[LANGUAGE] for row in rows]
-        encode = partial(self.embedder.encode_text, texts, language=languages, show_progress=False)
-        return [record.id for record in records], rows, [], encode
+        return rows, [], partial(self.embedder.encode_text, texts, language=languages, show_progress=False)
 
     def _row(self, record: Record) -> dict[str, Any]:
-        """The metadata of a record; a column of text holds other values as JSON."""
-        row = {}
+        """The id and the metadata of a record; a column of text holds other values as JSON."""
+        if record.defect is not None:
+            raise CorpusError(record.defect)
+        row: dict[str, Any] = {ID: record.id}
         for column in self.metadata:
             value = record.metadata.get(column.name)
             try:
@@ -447,7 +447,7 @@ def _embed_missing(
 ) -> Counts:
     """Embeds shards whose output is missing or outdated, adds up all counts, and reports shards not read."""
     job, number, skipped = worker.job, 0, dict[str, str]()
-    _begin(job.output, worker.info(model))
+    worker.begin(model)
 
     def missing() -> Iterator[InputShard]:
         nonlocal number
@@ -466,12 +466,12 @@ def _embed_missing(
         for error in embed(missing()):
             failed += [error] if error else []
             bar.update(1)
-    files, sums = shard_files(job.output), Counts(shards=0)
+    files, sums = shard_files(job.output), Counts()
     for counts, _ in map(_facts_of, files):
         sums = Counts(**{name: value + getattr(counts, name) for name, value in vars(sums).items()})
     if failed:
         raise CorpusError(
-            f"{len(failed)} of {len(failed) + sums.shards} shards could not be read, the others are complete; "
+            f"{len(failed)} of {len(failed) + len(files)} shards could not be read, the others are complete; "
             f"run again when they can. {enumeration(failed, shown=3)}"
         )
     if sums.skipped and not sums.embedded:
@@ -485,26 +485,13 @@ def _embed_missing(
     return sums
 
 
-def _begin(folder: Path, info: EmbeddingsInfo) -> None:
-    """Writes `embeddings.json`, or checks that the folder was begun with this model and these settings."""
-    if not shard_files(folder):
-        with atomic_file(folder / INFO) as path:
-            path.write_text(json.dumps(redact(asdict(info)), indent=2), encoding="utf-8")
-        return
-    stored = read_info(folder)
-    if stored.fingerprint != info.fingerprint:
-        raise InputError(f"{folder} holds embeddings of another model, {stored.model}: choose another folder")
-    there, here = redact(stored.settings), redact(info.settings)
-    if changed := {name: there.get(name) for name in here if there.get(name) != here[name]}:
-        raise InputError(f"{folder} was begun with other settings, {changed}: choose another folder")
-
-
 def _facts_of(file: Path) -> tuple[Counts, str]:
     """The counts in an output shard, and the state of its input."""
     try:
         stored = json.loads((pq.read_metadata(file).metadata or {})[_COUNTS])
-        counts = stored["counts"]
-        counts |= {name: Counter(counts[name]) for name in ("skipped", "missing")}
+        counts = {
+            name: Counter(value) if isinstance(value, dict) else value for name, value in stored["counts"].items()
+        }
         return Counts(**counts), stored["state"]
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise CorpusError(f"{file} is damaged: delete it, and run again: {error}") from error

@@ -1,5 +1,6 @@
 """Machine translation of queries and captions, with any sequence-to-sequence model of transformers. A translator has
-one method, `translate(texts, source, target)`, whose languages are BCP-47 tags."""
+one method, `translate(texts, source, target)`, whose languages are BCP-47 tags. Two baselines use one: translate-train
+and translate-test (Burns et al. 2020, SMALR, section 7.1)."""
 
 import logging
 import re
@@ -8,25 +9,26 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from itertools import permutations
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
+import numpy as np
 import torch
-from datasets import config
+from datasets import Dataset, config
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..data.corpus.corpus import captions_of
+from ..data.corpus.corpus import Caption, captions_of, describe, languages_of, with_captions
 from ..data.corpus.loading import load_translations
 from ..data.corpus.tables import TRANSLATION_FILES
 from ..modeling.encoding import progress_bar
-from ..utils.errors import InputError, LanguageTagError, SaveError
+from ..utils.errors import CorpusError, InputError, LanguageTagError, SaveError
 from ..utils.files import errors_naming
 from ..utils.identity import model_identity
 from ..utils.language_matching import language_and_script
-from ..utils.languages import normalize_language
+from ..utils.languages import language_for_each, normalize_language, normalize_languages
 from ..utils.pretrained import load_model, load_processor
-from .embedder import default_device
+from .embedder import Embedder, default_device
 
 logger = logging.getLogger(__name__)
 
@@ -54,13 +56,12 @@ _TARGET_TOKEN = re.compile(r"<2(\w+)>|>>([\w-]+)<<")
 _MANY = "mul"  # the tag of several languages, by which Marian's models call them
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """How to ask for a translation: what precedes each text, the tokenizer's `src_lang`, arguments of `generate`."""
 
     prefix: str = ""
     source_code: str | None = None
-    options: Mapping[str, int] = field(default_factory=dict)
+    options: Mapping[str, int] = {}
 
 
 class LanguageCodes:
@@ -68,15 +69,14 @@ class LanguageCodes:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, *, pair: LanguagePair | None = None) -> None:
         self.tokenizer = tokenizer
-        self._tokens = source_tokens(tokenizer)
+        self._source_tokens = source_tokens(tokenizer)
         # The tokens of a vocabulary that precede a text and state its target.
-        vocabulary = () if self._tokens else sorted(filter(_TARGET_TOKEN.fullmatch, tokenizer.get_vocab()))
-        self._targets = _by_language(vocabulary)
+        self._tokens = self._source_tokens or _by_language(
+            sorted(filter(_TARGET_TOKEN.fullmatch, tokenizer.get_vocab()))
+        )
         stated = [getattr(tokenizer, name, None) for name in ("source_lang", "target_lang")]  # Marian's
-        source, target = map(_tag, pair or stated)
-        self._source = None if source == _MANY else source
-        self._target = None if self._targets else target
-        if not (self._tokens or self._targets or (source and target)):
+        self._source, self._target = map(_tag, pair or stated)
+        if not (self._tokens or (self._source and self._target)):
             raise InputError(
                 f"{type(tokenizer).__name__} has no tokens for languages: say which the model translates, as in "
                 "pair=('en', 'de')"
@@ -84,19 +84,18 @@ class LanguageCodes:
 
     def request(self, source: str, target: str) -> Request:
         """Returns the request for a translation from `source` to `target`, two canonical tags."""
-        if self._tokens:
-            codes = [self._token(tag) for tag in (source, target)]
-            number = self.tokenizer.convert_tokens_to_ids(codes[1])
+        if self._source_tokens:
+            number = self.tokenizer.convert_tokens_to_ids(self._token(target))
             # M2M100's token of a language is its code between underscores.
-            return Request("", codes[0].strip("_"), {"forced_bos_token_id": number})
-        for only, asked in ((self._source, source), (self._target, target)):
-            if only and language_and_script(only) != language_and_script(asked):
-                pair = f"{self._source or 'several languages'} to {self._target or 'several languages'}"
-                raise LanguageTagError(f"this model translates {pair}, not {source} to {target}")
-        return Request(f"{self._token(target)} " if self._targets else "")
+            return Request("", self._token(source).strip("_"), {"forced_bos_token_id": number})
+        for only, asked in ((self._source, source), (None if self._tokens else self._target, target)):
+            if only and only != _MANY and language_and_script(only) != language_and_script(asked):
+                of_pair = f"{self._source} to {self._target or 'several languages'}"
+                raise LanguageTagError(f"this model translates {of_pair}, not {source} to {target}")
+        return Request(f"{self._token(target)} " if self._tokens else "")
 
     def _token(self, language: str) -> str:
-        if (token := (self._tokens or self._targets).get(language_and_script(language))) is None:
+        if (token := self._tokens.get(language_and_script(language))) is None:
             raise LanguageTagError(f"this translation model has no token for {language!r}")
         return token
 
@@ -226,10 +225,9 @@ class TranslationTable:
         self.file = file
         self._found: dict[LanguagePair, dict[str, str]] = defaultdict(dict)
         for row in captions_of(load_translations(file, on_incomplete="skip")).to_pylist():
-            for a in row:
-                for b in row:
-                    if a["language"] != b["language"]:
-                        self._found[a["language"], b["language"]].setdefault(a["text"], b["text"])
+            for a, b in permutations(row, 2):
+                if a["language"] != b["language"]:
+                    self._found[a["language"], b["language"]].setdefault(a["text"], b["text"])
 
     def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
         """Looks texts up, in their order."""
@@ -324,3 +322,79 @@ def open_translator(
     if Path(source).suffix in TRANSLATION_FILES:
         return TranslationTable(source)
     return CachedTranslator(Seq2SeqTranslator.from_pretrained(source, pair=pair, batch_size=batch_size, **loading))
+
+
+# ---- Translated captions, and queries that are translated before they are encoded ----
+
+
+def translated_captions(
+    corpus: Dataset,
+    translator: Translator,
+    *,
+    source: str,
+    targets: str | list[str] | tuple[str, ...],
+    everywhere: bool = False,
+    replace: bool = False,
+) -> Dataset:
+    """Adds translations of the captions in one language as captions of other languages, after those that a row has, or
+    instead with `replace`. A row with a caption that was translated to nothing gets no captions in that language,
+    which a warning counts. With `everywhere`, rows that have captions in a language also get translations into it, as
+    in SMALR's data. A `CachedTranslator` keeps its translations."""
+    source, wanted = normalize_language(source), normalize_languages(targets)
+    if source in wanted:
+        raise CorpusError(f"captions in {source} are not translated into {source}")
+    if source not in (present := languages_of(corpus)):
+        raise CorpusError(f"no captions in {source} to translate; the corpus has {describe(present)}")
+    captions: Iterable[list[Caption]] = corpus.with_format(None)["captions"]
+    rows = [[each for each in row if not (replace and each["language"] in wanted)] for row in captions]
+    added: list[list[Caption]] = [[] for _ in rows]
+    for target in wanted:
+        asked = [
+            [each["text"] for each in row if each["language"] == source]
+            if everywhere or all(each["language"] != target for each in row)
+            else []
+            for row in rows
+        ]
+        found = _translations(translator, [text for texts in asked for text in texts], source, target)
+        for new, texts in zip(added, asked, strict=True):
+            if all(found[text].strip() for text in texts):
+                new += [{"language": target, "text": found[text]} for text in texts]
+    return with_captions(corpus, [[*row, *new] for row, new in zip(rows, added, strict=True)])
+
+
+def _translations(translator: Translator, texts: Iterable[str], source: str, target: str) -> dict[str, str]:
+    """The translations by text, each made once; a warning counts those that are empty."""
+    distinct = list(dict.fromkeys(texts))
+    found = dict(zip(distinct, translator.translate(distinct, source, target), strict=True)) if distinct else {}
+    if empty := [text for text, translation in found.items() if not translation.strip()]:
+        logger.warning(
+            "%d of %d texts were translated from %s to nothing in %s, such as %r, and have no translation",
+            *(len(empty), len(distinct), source, target, empty[0]),
+        )
+    return found
+
+
+class TranslatingEmbedder:
+    """Encodes texts in any language of a translator by their translations into the language `to`, and images as they
+    are; serves as an `Embedder`. `n_empty` texts were translated to nothing and encoded as they are."""
+
+    def __init__(self, embedder: Embedder, translator: Translator, *, to: str = "en") -> None:
+        self.embedder, self.translator, self.to = embedder, translator, normalize_language(to)
+        self.n_empty = 0
+
+    def encode_image(self, images: Any, **options: Any) -> np.ndarray:
+        """As `Embedder.encode_image`."""
+        return self.embedder.encode_image(images, **options)
+
+    def encode_text(self, texts: str | Sequence[str], *, language: str | Sequence[str], **options: Any) -> np.ndarray:
+        """As `Embedder.encode_text`, of the translations."""
+        given = [texts] if isinstance(texts, str) else list(texts)
+        languages = language_for_each(language, len(given))
+        for tag in dict.fromkeys(languages):
+            if tag != self.to:
+                rows = [row for row, each in enumerate(languages) if each == tag]
+                found = _translations(self.translator, [given[row] for row in rows], tag, self.to)
+                self.n_empty += sum(not translation.strip() for translation in found.values())
+                for row in rows:
+                    given[row] = found[given[row]] if found[given[row]].strip() else given[row]
+        return self.embedder.encode_text(given, language=self.to, **options)
