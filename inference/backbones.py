@@ -157,55 +157,46 @@ def write_features(
 
 
 class RegionExtractor:
-    """Computes region features of images, in batches, on the device of the model. Images may be augmented
-    (`can_augment`) for an encoder; those of a detector have different sizes."""
+    """Computes region features of images, in batches, on the device of the model.
+
+    Args:
+        model: with a `grid`, an image encoder, whose features are a map [n, d, h, w] (ResNet, ConvNeXt, EfficientNet)
+            or the states of square patches (ViT, CLIP, SigLIP, DINOv2), which Swin merges; otherwise a
+            `...ForObjectDetection` of DETR's kind: DETR, Conditional and Deformable DETR, RT-DETR, YOLOS.
+        grid: the cells on each side of an image, which are its regions, row by row.
+        max_regions: of a detector, whose regions are the queries with the highest probability of an object.
+    """
 
     def __init__(
-        self, model: PreTrainedModel, image_processor: BaseImageProcessor, batch_size: int, **pooling: int
-    ) -> None:
-        self.model, self.image_processor, self.batch_size = model.eval(), image_processor, batch_size
-        self.pooling = pooling  # `grid` of an encoder, or `max_regions` of a detector
-        self.can_augment = "grid" in pooling
-
-    @classmethod
-    def from_detector(
-        cls,
+        self,
         model: PreTrainedModel,
         image_processor: BaseImageProcessor,
         *,
+        grid: int | None = None,
         max_regions: int = 36,
         batch_size: int = 16,
-    ) -> Self:
-        """Uses the queries with the highest probability of an object as regions, the highest first; `model` is a
-        `...ForObjectDetection` of DETR's kind: DETR, Conditional and Deformable DETR, RT-DETR, YOLOS."""
-        return cls(model, image_processor, batch_size, max_regions=max_regions)
-
-    @classmethod
-    def from_encoder(
-        cls, model: PreTrainedModel, image_processor: BaseImageProcessor, *, grid: int = 6, batch_size: int = 16
-    ) -> Self:
-        """A `grid` x `grid` of an image encoder's features, row by row, from a map [n, d, h, w] (ResNet, ConvNeXt,
-        EfficientNet) or the states of square patches (ViT, CLIP, SigLIP, DINOv2), which Swin merges."""
-        return cls(model, image_processor, batch_size, grid=grid)
+    ) -> None:
+        self.model, self.image_processor, self.batch_size = model.eval(), image_processor, batch_size
+        self.pooling = {"max_regions": max_regions} if grid is None else {"grid": grid}
+        self.can_augment = grid is not None  # the images of a detector have different sizes
 
     @classmethod
     def from_pretrained(
         cls, folder_or_repo: str | Path, *, grid: int | None = None, max_regions: int = 36, **loading: Any
     ) -> Self:
         """Loads a detector or, with `grid`, an image encoder (of a dual encoder, too) from a folder or the Hub."""
+        images = load_image_processor(folder_or_repo, **loading)
         if grid is not None:
-            backbone = load_backbone(folder_or_repo, **loading).eval()
-            images = load_image_processor(folder_or_repo, **loading)
-            _read_black_image(backbone, images, folder_or_repo)
-            return cls.from_encoder(backbone, images, grid=grid)
-        images = load_processor(AutoImageProcessor, folder_or_repo, **loading)
+            extractor = cls(load_backbone(folder_or_repo, **loading), images, grid=grid)
+            _read_black_image(extractor.model, images, folder_or_repo)
+            return extractor
         try:
             detector = load_model(AutoModelForObjectDetection, folder_or_repo, **loading)
         except ModelKindError as error:
             raise InputError(
                 f"{folder_or_repo} is not an object detector; give a grid to use the features of an image encoder"
             ) from error
-        return cls.from_detector(detector, images, max_regions=max_regions)
+        return cls(detector, images, max_regions=max_regions)
 
     @property
     def identity(self) -> str:
@@ -230,7 +221,7 @@ class RegionExtractor:
         transform = None
         if augmentation is not None and seeds is not None:
             if not self.can_augment:
-                raise InputError("the images of a detector cannot be augmented, because they have different sizes")
+                raise InputError("the images of a detector have different sizes and cannot be augmented")
             transform = TrainingTransform(self.image_processor, augmentation)
         batches = []
         for start in range(0, len(images), self.batch_size):

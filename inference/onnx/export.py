@@ -278,21 +278,16 @@ def drawn_image(random: np.random.Generator, height: int, width: int) -> Image.I
 def _write_processor(embedder: Embedder, folder: Path) -> None:
     """Writes configuration and processor, and their files for transformers.js, without the code of babelens' own
     classes: graphs run without it, and babelens has it."""
-    embedder.model.config.save_pretrained(folder)
-    embedder.processor.save_pretrained(folder)
-    if hasattr(embedder.model, "auto_classes"):
-        for path in folder.glob("*.py"):
-            path.unlink()
-        for path in (folder / "config.json", folder / "processor_config.json"):
-            content = json.loads(path.read_text(encoding="utf-8"))
-            for part in (content, content.get("image_processor") or {}):
-                for key in ("auto_map", "custom_pipelines"):
-                    part.pop(key, None)
-            write_json(path, content)
-    settings = dict(embedder.processor.image_processor.to_dict())
-    if settings.pop("auto_map", None):
-        # Our own one has CLIP's steps in the same order, and transformers.js has no other. Python's transformers reads
-        # the settings in `processor_config.json` first.
+    config, processor = embedder.model.config, embedder.processor
+    for part in (config, processor, processor.image_processor):
+        for key in ("auto_map", "custom_pipelines"):
+            vars(part).pop(key, None)
+    for part in (config, processor):
+        part.save_pretrained(folder, **({"is_main_process": False} if hasattr(part, "export_code") else {}))
+    settings = dict(processor.image_processor.to_dict())
+    if hasattr(processor.image_processor, "auto_classes"):
+        # It has CLIP's steps in the same order, and transformers.js has no other. Python's transformers reads the
+        # settings in `processor_config.json` first.
         settings["image_processor_type"] = "CLIPImageProcessor"
     write_json(folder / "preprocessor_config.json", settings)
 

@@ -42,7 +42,7 @@ from .model import PRECISIONS, open_graph
 # Widths of the embeddings of models that get the language of a query, each with a model that a folder can replace.
 IMMICH_MODELS = {768: "nllb-clip-base-siglip__v1", 1152: "nllb-clip-large-siglip__v1"}
 LEAST_COSINE = 0.9999
-_IMAGES = ((40, 120), (97, 64), (224, 301))  # heights and widths of drawn images
+_IMAGES = 3  # drawn, to compare
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def export_immich(
                     file.unlink()
         texts.save(folder / "textual")
         write_json(folder / "visual" / "preprocess_cfg.json", images.settings)
-        cosines = _lowest_cosines(folder, embedder, texts, own)
+        cosines = _lowest_cosines(folder, embedder, texts, images, own)
         if precision == "fp32" and min(cosines.values()) < LEAST_COSINE:
             raise InputError(
                 f"read as Immich reads it, the folder gives other embeddings than the model: cosines {cosines}; "
@@ -163,50 +163,29 @@ class _Images:
         }
 
 
-class ImmichReader:
-    """Embeds texts and images with a folder in Immich's layout, by the steps of its server."""
-
-    def __init__(self, folder: Path) -> None:
-        length = json.loads((folder / "config.json").read_text("utf-8"))["text_cfg"]["context_length"]
-        self._settings = json.loads((folder / "visual" / "preprocess_cfg.json").read_text("utf-8"))
-        pad = json.loads((folder / "textual" / "tokenizer_config.json").read_text("utf-8"))["pad_token"]
-        self._tokenizer = Tokenizer.from_file(str(folder / "textual" / "tokenizer.json"))
-        self._tokenizer.enable_padding(length=length, pad_token=pad, pad_id=self._tokenizer.token_to_id(pad))
-        self._tokenizer.enable_truncation(max_length=length)
-        names, threads = ("textual", "visual"), torch.get_num_threads()
-        self._textual, self._visual = (open_graph(folder / name / "model.onnx", threads) for name in names)
-
-    def text(self, text: str, code: str = "") -> np.ndarray:
-        """The embedding [width] of a text, after the Flores code of its language, if any."""
-        ids = np.array([self._tokenizer.encode(code + " ".join(text.split())).ids], dtype=np.int32)
-        return np.asarray(self._textual.run(None, {"text": ids})[0][0])
-
-    def image(self, image: Image.Image) -> np.ndarray:
-        """Returns the embedding [width] of an image."""
-        size = int(self._settings["size"][0])
-        how = Image.Resampling[self._settings["interpolation"].upper()]
-        if self._settings["resize_mode"] == "squash":
-            image = image.resize((size, size), how)
-        else:
-            shorter = min(image.size)
-            width, height = (int(side / shorter * size) if side > shorter else size for side in image.size)
-            left, upper = int(width / 2 - size / 2), int(height / 2 - size / 2)
-            image = image.resize((width, height), how).crop((left, upper, left + size, upper + size))
-        pixels = np.asarray(image, dtype=np.float32) / 255
-        pixels = (pixels - np.float32(self._settings["mean"])) / np.float32(self._settings["std"])
-        return np.asarray(self._visual.run(None, {"image": pixels.transpose(2, 0, 1)[None]})[0][0])
-
-
-def _lowest_cosines(folder: Path, embedder: Embedder, texts: "CharacterTexts", width: int) -> dict[str, float]:
-    reader, random = ImmichReader(folder), np.random.default_rng(0)
-    images = [drawn_image(random, *size) for size in _IMAGES]
+def _lowest_cosines(
+    folder: Path, embedder: Embedder, texts: "CharacterTexts", images: "_Images", width: int
+) -> dict[str, float]:
+    """The lowest cosines of a folder's embeddings, by the steps of the server, with the model's. Images have the size
+    that the server gives them."""
+    tokenizer = Tokenizer.from_file(str(folder / "textual" / "tokenizer.json"))
+    tokenizer.enable_padding(length=texts.length, pad_token=_PAD)
+    tokenizer.enable_truncation(max_length=texts.length)
+    threads = torch.get_num_threads()
+    textual, visual = (open_graph(folder / name / "model.onnx", threads) for name in ("textual", "visual"))
+    random = np.random.default_rng(0)
+    drawn = [drawn_image(random, images.size, images.size) for _ in range(_IMAGES)]
     codes, languages, samples = zip(*texts.samples, strict=True)
     with counting_cut_texts():
-        of_texts = embedder.encode_text(samples, language=languages)
-    read = np.stack([reader.text(text, code) for code, text in zip(codes, samples, strict=True)])
-    shown = np.stack([reader.image(image) for image in images])
-    pairs = {"texts": (of_texts, read), "images": (embedder.encode_image(images), shown)}
-    return {name: float((own * found[:, :width]).sum(1).min()) for name, (own, found) in pairs.items()}
+        own = {"texts": embedder.encode_text(samples, language=languages), "images": embedder.encode_image(drawn)}
+    ids = [tokenizer.encode(code + text).ids for code, text in zip(codes, samples, strict=True)]
+    mean, std = (np.float32(images.settings[name]) for name in ("mean", "std"))
+    pixels = [((np.asarray(image, np.float32) / 255 - mean) / std).transpose(2, 0, 1) for image in drawn]
+    found = {
+        "texts": [textual.run(None, {"text": np.array([each], np.int32)})[0][0] for each in ids],
+        "images": [visual.run(None, {"image": each[None]})[0][0] for each in pixels],
+    }
+    return {name: float((own[name] * np.stack(found[name])[:, :width]).sum(1).min()) for name in own}
 
 
 # ---- Texts: one token for the language, then one for each character ----

@@ -98,7 +98,7 @@ def made(build):
 @torch.no_grad()
 def test_regions_are_the_surest_queries_states(build):
     model = made(build)
-    found = RegionExtractor.from_detector(model, IMAGE_PROCESSOR, max_regions=4, batch_size=5)(drawn_images(5))
+    found = RegionExtractor(model, IMAGE_PROCESSOR, max_regions=4, batch_size=5)(drawn_images(5))
     output = model(**pixels(5))
     assert found.shape == (5, 4, 16) and found.dtype == np.float32
     for row in range(5):
@@ -129,7 +129,7 @@ def test_regions_are_the_means_of_cells(build):
     model = made(build)
     states = model(**pixels(3)).last_hidden_state
     maps = states if build is resnet else states[:, 1:].transpose(1, 2).reshape(3, 16, 8, 8)
-    found = RegionExtractor.from_encoder(model, IMAGE_PROCESSOR, grid=4, batch_size=2)(drawn_images(3))
+    found = RegionExtractor(model, IMAGE_PROCESSOR, grid=4, batch_size=2)(drawn_images(3))
     assert found.shape == (3, 16, 16)
     for cell in range(16):
         top, left = 2 * (cell // 4), 2 * (cell % 4)
@@ -141,7 +141,7 @@ def test_regions_are_the_means_of_cells(build):
 
 
 def test_versions_are_the_image_and_changed_ones_always_the_same():
-    extractor = RegionExtractor.from_encoder(made(resnet), IMAGE_PROCESSOR, grid=2, batch_size=2)
+    extractor = RegionExtractor(made(resnet), IMAGE_PROCESSOR, grid=2, batch_size=2)
     augmentation = ImageAugmentation(color_jitter=0.4, rotation=15)
     found = extractor.versions(drawn_images(3), augmentation, augmented=2)
     assert found.shape == (3, 3, 4, 16)

@@ -143,7 +143,7 @@ def test_each_task_is_learned_from_its_english_data(model_class, data, config, s
 def test_regions_are_of_augmented_images_only_in_training(rc3_processor, tmp_path):
     torch.manual_seed(0)
     config = ResNetConfig(embedding_size=8, hidden_sizes=[REGION_SIZE], depths=[1], layer_type="basic")
-    extractor = RegionExtractor.from_encoder(ResNetModel(config), rc3_processor.image_processor, grid=2)
+    extractor = RegionExtractor(ResNetModel(config), rc3_processor.image_processor, grid=2)
     model = made(Rc3ForVisualEntailment, rc3_processor, visual="regions", **TRUTH)
     settings = {"regions": extractor, "image_augmentation": {"horizontal_flip": 0.0, "color_jitter": 0.5}}
     run = trainer(model, rc3_processor, tmp_path, TaskData(colour_rows(), ["en"]), **settings)
