@@ -28,7 +28,7 @@ from babelens.data import load_captions
 from babelens.evaluation import evaluate_retrieval
 from babelens.evaluation.ranking import embedding_ranks, percent_within
 from babelens.evaluation.results import RESULTS
-from babelens.inference.similarity import first_dimensions
+from babelens.inference.embedder import first_dimensions
 from babelens.trainers.tower_training import set_trained_towers
 from babelens.training.schema import load_recipe
 

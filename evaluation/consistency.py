@@ -22,8 +22,7 @@ from torch import Tensor
 from ..configuration.configuration_consistency import CrossLingualConsistencyConfig
 from ..data.batching.views import RetrievalSet, RetrievalSets, images_of, retrieval_set, translation_pairs
 from ..data.emoji.benchmark import load_emoji
-from ..inference.embedder import Embedder
-from ..inference.similarity import finite_matrix, unit_rows
+from ..inference.embedder import Embedder, finite_matrix, unit_rows
 from ..inference.translation import Translator
 from ..modeling.modeling_consistency import CrossLingualConsistency
 from ..utils.errors import CorpusError, InputError

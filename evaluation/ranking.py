@@ -12,7 +12,7 @@ import hashlib
 import math
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,12 @@ import torch
 from torch import Tensor
 
 from ..data.batching.views import RetrievalSet
-from ..inference.cross_encoder import Reranker, reranked_scores
-from ..inference.similarity import COSINE_TIE, SCORES_AT_ONCE, finite_matrix, unit_rows
+from ..inference.cross_encoder import Reranker, Scores, reranked_scores
+from ..inference.embedder import COSINE_TIE, SCORES_AT_ONCE, finite_matrix, unit_rows
 from ..utils.errors import InputError
 
 PROTOCOLS = ("standard", "mla")
 RECALL_AT = (1, 5, 10)
-
-Scores = Callable[[Tensor], Tensor]  # indices of queries [rows] -> scores with all items [rows, n_items]
 
 
 @dataclass(frozen=True)

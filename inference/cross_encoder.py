@@ -15,12 +15,12 @@ from ..data.batching.views import ImageFeatures, RetrievalSet
 from ..modeling.encoding import evaluation_mode, progress_bar
 from ..processing.images import as_rgb_image
 from ..processing.text_inputs import as_texts, call_tokenizer, counting_cut_texts
-from ..utils.errors import InputError, ModelKindError
+from ..utils.errors import InputError
 from ..utils.languages import language_for_each
 from ..utils.pretrained import load_model, load_processor
-from .embedder import ImageLike, default_device
-from .similarity import COSINE_TIE, SCORES_AT_ONCE, unit_rows
+from .embedder import COSINE_TIE, SCORES_AT_ONCE, ImageLike, default_device, unit_rows
 
+Scores = Callable[[Tensor], Tensor]  # indices of queries [rows] -> scores with all items [rows, n_items]
 # Images whose inputs are held at once: 150 MB of 224 x 224 pixels in float32.
 _IMAGES_AT_ONCE = 256
 
@@ -56,31 +56,18 @@ class CrossEncoder:
         **loading: Any,
     ) -> Self:
         """Loads model and processor from a folder or from the Hub; arguments as in `Embedder.from_pretrained`."""
-        try:
-            model = load_model(AutoModelForMultipleChoice, folder_or_repo, **loading)
-        except ModelKindError as error:
-            raise ModelKindError(f"{folder_or_repo} is not a cross-encoder: {error}") from error
+        model = load_model(AutoModelForMultipleChoice, folder_or_repo, **loading)
         processor = load_processor(AutoProcessor, folder_or_repo, **loading)
         return cls(model, processor, batch_size=batch_size, device=device or default_device(), dtype=dtype)
 
-    def score(
-        self,
-        texts: Sequence[str],
-        images: Sequence[ImageLike] | None = None,
-        *,
-        language: str | Sequence[str],
-        regions: Sequence[Any] | None = None,
-        show_progress: bool | None = None,
-    ) -> np.ndarray:
-        """Scores each text with the image of the same index, float32 [N]; `language` is the tag of all texts, or one
-        for each. Texts that are longer than the model reads are cut, and counted in the log."""
-        if _count(images, regions) != len(texts):
+    def score(self, texts: Sequence[str], images: Sequence[ImageLike] | None = None, **options: Any) -> np.ndarray:
+        """Scores each text with the image of the same index, float32 [N]; `options` are those of `score_pairs`."""
+        if _count(images, options.get("regions")) != len(texts):
             raise InputError(f"{len(texts)} texts need as many images: score_all scores each text with each image")
-        pairs = np.repeat(np.arange(len(texts))[:, None], 2, axis=1)
-        return self.score_pairs(texts, images, pairs, language=language, regions=regions, show_progress=show_progress)
+        return self.score_pairs(texts, images, np.repeat(np.arange(len(texts))[:, None], 2, axis=1), **options)
 
     def score_all(self, texts: Sequence[str], images: Sequence[ImageLike] | None = None, **options: Any) -> np.ndarray:
-        """Scores every text with every image, float32 [n_texts, n_images]; `options` are those of `score`."""
+        """Scores every text with every image, float32 [n_texts, n_images]; `options` are those of `score_pairs`."""
         n_images = _count(images, options.get("regions"))
         pairs = np.indices((len(texts), n_images)).reshape(2, -1).T
         return self.score_pairs(texts, images, pairs, **options).reshape(len(texts), n_images)
@@ -95,7 +82,9 @@ class CrossEncoder:
         regions: Sequence[Any] | None = None,
         show_progress: bool | None = None,
     ) -> np.ndarray:
-        """Scores pairs [M, 2] of the indices of a text and an image, float32 [M]; each image is read once."""
+        """Scores pairs [M, 2] of the indices of a text and an image, float32 [M]; each image is read once. `language`
+        is the tag of all texts, or one for each. Texts that are longer than the model reads are cut, and counted in
+        the log."""
         _count(images, regions)
         texts = as_texts(texts, "texts", none_is_fine=True)
         languages = language_for_each(language, len(texts))
@@ -181,7 +170,7 @@ def reranked_scores(
     text_embeddings: np.ndarray,
     score: Callable[[np.ndarray], np.ndarray],
     top_k: int,
-) -> tuple["RerankedScores", "RerankedScores"]:
+) -> tuple[Scores, Scores]:
     """The scores of texts with all images, and of images with all texts: cosines, but for the best `top_k` items
     scores of a cross-encoder, above all cosines. `score` is called once, with the pairs [M, 2] of all shortlists.
     Ties are within `COSINE_TIE`."""
@@ -197,8 +186,8 @@ def reranked_scores(
     levels = _ABOVE_COSINES + torch.from_numpy(np.unique(scores, return_inverse=True)[1]).double()
     by_text, by_image = (levels[torch.searchsorted(wanted, code)] for code in codes)
     return (
-        RerankedScores(texts, images, found_images, by_text),
-        RerankedScores(images, texts, found_texts.flip(1), by_image),
+        _reranked(texts, images, found_images, by_text),
+        _reranked(images, texts, found_texts.flip(1), by_image),
     )
 
 
@@ -217,18 +206,14 @@ def _shortlists(queries: Tensor, items: Tensor, top_k: int) -> Tensor:
     return torch.cat(found)
 
 
-@dataclass(frozen=True)
-class RerankedScores:
-    """The scores of queries [n, d] with all items [m, d], for some of the queries at a time: cosines, but `levels` [M]
-    for the `pairs` that a cross-encoder scored [M, 2], ascending by query."""
+def _reranked(queries: Tensor, items: Tensor, pairs: Tensor, levels: Tensor) -> Scores:
+    """The scores of queries [n, d] with all items [m, d]: cosines, but `levels` [M] for the `pairs` [M, 2] that a
+    cross-encoder scored, ascending by query."""
 
-    queries: Tensor
-    items: Tensor
-    pairs: Tensor
-    levels: Tensor
-
-    def __call__(self, rows: Tensor) -> Tensor:
-        values = (self.queries[rows] @ self.items.T).double()  # [rows, m]
-        mine = torch.isin(self.pairs[:, 0], rows)
-        values[torch.searchsorted(rows, self.pairs[mine, 0].contiguous()), self.pairs[mine, 1]] = self.levels[mine]
+    def scores(rows: Tensor) -> Tensor:
+        values = (queries[rows] @ items.T).double()  # [rows, m]
+        mine = torch.isin(pairs[:, 0], rows)
+        values[torch.searchsorted(rows, pairs[mine, 0].contiguous()), pairs[mine, 1]] = levels[mine]
         return values
+
+    return scores

@@ -1,6 +1,9 @@
 """Embeddings of any number of images or texts, from input shards (a tar file, a parquet file, or some thousand lines
 or files of a folder) to parquet shards. `ShardEmbedder` turns each into one file of the output folder, which appears
-whole or not at all; a repeated run embeds the shards that are missing or whose input has changed."""
+whole or not at all; a repeated run embeds the shards that are missing or whose input has changed.
+
+`embeddings.json` in the folder names the model and the width; each `shard-000000.parquet` has the columns `id` (text,
+unique), `embedding` (float16 vectors of length 1) and metadata. `babelens.search` makes an index of it."""
 
 import dataclasses
 import hashlib
@@ -38,17 +41,18 @@ from ..utils.identity import image_identity, model_identity, remote_state, state
 from ..utils.languages import normalize_language
 from ..utils.redaction import redact
 from .embedder import MAX_THREADS, Embedder, prefetch
-from .embedding_shards import EMBEDDING, ID, INFO, EmbeddingsInfo, read_info, shard_file, shard_files
 from .texts import sample_languages
 
 logger = logging.getLogger(__name__)
 
 What = Literal["images", "texts"]
-LANGUAGE = "language"
+INFO = "embeddings.json"
+ID, EMBEDDING, LANGUAGE = "id", "embedding", "language"
 _COUNTS = b"babelens.counts"  # in the metadata of an output shard
 _TYPES = {"text": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
 _TEXT_BATCHES = 16  # encoded together, so texts of similar length can share a batch
 _ROW_GROUP_ROWS = 8192  # small row groups are read slowly
+_ROWS_AT_ONCE = 16_384
 _IDS = ("image_id", "id")
 _KINDS = {"images": ("tar", "parquet", "jsonl"), "texts": ("parquet", "jsonl", "txt")}
 
@@ -489,9 +493,51 @@ def _facts_of(file: Path) -> tuple[Counts, str]:
     """The counts in an output shard, and the state of its input."""
     try:
         stored = json.loads((pq.read_metadata(file).metadata or {})[_COUNTS])
-        counts = {
-            name: Counter(value) if isinstance(value, dict) else value for name, value in stored["counts"].items()
-        }
-        return Counts(**counts), stored["state"]
+        counts = stored["counts"]
+        skipped, missing = (Counter(counts[name]) for name in ("skipped", "missing"))
+        return Counts(counts["embedded"], skipped, missing), stored["state"]
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise CorpusError(f"{file} is damaged: delete it, and run again: {error}") from error
+
+
+# ---- The folder of embeddings ----
+
+
+@dataclass(frozen=True)
+class EmbeddingsInfo:
+    """The content of `embeddings.json`: the folder or repository of the model, its identity (`image_identity` or
+    `model_identity`), the width of the embeddings, and other settings that the shards depend on."""
+
+    model: str
+    fingerprint: str
+    dimension: int
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+def read_info(folder: str | Path) -> EmbeddingsInfo:
+    try:
+        return EmbeddingsInfo(**json.loads(Path(folder, INFO).read_text("utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise CorpusError(f"{folder} holds no embeddings of `babelens embed`: {error}") from error
+
+
+def shard_file(folder: Path, number: int) -> Path:
+    return folder / f"shard-{number:06d}.parquet"
+
+
+def shard_files(folder: str | Path) -> list[Path]:
+    # A millionth shard has a longer name than the others.
+    return sorted(Path(folder).glob("shard-*.parquet"), key=lambda path: (len(path.name), path.name))
+
+
+def read_embeddings(path: Path) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """The rows of a parquet file, some thousand at a time, each time with their embeddings as an array [n, d]."""
+    file = parquet_file(path)
+    kind = file.schema_arrow.field(EMBEDDING).type
+    if not (pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type)):
+        raise CorpusError(f"{path} has no column `{EMBEDDING}` of lists of numbers, all of one length")
+    for batch in file.iter_batches(_ROWS_AT_ONCE):
+        column = batch.column(EMBEDDING)
+        if column.null_count or column.flatten().null_count:
+            raise CorpusError(f"{path}: a row has no embedding, or one with a missing number")
+        yield batch, column.flatten().to_numpy().reshape(len(batch), kind.list_size)

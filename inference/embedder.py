@@ -43,6 +43,10 @@ ImageLike = Image.Image | np.ndarray | str | Path | bytes
 # constant, and not measured at run time, so an image has the same embedding in every run.
 _CONVOLVED_AT_ONCE = 16
 MAX_THREADS = 8  # that prepare images while the model encodes others: more wait for each other, and each holds a batch
+# Cosines of float32 embeddings carry rounding errors of this size: a smaller difference is a tie.
+COSINE_TIE = 1e-6
+# Scores held at once, 64 MB in float32: memory grows with the larger of the two sides, not with their product.
+SCORES_AT_ONCE = 2**24
 _TOKENIZED_AT_ONCE = 4096  # texts; a tokenizer returns more than the tokens, in several times their memory
 Result = TypeVar("Result")
 
@@ -219,11 +223,8 @@ class Embedder:
         """The languages that the model states; None where texts in any script may be meant: for a model that reads
         languages that it was not taught, that says that it is multilingual, or that is being trained."""
         in_training = not self._source and getattr(self.processor, "languages", None) is None
-        if in_training or getattr(self.processor, "any_language", False):
-            return None
-        return (
-            None if self._source and says_multilingual(self._source) else languages_of(self.processor, self._source)[0]
-        )
+        reads_any = getattr(self.processor, "any_language", False) or says_multilingual(self._source)
+        return None if in_training or reads_any else languages_of(self.processor, self._source)[0]
 
     def encode_image(
         self,
@@ -355,3 +356,29 @@ def prefetch(jobs: Iterator[Callable[[], Result]], threads: int) -> Generator[Re
                 yield begun.popleft().result()
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+# ---- Cosines of embeddings ----
+
+
+def unit_rows(embeddings: np.ndarray) -> Tensor:
+    """Embeddings as unit vectors, float32 [N, d]; they must be finite."""
+    return nn.functional.normalize(finite_matrix(embeddings, "embeddings").float(), dim=1)
+
+
+def finite_matrix(values: np.ndarray, name: str) -> Tensor:
+    tensor = torch.as_tensor(np.asarray(values))
+    if tensor.dim() != 2 or 0 in tensor.shape:
+        raise ValueError(f"{name} must be a matrix with at least one row and column, got shape {tuple(tensor.shape)}")
+    # Every comparison with NaN is false: the right items of a model that diverged would always rank first.
+    broken = (~tensor.isfinite()).any(1).nonzero()
+    if len(broken):
+        raise InputError(
+            f"{name}: {len(broken)} of {len(tensor)} rows hold NaN or infinity, the first is row {int(broken[0])}"
+        )
+    return tensor
+
+
+def first_dimensions(embeddings: np.ndarray, width: int) -> np.ndarray:
+    """The first dimensions of embeddings, as vectors of unit length. [N, d], width -> [N, width]"""
+    return nn.functional.normalize(torch.from_numpy(embeddings[:, :width]), dim=-1).numpy()

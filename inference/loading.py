@@ -34,11 +34,7 @@ from ..utils.pretrained import explained, is_finite, load_model, load_processor,
 from ..utils.sentence_files import MODULES_FILE, SETTINGS_FILE
 
 DualEncoder = tuple[PreTrainedModel, ProcessorMixin]
-# The options of loading that other functions take too.
-_OF_ADAPTERS = ("local_files_only", "revision", "token")
-_OF_TOKENIZERS = ("cache_dir", "local_files_only", "token", "trust_remote_code")
-_OF_REPOSITORIES = ("cache_dir", "local_files_only", "revision", "token")
-_OF_SENTENCES = (*_OF_ADAPTERS, "trust_remote_code", "model_kwargs", "processor_kwargs", "config_kwargs")
+_OF_REPOSITORIES = ("cache_dir", "local_files_only", "revision", "token")  # that other functions take too
 
 
 def load_encoder(
@@ -48,11 +44,10 @@ def load_encoder(
     latter, `text_prompt` precedes every text, instead of the prompt that the folder states."""
     source = str(folder_or_repo)
     where = located(source, **loading)
-    if not find_adapter_config_file(source, **_only(_OF_ADAPTERS, where)):
+    if not find_adapter_config_file(source, **_only(where)):
         with explained(source, where):
-            is_sentences = needs_sentence_transformers(source, **where)
-        if is_sentences:
-            return _load_sentence_encoder(source, text_prompt, **where)
+            if needs_sentence_transformers(source, **where):
+                return _load_sentence_encoder(source, text_prompt, **where)
     if text_prompt is not None:
         raise ModelKindError(f"{source} is not an embedder of sentence-transformers: leave out text_prompt")
     return load_dual_encoder(source, **loading)
@@ -61,7 +56,7 @@ def load_encoder(
 def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> DualEncoder:
     """Loads a model or an adapter, and its processor; `loading` are arguments of `from_pretrained`."""
     source, loading = str(folder_or_repo), located(folder_or_repo, **loading)
-    adapter = find_adapter_config_file(source, **_only(_OF_ADAPTERS, loading))
+    adapter = find_adapter_config_file(source, **_only(loading))
     if adapter:
         return _load_adapted(adapter, source, **loading)
     model = load_model(AutoModel, source, **loading)
@@ -84,16 +79,17 @@ def stated_truncation(folder_or_repo: str | Path, config: Any, **loading: Any) -
     return stated
 
 
-def _only(names: Sequence[str], loading: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: loading[name] for name in names if name in loading}
+def _only(loading: Mapping[str, Any], *more: str) -> dict[str, Any]:
+    return {name: loading[name] for name in (*_OF_REPOSITORIES, *more) if name in loading}
 
 
 def _load_adapted(configuration: str, source: str, **loading: Any) -> DualEncoder:
     """Loads an adapter with its base model, by the kind that its configuration file states."""
     with explained(source, loading):
         settings = json.loads(Path(configuration).read_text("utf-8"))
-        where = _only(_OF_REPOSITORIES, loading)  # without an assembled model inside of it
-        folder = source if Path(source).is_dir() else snapshot_download(source, ignore_patterns=["model/*"], **where)
+        folder = source
+        if not Path(source).is_dir():  # without an assembled model inside of it
+            folder = snapshot_download(source, ignore_patterns=["model/*"], **_only(loading))
     peft_type, base = settings.get("peft_type"), settings.get("base_model_name_or_path")
     if peft_type not in (MLA.value, "LORA"):
         raise ModelKindError(f"{source} holds an adapter of {peft_type or 'no kind'}, and not of LORA or MLA")
@@ -116,13 +112,11 @@ def _load_adapted(configuration: str, source: str, **loading: Any) -> DualEncode
             raise ModelFolderError(f"{source} has numbers that are NaN or infinite in {named(bad)}")
         if peft_type != MLA.value:
             return adapted.merge_and_unload(), processor
-        tokenizer = load_processor(AutoTokenizer, folder, **_only(_OF_TOKENIZERS, loading))
+        tokenizer = load_processor(AutoTokenizer, folder, **_only(loading, "trust_remote_code"))
     adapter = adapted.active_peft_config
-    languages = {"native_language": adapter.native_language, "languages": [adapter.language]}
-    processor = MlaProcessor.for_native(
-        model.config, processor, tokenizer, normalization=adapter.normalization, **languages
-    )
-    return to_mla_model(adapted), processor
+    given = {"native_language": adapter.native_language, "languages": [adapter.language]}
+    given["normalization"] = adapter.normalization
+    return to_mla_model(adapted), MlaProcessor.for_native(model.config, processor, tokenizer, **given)
 
 
 class SentenceEncoder(nn.Module):
@@ -203,7 +197,7 @@ def needs_sentence_transformers(source: str, **loading: Any) -> bool:
         kinds = []
     if not kinds or any(kind.startswith(("pipelines.", "babelens_code.")) for kind in kinds):  # of babelens
         return False
-    given = {"trust_remote_code": False} | _only((*_OF_REPOSITORIES, "trust_remote_code"), loading)
+    given = {"trust_remote_code": False} | _only(loading, "trust_remote_code")
     try:
         found = MODEL_MAPPING.get(type(AutoConfig.from_pretrained(source, **given)), None)
     except (OSError, ValueError):
@@ -217,9 +211,9 @@ def load_sentence_transformer(source: str, **loading: Any) -> Any:
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
         raise MissingExtraError(f"{source} needs pip install sentence-transformers") from error
-    given = _only(_OF_SENTENCES, loading) | {"cache_folder": loading.get("cache_dir")}
+    given = _only(loading, "trust_remote_code", "model_kwargs", "processor_kwargs", "config_kwargs")
     try:
-        return SentenceTransformer(source, **given)
+        return SentenceTransformer(source, cache_folder=given.pop("cache_dir", None), **given)
     except (OSError, ValueError, ImportError) as error:
         raise ModelKindError(f"{source}: sentence-transformers cannot load it: {error}") from error
 
@@ -229,7 +223,6 @@ def _load_sentence_encoder(
 ) -> tuple[SentenceEncoder, SentenceInputs]:
     """Loads an embedder of sentence-transformers; of its weights, only safetensors are read."""
     weights = {"use_safetensors": loading.get("use_safetensors", True)} | loading.pop("model_kwargs", {})
-    with explained(source, loading):
-        model = load_sentence_transformer(source, model_kwargs=weights, **loading)
+    model = load_sentence_transformer(source, model_kwargs=weights, **loading)
     kind = SentenceImageEncoder if model.supports("image") else SentenceEncoder
     return kind(model, text_prompt), SentenceInputs()

@@ -41,7 +41,7 @@ def languages_of(processor: Any, model: str) -> tuple[list[str], bool]:
 
 def says_multilingual(model: str) -> bool:
     """Returns whether the card of a model says so, instead of languages or with them."""
-    return _ANY in _card_languages(model)
+    return bool(model) and _ANY in _card_languages(model)
 
 
 def _card_languages(model: str) -> list[str]:

@@ -2,26 +2,22 @@
 
 import json
 import os
-import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..inference.embedding_shards import EMBEDDING, ID, EmbeddingsInfo, read_embeddings, read_info, shard_files
-from ..inference.similarity import first_dimensions
+from ..inference.embed import EMBEDDING, ID, EmbeddingsInfo, read_embeddings, read_info, shard_files
+from ..inference.embedder import Embedder, ImageLike, first_dimensions
 from ..utils.errors import BabelensError, CorpusError, InputError, MissingExtraError, SaveError
-from ..utils.files import errors_naming
+from ..utils.files import new_folder
 from ..utils.identity import image_identity
 from ..utils.redaction import redact
-
-if TYPE_CHECKING:
-    from ..inference.embedder import Embedder, ImageLike
 
 _TABLE, _FACTS = "vectors", b"babelens"
 _LENGTH_TOLERANCE = 0.01  # the length of float16 vectors with 1000 dimensions deviates from 1 by a few ten-thousandths
@@ -43,26 +39,7 @@ def build_index(address: str | Path, embeddings: str | Path, *, approximate: boo
     """Builds an index of a folder that `babelens embed` wrote, in a new or empty folder or an object store.
     `approximate` searches score candidates of the nearest cells of an IVF-PQ index by their full vectors, instead of
     scanning all."""
-    _library()
-    if _is_remote(address):
-        return _build(address, address, Path(embeddings), approximate)
-    folder = Path(address)
-    if folder.exists() and (folder.is_file() or any(folder.iterdir())):
-        raise SaveError(f"{address} already exists: choose another folder")
-    unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
-    with errors_naming(address):
-        unfinished.mkdir(parents=True)  # with the umask's permissions, unlike `tempfile`
-        try:
-            _build(address, unfinished, Path(embeddings), approximate)
-            os.replace(unfinished, folder)
-        except BaseException:
-            shutil.rmtree(unfinished, ignore_errors=True)
-            raise
-    return open_index(address)
-
-
-def _build(address: str | Path, location: str | Path, embeddings: Path, approximate: bool) -> "VectorIndex":
-    info, files, failed = read_info(embeddings), shard_files(embeddings), list[BabelensError]()
+    library, info, files, failed = _library(), read_info(embeddings), shard_files(embeddings), list[BabelensError]()
     if not files:
         raise CorpusError(f"{embeddings} has no shards of embeddings")
     try:
@@ -81,8 +58,9 @@ def _build(address: str | Path, location: str | Path, embeddings: Path, approxim
             failed.append(error)
             raise
 
-    with _lance_errors(address, failed):
-        database = _library().connect(str(location))
+    location = nullcontext(address) if _is_remote(address) else new_folder(address)
+    with location as place, _lance_errors(address, failed):
+        database = library.connect(str(place))
         if _TABLE in database.list_tables().tables:
             raise SaveError(f"{address} already has an index: choose another address")
         table = database.create_table(_TABLE, pa.RecordBatchReader.from_batches(schema, batches()), schema=schema)
@@ -96,7 +74,7 @@ def _build(address: str | Path, location: str | Path, embeddings: Path, approxim
             cells, pieces = round(2 * count**0.5), width // 2 if width % 2 == 0 else width
             config = IvfPq(distance_type="dot", num_partitions=cells, num_sub_vectors=pieces, num_bits=4)
             table.create_index(EMBEDDING, config=config)
-    return VectorIndex(address, table)
+    return open_index(address)
 
 
 def _checked_rows(files: list[Path], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -171,11 +149,11 @@ class VectorIndex:
 
 def search_index(
     index: VectorIndex,
-    embedder: "Embedder",
+    embedder: Embedder,
     texts: Sequence[str] = (),
     *,
     language: str | Sequence[str] = (),
-    images: "Sequence[ImageLike]" = (),
+    images: Sequence[ImageLike] = (),
     top: int = 10,
     where: str | None = None,
 ) -> list[Hit]:

@@ -35,8 +35,7 @@ class RetrievalEvaluator:
         # Imported here, so a trainer can be imported without the evaluation.
         from ..evaluation.ranking import embedding_ranks
         from ..evaluation.retrieval import evaluate_retrieval
-        from ..inference.embedder import Embedder
-        from ..inference.similarity import first_dimensions
+        from ..inference.embedder import Embedder, first_dimensions
 
         languages = evaluated_languages(processor, data, self.languages)
         embeddings: dict[str, tuple[np.ndarray, np.ndarray, list[list[int]]]] = {}

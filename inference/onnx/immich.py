@@ -152,7 +152,7 @@ class _Images:
         self.size, self.margin = int(side), (int(side) - int(self.crop)) // 2
         ratio = (float(getattr(given, "rescale_factor", 1 / 255)) if given.do_rescale else 1.0) * 255
         mean, std = (given.image_mean, given.image_std) if given.do_normalize else ([0.0] * 3, [1.0] * 3)
-        self.settings = {  # the content of `preprocess_cfg.json`; the server divides by 255
+        self.settings: dict[str, Any] = {  # the content of `preprocess_cfg.json`; the server divides by 255
             "size": [self.size, self.size],
             "mode": "RGB",
             "mean": [float(each) / ratio for each in mean],

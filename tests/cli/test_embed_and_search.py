@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from babelens.inference.embed import read_info
 from babelens.inference.embedder import Embedder
-from babelens.inference.embedding_shards import read_info
 from babelens.utils.errors import CorpusError, InputError, LanguageTagError
 from tests.support.image_sources import contents, write_tars
 

@@ -11,9 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from babelens.inference.embed import EmbeddingJob, embed_on_ray, embed_source, parse_columns
+from babelens.inference.embed import (
+    EmbeddingJob,
+    embed_on_ray,
+    embed_source,
+    parse_columns,
+    read_embeddings,
+    read_info,
+    shard_files,
+)
 from babelens.inference.embedder import Embedder
-from babelens.inference.embedding_shards import read_embeddings, read_info, shard_files
 from babelens.utils.errors import CorpusError, InputError
 from babelens.utils.identity import image_identity
 from tests.support.forks import forked

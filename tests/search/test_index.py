@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from babelens.inference.embedding_shards import shard_file
+from babelens.inference.embed import shard_file
 from babelens.search import build_index, open_index
 from babelens.utils.errors import CorpusError, InputError, MissingExtraError, SaveError
 from tests.support.index_vectors import clustered, embedded, unit
@@ -114,7 +114,7 @@ def test_files_and_other_indexes_are_not_replaced(tmp_path, random):
     source = embedded(tmp_path / "vectors", unit(random, 50))
     build_index(tmp_path / "index", source)
     for taken in (tmp_path, tmp_path / "index"):
-        with pytest.raises(SaveError, match=taken.name):
+        with pytest.raises(InputError, match=taken.name):
             build_index(taken, source)
     address = f"file://{tmp_path}/store"
     build_index(address, source)

@@ -5,7 +5,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from babelens.inference.embedding_shards import INFO, EmbeddingsInfo, shard_file
+from babelens.inference.embed import INFO, EmbeddingsInfo, shard_file
 
 WIDTH = 16
 
