@@ -34,8 +34,8 @@ from .emoji_names import check_columns, names_for, names_of_emoji
 from .inference.embedder import Embedder, default_device
 from .inference.loading import load_dual_encoder
 from .model_cards.base_models import EARLIER, TEXT_TOWER, UNKNOWN, BaseModel, base_model_facts
+from .model_cards.cards import ACQUIRED, RidgeCardFacts
 from .model_cards.licenses import OTHER, check_hub_license, check_weights_license
-from .model_cards.short_cards import ACQUIRED, RidgeCardFacts
 from .modeling.modeling_mla import MlaPreTrainedModel
 from .modeling.modeling_ridge import RidgeModel, VectorSpaceModel
 from .modeling.tower_loading import declared_pooling, load_text_encoder

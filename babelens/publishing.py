@@ -27,9 +27,8 @@ from .data.corpus.captions import enumeration
 from .inference.onnx.model import GRAPH_FOLDER, SETTINGS_FILE, GraphSettings
 from .model_cards.base_models import base_model_facts
 from .model_cards.card_text import IDENTITY, is_of_another_model, paths_in_files, tokens_in_files
-from .model_cards.cards import placeholder_repository
+from .model_cards.cards import ACQUIRED, placeholder_repository
 from .model_cards.licenses import check_weights_license
-from .model_cards.short_cards import ACQUIRED
 from .processing.processing_ridge import GLOSSARY_FILE
 from .registry import METHODS, dual_encoder_of
 from .utils.errors import BabelensError, PublishError, SourceUnavailableError, first_line, named

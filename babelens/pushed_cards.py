@@ -9,9 +9,8 @@ from huggingface_hub import ModelCard
 from transformers import ProcessorMixin
 
 from .model_cards.card_text import is_of_another_model
-from .model_cards.cards import language_metadata
+from .model_cards.cards import language_metadata, render_card
 from .model_cards.facts import PIPELINE_TAG, training_run
-from .model_cards.short_cards import short_card
 from .publishing import CARD, named_card
 from .registry import METHODS
 from .utils.identity import folder_identity
@@ -54,7 +53,7 @@ def pushed_card(part: Any, repo_id: str, folder: str | Path, trainer: Any = None
         "run": None if trainer is None else _run_of(trainer),
         "metrics": {} if trainer is None else _last_scores(trainer.state.log_history),
     }
-    return named_card(str(short_card("plain.md.jinja", metadata, facts)), repo_id)
+    return named_card(str(render_card("plain.md.jinja", metadata, facts)), repo_id)
 
 
 def _run_of(trainer: Any) -> Any:

@@ -8,20 +8,25 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jinja2
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from pydantic import TypeAdapter
 from transformers import CONFIG_MAPPING
 
+from ..utils.errors import ModelFolderError, first_line
 from ..utils.sentence_files import MODULES_FILE, add_prompts
 from .base_models import MULTILINGUAL, BaseModel
-from .card_text import address, cell, code, publishable, save_card
-from .facts import PIPELINE_TAG, Example, ModelCardFacts, Result
-from .licenses import check_weights_license, weights_license, what_it_forbids
-from .result_tables import FIGURE_FILE, recall_figure, result_tables
+from .card_text import address, cell, code, paths_in, publishable, save_card
+from .facts import EMBEDDING_TAG, PIPELINE_TAG, RETRIEVAL, Example, ModelCardFacts, Result
+from .licenses import OTHER, check_weights_license, weights_license, what_it_forbids
+from .result_tables import FIGURE_FILE, Table, result_tables, write_figure
 
 _UNREMARKABLE = re.compile(
     r"vocab|_token_id$|_config$|version$|^(architectures|auto_map|dtype|languages?|id2label|label2id)$"
@@ -47,22 +52,18 @@ def requirements(folder: str | Path, also: Sequence[str] = ()) -> list[str]:
     imported = set(also)
     for path in Path(folder).glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                imported |= {alias.name.partition(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and not node.level:
-                imported.add((node.module or "").partition(".")[0])
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names = [str(node.module)]
+            imported |= {name.partition(".")[0] for name in names}
     distributions = importlib.metadata.packages_distributions()
     needed = {name for module in imported - sys.stdlib_module_names for name in distributions.get(module, [module])}
     try:
-        declared = importlib.metadata.requires("babelens") or []
+        declared = [Requirement(line) for line in importlib.metadata.requires("babelens") or []]
     except importlib.metadata.PackageNotFoundError:  # a checkout on the path that is not installed
         declared = []
-
-    def normalized(requirement: str) -> str:  # as PEP 503 compares names
-        return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement, maxsplit=1)[0]).lower()
-
-    bounds = {normalized(line): line for line in declared if ";" not in line}
-    return sorted(bounds.get(normalized(name), name) for name in needed)
+    bounds = {canonicalize_name(each.name): str(each) for each in declared if each.marker is None}
+    return sorted(bounds.get(canonicalize_name(name), name) for name in needed)
 
 
 @cache  # with the templates that it has compiled; it compiles a changed file again
@@ -83,7 +84,17 @@ def card_environment(texts: Path | None = None) -> jinja2.Environment:
         "counted": lambda tags: f"{len(tags)} languages" if len(tags) > 1 else "one language",
         "searches": lambda tags: _SEARCHES if len(tags) > 1 else _SEARCHES_OF_ONE,
     }
+    environment.globals["what_it_forbids"] = what_it_forbids
     return environment
+
+
+def render_card(
+    template: str, metadata: Mapping[str, Any], facts: Any, texts: Path | None = None, **values: Any
+) -> ModelCard:
+    """Renders a template of this folder, or of `texts`, without secrets and local paths."""
+    data = ModelCardData(**publishable({"library_name": "transformers", **metadata}))
+    given = {"facts": publishable(facts), "repo_id": placeholder_repository(metadata["model_name"]), **values}
+    return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{card_environment(texts).get_template(template).render(given)}")
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
@@ -118,17 +129,16 @@ def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None 
     if (folder / MODULES_FILE).is_file():
         card.data.tags.append("sentence-transformers")  # so that the Hub shows how to load it there
         add_prompts(folder, facts.languages)
-    if _has_figure(facts):
-        first = result_tables(facts)[0]
-        values = {result.language: float(result.scores[_FIGURE_METRIC]) for result in first.results}
-        figure = recall_figure(values, f"Text to image R@10, in percent: {first.dataset}")
-        (folder / FIGURE_FILE).write_text(figure, encoding="utf-8")
+    if values := _figure_values(tables := result_tables(facts)):
+        write_figure(folder, values, f"Text to image R@10, in percent: {tables[0].dataset}")
     return save_card(card, folder)
 
 
-def _has_figure(facts: ModelCardFacts) -> bool:
-    first = result_tables(facts)[0].results if facts.results else []
-    return len(first) > 1 and all(_FIGURE_METRIC in each.scores for each in first)
+def _figure_values(tables: Sequence[Table]) -> dict[str, float]:
+    """The bars of the figure, by language: the first table's, if it has several languages, and all of them R@10."""
+    first = tables[0].results if tables else []
+    values = {each.language: float(each.scores[_FIGURE_METRIC]) for each in first if _FIGURE_METRIC in each.scores}
+    return values if 1 < len(values) == len(first) else {}
 
 
 def model_card(facts: ModelCardFacts, *, texts: Path | None = None, folder: str | Path | None = None) -> ModelCard:
@@ -136,23 +146,19 @@ def model_card(facts: ModelCardFacts, *, texts: Path | None = None, folder: str 
     if facts.license:
         check_weights_license(facts.license, facts.base_models)
     license = facts.license or weights_license(facts.training_data, facts.base_models)
-    try:
-        template = card_environment(texts).get_template(f"{facts.text}.md")
-    except jinja2.TemplateNotFound as error:
-        raise ValueError(f"there is no text for the cards of method {facts.method!r}") from error
-    config = _settings(folder, "config.json")
-    text = template.render(
-        facts=facts,
+    config, tables = _settings(folder, "config.json"), result_tables(facts)
+    return render_card(
+        f"{facts.text}.md",
+        card_metadata(facts, license, tables),
+        facts,
+        texts,
         config=config,
         processor=_settings(folder, "processor_config.json"),
         differences=_differences(config),
         license=license,
-        repo_id=placeholder_repository(facts.model_name),
-        tables=result_tables(facts),
-        figure=FIGURE_FILE if _has_figure(facts) else None,
-        what_it_forbids=what_it_forbids,
+        tables=tables,
+        figure=FIGURE_FILE if _figure_values(tables) else None,
     )
-    return ModelCard(f"---\n{card_metadata(facts, license).to_yaml()}\n---\n\n{text}")
 
 
 def _settings(folder: str | Path | None, name: str) -> dict[str, Any]:
@@ -188,27 +194,27 @@ def on_the_hub(bases: Sequence[BaseModel]) -> dict[str, Any]:
     }
 
 
-def card_metadata(facts: ModelCardFacts, license: str) -> ModelCardData:
-    shown = [result for table in result_tables(facts) for result in table.shown]
+def card_metadata(facts: ModelCardFacts, license: str, tables: Sequence[Table]) -> dict[str, Any]:
+    shown = (result for table in tables for result in table.shown)
     entries = [entry for result in shown for entry in _eval_results(result, facts.task_type)]
     languages = language_metadata(facts.read_languages)
     if facts.is_multilingual:
         languages["language"] = [MULTILINGUAL, *languages["language"]]
-    return ModelCardData(
+    # Labels are sent as they are: transformers would put them into an English sentence.
+    inference = {"parameters": {"hypothesis_template": "{}"}} if facts.pipeline_tag == PIPELINE_TAG else None
+    return {
         **languages,
-        license=license,
-        license_name=facts.license_name,
-        library_name="transformers",
-        pipeline_tag=facts.pipeline_tag,
         **on_the_hub(facts.base_models),
-        metrics=list(dict.fromkeys(entry.metric_type for entry in entries)) or None,
-        tags=facts.tags,
-        model_name=facts.model_name,
-        eval_results=entries or None,
-        # Labels are sent as they are: transformers would put them into an English sentence.
-        inference={"parameters": {"hypothesis_template": "{}"}} if facts.pipeline_tag == PIPELINE_TAG else None,
-        widget=[form for each in facts.examples if (form := _widget(each, facts.pipeline_tag))] or None,
-    )
+        "license": license,
+        "license_name": facts.license_name,
+        "pipeline_tag": facts.pipeline_tag,
+        "metrics": list(dict.fromkeys(entry.metric_type for entry in entries)) or None,
+        "tags": facts.tags,
+        "model_name": facts.model_name,
+        "eval_results": entries or None,
+        "inference": inference,
+        "widget": [form for each in facts.examples if (form := _widget(each, facts.pipeline_tag))] or None,
+    }
 
 
 def _eval_results(result: Result, task_type: str) -> Iterable[EvalResult]:
@@ -239,3 +245,101 @@ def _widget(example: Example, pipeline_tag: str) -> dict[str, Any] | None:
     output = [{"label": label, "score": round(score, 4)} for label, score in example.ranking]
     shown = {"src": example.file_name, "example_title": example.title, "candidate_labels": ", ".join(labels)}
     return shown | group | {"output": output}
+
+
+# ---- The card of an adapter of PEFT, which adds a language to a base model ----
+
+
+def write_adapter_card(
+    folder: str | Path, *, name: str, language: str, base_model: str, base: BaseModel, license: str, **facts: Any
+) -> Path:
+    """Writes the card of an adapter; a local `base_model` is not linked to. `facts` are the template's other values,
+    such as `parameters` (without the shared embedding) and `pairs` (the number of translations)."""
+    check_weights_license(license, [base])
+    is_local = bool(paths_in(base_model))
+    metadata = {
+        **language_metadata([language]),
+        "library_name": "peft",
+        "license": license,
+        "model_name": name,
+        "pipeline_tag": PIPELINE_TAG,
+        "base_model": None if is_local else base_model,
+        "base_model_relation": None if is_local else "adapter",
+        "tags": ["babelens", "mla", "adapter", "vision-language", "multilingual"],
+    }
+    facts |= {"name": name, "language": language, "base_model": base_model, "base": base, "license": license}
+    return save_card(render_card("adapter.md.jinja", metadata, facts), folder)
+
+
+# ---- The card of a model that learned languages in closed form ----
+
+ACQUIRED = "acquired.json"  # the facts of the card, for the card of a model that learns more languages
+
+
+@dataclass(frozen=True, kw_only=True)
+class RidgeCardFacts:
+    """The facts of the card.
+
+    Args:
+        command: the command that made the model; `earlier_commands` taught it other languages before.
+        base_models: the plain base, the text encoder, and models that had some of the languages.
+        results: a `LanguageResult` for each language where it is known.
+        names: languages that were also learned from CLDR's names of emoji.
+        any_language: whether texts in all languages that the text encoder reads are embedded.
+        embeds_images: whether the base is a dual encoder, rather than vectors whose model is elsewhere.
+        words: the number of words in the glossaries of all languages.
+        dictionaries: languages whose words were found in a dictionary.
+        earlier_glossaries: languages whose words came with the base, from an unknown source.
+    """
+
+    name: str
+    native_language: str
+    command: str
+    license: str = OTHER
+    languages: Sequence[str]
+    base_models: Sequence[BaseModel]
+    has_encoder: bool
+    results: Mapping[str, Any]
+    names: Sequence[str] = ()
+    any_language: bool = False
+    embeds_images: bool = True
+    words: int = 0
+    dictionaries: Sequence[str] = ()
+    earlier_glossaries: Sequence[str] = ()
+    earlier_commands: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, file: str | Path, result: type) -> "RidgeCardFacts":
+        try:
+            facts = TypeAdapter(cls).validate_json(Path(file).read_bytes())
+            return replace(facts, results=TypeAdapter(dict[str, result]).validate_python(facts.results))  # type: ignore[valid-type]
+        except ValueError as error:
+            raise ModelFolderError(f"{file} is damaged: {first_line(error)}") from error
+
+    def save(self, folder: str | Path) -> None:
+        """Writes the facts, the card and its figure into a model's folder."""
+        check_weights_license(self.license, self.weights)
+        text = json.dumps(asdict(publishable(self)), indent=1, ensure_ascii=False)
+        Path(folder, ACQUIRED).write_text(text + "\n", encoding="utf-8")
+        if self.figure:
+            values = {tag: float(found.r10) for tag, found in self.results.items()}
+            write_figure(folder, values, "Translations found in the top ten, in percent")
+        about = ["vision-language", RETRIEVAL] if self.embeds_images else ["sentence-similarity"]
+        metadata = {
+            **language_metadata([self.native_language, *self.languages]),
+            **on_the_hub(self.weights),
+            "license": self.license,
+            "model_name": self.name,
+            "pipeline_tag": PIPELINE_TAG if self.embeds_images else EMBEDDING_TAG,
+            "tags": ["babelens", "ridge", "multilingual", *about],
+        }
+        save_card(render_card("ridge.md.jinja", metadata, self), folder)
+
+    @property
+    def figure(self) -> str:
+        """The file of the figure; empty for a single result."""
+        return FIGURE_FILE if len(self.results) > 1 else ""
+
+    @property
+    def weights(self) -> Sequence[BaseModel]:
+        return self.base_models if self.embeds_images else self.base_models[1:]

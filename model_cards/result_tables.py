@@ -70,8 +70,8 @@ def _means(facts: ModelCardFacts, results: list[Result]) -> list[Result]:
 _WIDTH, _ROW, _LEFT, _MOST = 640, 20, 90, 40
 
 
-def recall_figure(values: Mapping[str, float], title: str) -> str:
-    """Returns an SVG with a bar for each language, the highest first; of more than forty languages the first forty."""
+def write_figure(folder: str | Path, values: Mapping[str, float], title: str) -> None:
+    """Writes an SVG with a bar for each language, the highest first; of more than forty languages the first forty."""
     ordered = sorted(values.items(), key=lambda item: -item[1])[:_MOST]
     height = _ROW * (len(ordered) + 2)
     lines = [
@@ -87,7 +87,7 @@ def recall_figure(values: Mapping[str, float], title: str) -> str:
             f'<rect x="{_LEFT}" y="{top:g}" width="{length:.1f}" height="{_ROW - 5}" fill="#3b6fb6"/>',
             f'<text x="{_LEFT + length + 6:.1f}" y="{top + 12:g}">{value:.1f}</text>',
         ]
-    return "\n".join([*lines, "</svg>"]) + "\n"
+    Path(folder, FIGURE_FILE).write_text("\n".join([*lines, "</svg>"]) + "\n", encoding="utf-8")
 
 
 # ---- Results of published benchmarks, which are added to a card later ----

@@ -18,7 +18,7 @@ from transformers import AutoModel
 from babelens import Embedder, RidgeModel, teach
 from babelens.cli.acquire import show_results
 from babelens.inference import texts
-from babelens.model_cards.short_cards import RidgeCardFacts
+from babelens.model_cards.cards import RidgeCardFacts
 from babelens.publishing import doubts, folder_problems
 from babelens.trainers.ridge_solving import LanguageResult
 from babelens.utils.errors import InputError, PublishError

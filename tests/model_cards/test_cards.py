@@ -16,7 +16,7 @@ from transformers import TrainingArguments
 
 from babelens.model_cards.base_models import TEXT_TOWER, BaseModel
 from babelens.model_cards.card_text import paths_in, publishable
-from babelens.model_cards.cards import model_card, write_card
+from babelens.model_cards.cards import RidgeCardFacts, model_card, write_adapter_card, write_card
 from babelens.model_cards.facts import (
     PIPELINE_TAGS,
     DataSource,
@@ -31,7 +31,6 @@ from babelens.model_cards.facts import (
     training_run,
 )
 from babelens.model_cards.result_tables import add_results
-from babelens.model_cards.short_cards import RidgeCardFacts, write_adapter_card
 from babelens.trainers.rc3_tasks import RC3_TASKS
 from babelens.trainers.ridge_solving import LanguageResult
 from babelens.utils.errors import ModelFolderError
