@@ -6,7 +6,7 @@ same version of matplotlib."""
 import dataclasses
 import hashlib
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,14 +88,9 @@ def parallel_texts(
     )
 
 
-def encode_parallel(
-    embedder: Embedder, parallel: ParallelTexts, *, task: str | None = None, show_progress: bool | None = None
-) -> dict[str, np.ndarray]:
+def encode_parallel(embedder: Embedder, parallel: ParallelTexts) -> dict[str, np.ndarray]:
     """Returns the embeddings of parallel texts: language -> float32 [N, d]."""
-    return {
-        language: embedder.encode_text(texts, language=language, task=task, show_progress=show_progress)
-        for language, texts in parallel.texts.items()
-    }
+    return {tag: embedder.encode_text(texts, language=tag) for tag, texts in parallel.texts.items()}
 
 
 # ---- Similarities of languages by SVCCA, their map, and their tree ----
@@ -306,25 +301,22 @@ def joint_representations(
     texts: Mapping[str, Sequence[str]],
     images: Sequence[ImageLike],
     *,
-    find_regions: Callable[[Sequence[Any]], np.ndarray] | None = None,
     batch_size: int = 64,
-    show_progress: bool | None = None,
 ) -> dict[str, np.ndarray]:
-    """Returns the joint representations (VtR) of an `Rc3Model`, language -> float32 [N, d], for images with their
-    texts, language -> [N]. `find_regions` computes the regions of images, as a `RegionExtractor` does."""
+    """Returns the joint representations (VtR) of an `Rc3Model` that reads patches, language -> float32 [N, d], for
+    images with their texts, language -> [N]."""
     if {len(each) for each in texts.values()} != {len(images)}:
         raise InputError(f"there are {len(images)} images, but not every language has as many texts")
     found: dict[str, list[np.ndarray]] = {language: [] for language in texts}
-    bar = progress_bar(len(images), "Encoding texts with images", show_progress)
+    bar = progress_bar(len(images), "Encoding texts with images", None)
     with evaluation_mode(model), bar:
         for start in range(0, len(images), batch_size):
             rows = range(start, min(start + batch_size, len(images)))
             batch = [images[row] for row in rows]
-            visual: dict[str, Any] = {"images": batch}
-            if find_regions is not None:
-                visual = {"regions": list(find_regions(batch))} | (visual if model.config.has_patches else {})
             for language, given in texts.items():
-                inputs = processor(text=[given[row] for row in rows], language=language, return_tensors="pt", **visual)
+                inputs = processor(
+                    text=[given[row] for row in rows], language=language, images=batch, return_tensors="pt"
+                )
                 states = model.encode(**inputs.to(model.device, model.dtype)).pooler_output  # [n, d]
                 found[language].append(states.float().cpu().numpy())
             bar.update(len(rows))
@@ -375,17 +367,13 @@ def side_by_side(
     direction: Direction = "text-to-image",
     queries: int = 3,
     top: int = 5,
-    show_progress: bool | None = None,
 ) -> SideBySide:
     """Searches a caption corpus with several models, and returns the `top` results of each for some queries in each
     language, which a hash of their images selects independently of the results."""
     if not embedders:
         raise InputError("there are no models to compare")
     sets, of_images = RetrievalSets(corpus), direction == "image-to-text"
-    images = {
-        name: embedder.encode_image(images_of(corpus), show_progress=show_progress)
-        for name, embedder in embedders.items()
-    }
+    images = {name: embedder.encode_image(images_of(corpus)) for name, embedder in embedders.items()}
     result = SideBySide(direction, [], {})
     for language in normalize_languages(languages):
         asked = sets.of(language)
@@ -398,7 +386,7 @@ def side_by_side(
             right = texts_of
         sides, ranks = {}, {}
         for name, embedder in embedders.items():
-            texts = embedder.encode_text(asked.texts, language=language, show_progress=show_progress)
+            texts = embedder.encode_text(asked.texts, language=language)
             found = embedding_ranks(images[name], texts, asked.text_to_images)
             ranks[name] = found.image_to_text if of_images else found.text_to_image
             sides[name] = (images[name], texts) if of_images else (texts, images[name])

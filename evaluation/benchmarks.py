@@ -33,9 +33,7 @@ class LoadedBenchmark:
     languages: tuple[str, ...]
     data: Any
 
-    def evaluate(
-        self, embedder: Embedder, *, ranks: dict[str, QueryRanks] | None = None, show_progress: bool | None = None
-    ) -> dict[str, Any]:
+    def evaluate(self, embedder: Embedder, *, ranks: dict[str, QueryRanks] | None = None) -> dict[str, Any]:
         """Evaluates a model by the benchmark's protocol; `ranks` receives the ranks of queries, by test set and
         language. Returns the name as `benchmark`; `results`, test set -> language -> metric -> number: except for
         `cxc`, one test set, named like the benchmark, with the metrics of `evaluate_retrieval`; `means` over several
@@ -43,11 +41,11 @@ class LoadedBenchmark:
         here."""
         name, collected = self.facts.name, dict[str, QueryRanks]()
         if self.facts.protocol == "crisscrossed":
-            found = evaluate_crisscrossed(embedder, self.data, ranks=collected, show_progress=show_progress)
+            found = evaluate_crisscrossed(embedder, self.data, ranks=collected)
             by_ranking = dict.fromkeys(PROTOCOLS, found)
         else:
             folds = self._folds() if self.facts.protocol == "folds" else [self.data]
-            parts = [self._retrieval(embedder, corpus, show_progress) for corpus in folds]
+            parts = [self._retrieval(embedder, corpus) for corpus in folds]
             for language in self.languages:
                 of_folds = [of_fold[language] for of_fold, _ in parts]
                 collected[f"{name}/{language}"] = QueryRanks.joined(of_folds) if len(folds) > 1 else of_folds[0]
@@ -74,16 +72,12 @@ class LoadedBenchmark:
             raise CorpusError(f"{self.facts.name} has {count:,} images, which cannot be split into folds of {FOLD:,}")
         return [self.data.select(range(start, start + FOLD)) for start in range(0, count, FOLD)]
 
-    def _retrieval(
-        self, embedder: Embedder, corpus: Dataset, show_progress: bool | None
-    ) -> tuple[dict[str, QueryRanks], dict[str, ByLanguage]]:
+    def _retrieval(self, embedder: Embedder, corpus: Dataset) -> tuple[dict[str, QueryRanks], dict[str, ByLanguage]]:
         """The ranks of single queries, and recall by ranking and language; everything is encoded once."""
         ranks: dict[str, QueryRanks] = {}
         given: dict[str, tuple[np.ndarray, np.ndarray, list[list[int]]]] = {}
         languages = list(self.languages)
-        found = evaluate_retrieval(
-            embedder, corpus, languages, ranks=ranks, embeddings=given, show_progress=show_progress
-        )
+        found = evaluate_retrieval(embedder, corpus, languages, ranks=ranks, embeddings=given)
         other = {
             tag: embedding_ranks(images, texts, right, protocol="mla").recalls()
             for tag, (texts, images, right) in given.items()
@@ -154,7 +148,6 @@ def evaluate_crisscrossed(
     data: Crisscrossed,
     *,
     ranks: dict[str, QueryRanks] | None = None,
-    show_progress: bool | None = None,
 ) -> Results:
     """Evaluates a model on CxC; `ranks` receives the ranks of image-text retrieval, as `image-text/en`. Returns test
     set -> `en` -> metric -> number: `image-text` has the recalls of `evaluate_retrieval`, `t2i_mean_rank` and
@@ -176,8 +169,8 @@ def evaluate_crisscrossed(
         text_to_images=right,
         rows=np.arange(len(image_ids)),
     )
-    images = embedder.encode_image(queries.images, show_progress=show_progress)
-    texts = embedder.encode_text(data.texts, language=_LANGUAGE, show_progress=show_progress)
+    images = embedder.encode_image(queries.images)
+    texts = embedder.encode_text(data.texts, language=_LANGUAGE)
     found = embedding_ranks(images, texts, right)
     if ranks is not None:
         ranks[f"image-text/{_LANGUAGE}"] = QueryRanks.of(queries, found)

@@ -224,7 +224,6 @@ def evaluate_classification(
     prompts: Prompts | str = PHOTO,
     image_embeddings: np.ndarray | None = None,
     ranks: dict[str, QueryRanks] | None = None,
-    show_progress: bool | None = None,
 ) -> dict[str, Numbers]:
     """Classifies images, by their embeddings [N, d] if given, by the labels of their classes, language by language.
     `prompts` are the templates of each language, or the name of one of `PROMPT_SETS`; languages without a template use
@@ -237,11 +236,11 @@ def evaluate_classification(
     if prompts != LABEL and (missing := [language for language in labels if not templates[language]]):
         logger.warning("no template in %s: only the labels are used", ", ".join(missing))
     if image_embeddings is None:
-        image_embeddings = embedder.encode_image(data.images, show_progress=show_progress)
+        image_embeddings = embedder.encode_image(data.images)
     results = {}
     for language, named in labels.items():
         texts, used = list(named.values()), templates[language] or [LABEL_ALONE]
-        classes = class_embeddings(embedder, texts, used, language, show_progress=show_progress)
+        classes = class_embeddings(embedder, texts, used, language)
         row_of = {index: row for row, index in enumerate(named)}
         rows = np.flatnonzero(np.isin(data.targets, list(named)))
         right = [[row_of[index]] for index in data.targets[rows].tolist()]
@@ -256,18 +255,11 @@ def evaluate_classification(
     return results
 
 
-def class_embeddings(
-    embedder: Embedder,
-    labels: Sequence[str],
-    templates: Sequence[str],
-    language: str,
-    *,
-    show_progress: bool | None = None,
-) -> np.ndarray:
+def class_embeddings(embedder: Embedder, labels: Sequence[str], templates: Sequence[str], language: str) -> np.ndarray:
     """The embeddings of classes, [C, d], of unit length: for each class, the normalized mean of the unit embeddings of
     its texts, one for each template, in which `{}` is replaced by the label."""
     texts = [filled(template, label) for label in labels for template in templates]
-    embeddings = embedder.encode_text(texts, language=language, show_progress=show_progress)
+    embeddings = embedder.encode_text(texts, language=language)
     means = embeddings.reshape(len(labels), len(templates), -1).mean(1)  # [C * T, d] -> [C, d]
     return means / np.linalg.norm(means, axis=1, keepdims=True).clip(min=np.finfo(np.float32).tiny)
 

@@ -28,6 +28,7 @@ from ..modeling.modeling_consistency import CrossLingualConsistency
 from ..utils.errors import CorpusError, InputError
 from ..utils.language_matching import learned_language
 from ..utils.languages import normalize_languages
+from .emoji import SEEN_VENDOR, TEST_VENDOR
 from .ranking import Scores, check_protocol, ranks_by
 
 _SCORES_AT_ONCE = 2**22  # over all languages; the hidden layer of CLC needs several times as many numbers
@@ -41,12 +42,11 @@ def evaluate_consistent_retrieval(
     *,
     translator: Translator | None = None,
     protocol: str = "standard",
-    show_progress: bool | None = None,
 ) -> dict[str, dict[str, float]]:
     """Evaluates retrieval as `evaluate_retrieval` does, by the joint scores of captions and their translations.
     Without a `translator`, these are the corpus' captions in the other languages, paired as in `translation_pairs`;
     the scores of several are averaged. `languages` are among those of `consistency`, CLC-A or a trained CLC-C."""
-    texts = _TranslatedTexts(embedder, corpus, translator, show_progress)
+    texts = _TranslatedTexts(embedder, corpus, translator)
     return _evaluate(texts, languages, [consistency], protocol)[0]
 
 
@@ -58,7 +58,6 @@ def compare_consistency(
     validation: datasets.Dataset | None = None,
     translator: Translator | None = None,
     protocol: str = "standard",
-    show_progress: bool | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Evaluates retrieval in `corpora` (name -> caption corpus) with CLC-A, and with CLC-C fitted on `validation`,
     which should not be in `corpora`; without it, CLC-C is left out. The scores of all `languages` are combined.
@@ -70,7 +69,6 @@ def compare_consistency(
     `losses`, before each iteration and after the last; and `fitted_in`, its queries' language.
     """
     tags = normalize_languages(languages)
-    options: dict[str, Any] = {"translator": translator, "show_progress": show_progress}
     kinds = {"clc_a": "mean"} | ({} if validation is None else {"clc_c": "mlp"})
     models = {
         kind: CrossLingualConsistency(CrossLingualConsistencyConfig(languages=tags, aggregation=aggregation))
@@ -78,13 +76,11 @@ def compare_consistency(
     }
     results: dict[str, dict[str, Any]] = {kind: {"recalls": {}} for kind in models}
     if validation is not None:
-        losses = models["clc_c"].fit(*consistency_scores(embedder, validation, tags[0], tags, **options))
+        losses = models["clc_c"].fit(*consistency_scores(embedder, validation, tags[0], tags, translator=translator))
         weights = {name.partition(".")[0]: weight.tolist() for name, weight in models["clc_c"].named_parameters()}
         results["clc_c"] |= {"weights": weights, "losses": losses, "fitted_in": tags[0]}
     for name, corpus in corpora.items():
-        found = _evaluate(
-            _TranslatedTexts(embedder, corpus, translator, show_progress), tags, list(models.values()), protocol
-        )
+        found = _evaluate(_TranslatedTexts(embedder, corpus, translator), tags, list(models.values()), protocol)
         for kind, recalls in zip(models, found, strict=True):
             results[kind]["recalls"][name] = recalls
     for kind, model in models.items():
@@ -103,14 +99,13 @@ def consistency_scores(
     languages: list[str] | tuple[str, ...],
     *,
     translator: Translator | None = None,
-    show_progress: bool | None = None,
 ) -> tuple[Tensor, list[list[int]]]:
     """Returns the scores of captions in `language` and their translations with all images, [L, n_texts, n_images] in
     the order of `languages`, and each text's correct images, for `CrossLingualConsistency.fit`."""
     languages = normalize_languages(languages)
     learned_language(language, languages, farthest=-1)
     queries = retrieval_set(corpus, language)
-    texts = _TranslatedTexts(embedder, corpus, translator, show_progress)
+    texts = _TranslatedTexts(embedder, corpus, translator)
     return _scores(texts.embed(queries, languages), texts.images()), queries.text_to_images
 
 
@@ -139,11 +134,10 @@ class _TranslatedTexts:
     embedder: Embedder
     corpus: datasets.Dataset
     translator: Translator | None
-    show_progress: bool | None
     known: dict[str, dict[str, Tensor]] = field(default_factory=lambda: defaultdict(dict))  # language -> text -> [d]
 
     def images(self) -> Tensor:
-        return unit_rows(self.embedder.encode_image(images_of(self.corpus), show_progress=self.show_progress))
+        return unit_rows(self.embedder.encode_image(images_of(self.corpus)))
 
     def embed(self, queries: RetrievalSet, languages: list[str]) -> Tensor:
         """Embeds the queries in each language, [L, n_texts, d]; cosines with a mean are the means of cosines."""
@@ -168,7 +162,7 @@ class _TranslatedTexts:
     def _means(self, texts: list[list[str]], language: str) -> Tensor:
         known = self.known[language]
         if new := list(dict.fromkeys(text for several in texts for text in several if text not in known)):
-            vectors = self.embedder.encode_text(new, language=language, show_progress=self.show_progress)
+            vectors = self.embedder.encode_text(new, language=language)
             known.update(zip(new, unit_rows(vectors), strict=True))
         return torch.stack([torch.stack([known[text] for text in several]).mean(0) for several in texts])
 
@@ -224,16 +218,14 @@ def _joint_scores(consistency: CrossLingualConsistency, texts: Tensor, images: T
     return of_texts, of_images
 
 
-def emoji_consistency(
-    embedder: Embedder, languages: Sequence[str], *, test_vendor: str = "noto", seen_vendor: str = "twemoji"
-) -> dict[str, dict[str, Any]]:
+def emoji_consistency(embedder: Embedder, languages: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Evaluates CLC on the emoji benchmark, where the names of an emoji in all languages form a joint query. In the
     `recalls` of `compare_consistency`, `unseen_concepts` are of a vendor in training, and `unseen_vendor` was held
     out. CLC-C is fitted on the validation concepts of the vendor in training."""
     tags = list(languages)
     corpora = {
-        "unseen_concepts": load_emoji(vendors=[seen_vendor], split="test", languages=tags),
-        "unseen_vendor": load_emoji(vendors=[test_vendor], split="train", languages=tags),
+        "unseen_concepts": load_emoji(vendors=[SEEN_VENDOR], split="test", languages=tags),
+        "unseen_vendor": load_emoji(vendors=[TEST_VENDOR], split="train", languages=tags),
     }
-    validation = load_emoji(vendors=[seen_vendor], split="validation", languages=tags)
+    validation = load_emoji(vendors=[SEEN_VENDOR], split="validation", languages=tags)
     return compare_consistency(embedder, corpora, tags, validation=validation)

@@ -23,11 +23,10 @@ from PIL import Image
 
 from ..data.batching.views import Images, RetrievalSet, RetrievalSets
 from ..data.emoji.benchmark import load_emoji
-from ..inference.cross_encoder import Reranker
 from ..inference.embedder import Embedder
 from ..utils.errors import CorpusError, InputError
 from ..utils.languages import normalize_languages
-from .ranking import QueryRanks, RetrievalRanks, chance_recalls, retrieval_ranks
+from .ranking import QueryRanks, RetrievalRanks, chance_recalls, embedding_ranks
 
 # The language groups of the published numbers: languages with images in training, with only translations, and with
 # neither.
@@ -38,6 +37,7 @@ BENCHMARK_LANGUAGES = {
 }
 GROUP_TITLES = {"image": "image pairs", "pair": "translation pairs only", "unseen": "never seen"}
 TITLES = {"unseen_concepts": "Unseen concepts", "unseen_vendor": "Unseen vendor"}
+SEEN_VENDOR, TEST_VENDOR = "twemoji", "noto"
 _LABELS = 4  # per image in `labelled_images`
 
 
@@ -53,8 +53,7 @@ class LabelledImage:
 class EmojiBenchmark:
     """Evaluates a model on the four questions, with images and names encoded once. In training, the model had
     image-text pairs in `image_languages`, only translation pairs in `pair_languages`, nothing in `unseen_languages`,
-    and images of `seen_vendor`, but none of `test_vendor`. `corpus` is by default `load_emoji()` with these vendors
-    and languages. `reranker`, a cross-encoder, reorders the best candidates of every query."""
+    and images of Twemoji, but none of Noto. `corpus` is by default `load_emoji()` with these vendors and languages."""
 
     def __init__(
         self,
@@ -63,11 +62,7 @@ class EmojiBenchmark:
         image_languages: Sequence[str] = BENCHMARK_LANGUAGES["image"],
         pair_languages: Sequence[str] = BENCHMARK_LANGUAGES["pair"],
         unseen_languages: Sequence[str] = BENCHMARK_LANGUAGES["unseen"],
-        test_vendor: str = "noto",
-        seen_vendor: str = "twemoji",
         corpus: Dataset | None = None,
-        reranker: Reranker | None = None,
-        show_progress: bool | None = None,
     ) -> None:
         groups = {"image": image_languages, "pair": pair_languages, "unseen": unseen_languages}
         self.groups = {group: normalize_languages(list(languages)) for group, languages in groups.items() if languages}
@@ -75,11 +70,10 @@ class EmojiBenchmark:
         if twice := {language for language in languages if languages.count(language) > 1}:
             raise InputError(f"a language can only be in one group, but {', '.join(sorted(twice))} is in two")
         if corpus is None:
-            corpus = load_emoji(vendors=[seen_vendor, test_vendor], languages=[*languages, "en"])
-        asked = {"unseen_concepts": (seen_vendor, "test"), "unseen_vendor": (test_vendor, "train")}
+            corpus = load_emoji(vendors=[SEEN_VENDOR, TEST_VENDOR], languages=[*languages, "en"])
+        asked = {"unseen_concepts": (SEEN_VENDOR, "test"), "unseen_vendor": (TEST_VENDOR, "train")}
         self.galleries = {
-            name: _VendorGallery(embedder, reranker, corpus, vendor, split, show_progress)
-            for name, (vendor, split) in asked.items()
+            name: _VendorGallery(embedder, corpus, vendor, split) for name, (vendor, split) in asked.items()
         }
 
     def report(self) -> dict[str, Any]:
@@ -134,11 +128,9 @@ class EmojiBenchmark:
 @dataclass
 class _VendorGallery:
     embedder: Embedder
-    reranker: Reranker | None
     corpus: Dataset
     vendor: str
     split: str
-    show_progress: bool | None
     asked: dict[str, tuple[RetrievalSet, RetrievalRanks]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -151,14 +143,14 @@ class _VendorGallery:
 
     @cached_property
     def image_embeddings(self) -> np.ndarray:
-        return self.embedder.encode_image(self.images, show_progress=self.show_progress)
+        return self.embedder.encode_image(self.images)
 
     def ask(self, language: str) -> tuple[RetrievalSet, RetrievalRanks]:
         """The queries of a language and their ranks, computed once."""
         if language not in self.asked:
             queries = self.sets.of(language)
-            texts = self.embedder.encode_text(queries.texts, language=language, show_progress=self.show_progress)
-            (ranks,) = retrieval_ranks([queries], self.image_embeddings, texts, self.reranker)
+            texts = self.embedder.encode_text(queries.texts, language=language)
+            ranks = embedding_ranks(self.image_embeddings, texts, queries.text_to_images)
             self.asked[language] = queries, ranks
         return self.asked[language]
 

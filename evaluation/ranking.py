@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ..data.batching.views import RetrievalSet
-from ..inference.cross_encoder import Reranker, Scores, reranked_scores
+from ..inference.cross_encoder import Scores
 from ..inference.embedder import COSINE_TIE, SCORES_AT_ONCE, finite_matrix, unit_rows
 from ..utils.errors import InputError
 
@@ -61,7 +61,7 @@ def embedding_ranks(
     in memory; `text_to_images` has the indices of each text's correct images, at least one."""
     sizes = len(text_embeddings), len(image_embeddings)
     return ranks_by(
-        *_cosines(image_embeddings, text_embeddings), text_to_images, *sizes, protocol=protocol, tie=COSINE_TIE
+        *cosine_scores(image_embeddings, text_embeddings), text_to_images, *sizes, protocol=protocol, tie=COSINE_TIE
     )
 
 
@@ -74,28 +74,7 @@ def score_ranks(
     return ranks_by(*sides, text_to_images, *matrix.shape, protocol=protocol, tie=0.0)
 
 
-def retrieval_ranks(
-    readings: Sequence[RetrievalSet],
-    image_embeddings: np.ndarray,
-    text_embeddings: np.ndarray,
-    reranker: Reranker | None = None,
-    *,
-    protocol: str = "standard",
-) -> list[RetrievalRanks]:
-    """The ranks of the texts and images of a set by embeddings, [n_images, d] and [n_texts, d], for one or several
-    definitions of the correct images. A cross-encoder, if given, reranks the best items."""
-    if reranker is None:
-        scores: tuple[Scores, Scores] = _cosines(image_embeddings, text_embeddings)
-    else:
-        score = reranker.score_function(readings[0])
-        scores = reranked_scores(image_embeddings, text_embeddings, score, reranker.top_k)
-    sizes = len(text_embeddings), len(image_embeddings)
-    return [
-        ranks_by(*scores, reading.text_to_images, *sizes, protocol=protocol, tie=COSINE_TIE) for reading in readings
-    ]
-
-
-def _cosines(images: np.ndarray, texts: np.ndarray) -> tuple[Scores, Scores]:
+def cosine_scores(images: np.ndarray, texts: np.ndarray) -> tuple[Scores, Scores]:
     """Functions for the cosines of some texts with all images, and of some images with all texts."""
     image_rows, text_rows = unit_rows(images), unit_rows(texts)
     return (lambda rows: text_rows[rows] @ image_rows.T), (lambda rows: image_rows[rows] @ text_rows.T)

@@ -9,12 +9,12 @@ import datasets
 import numpy as np
 
 from ..data.batching.views import RetrievalSets, images_of
-from ..inference.cross_encoder import Reranker
-from ..inference.embedder import Embedder
+from ..inference.cross_encoder import Reranker, reranked_scores
+from ..inference.embedder import COSINE_TIE, Embedder
 from ..inference.translation import TranslatingEmbedder, Translator
 from ..utils.errors import InputError, LanguageTagError
 from ..utils.languages import normalize_language, normalize_languages
-from .ranking import QueryRanks, check_protocol, retrieval_ranks
+from .ranking import QueryRanks, check_protocol, cosine_scores, ranks_by
 
 Numbers = dict[str, Any]
 
@@ -30,7 +30,6 @@ def evaluate_retrieval(
     ranks: dict[str, QueryRanks] | None = None,
     image_embeddings: np.ndarray | None = None,
     embeddings: dict[str, tuple[np.ndarray, np.ndarray, list[list[int]]]] | None = None,
-    show_progress: bool | None = None,
 ) -> dict[str, dict[str, float]]:
     """Evaluates retrieval between the images of a caption corpus, which are encoded once, and their captions in each
     language. Recall counts a caption that several images have as correct only for its own image, and as wrong for the
@@ -57,19 +56,25 @@ def evaluate_retrieval(
     searched = np.unique(np.concatenate([queries.rows for queries in sets]))
     if image_embeddings is None:
         selected = corpus.select(searched) if len(searched) < len(corpus) else corpus
-        images = embedder.encode_image(images_of(selected), show_progress=show_progress)
+        images = embedder.encode_image(images_of(selected))
     else:
         images = image_embeddings[searched]
     results = {}
     for queries in sets:
-        texts = embedder.encode_text(queries.texts, language=queries.language, show_progress=show_progress)
+        texts = embedder.encode_text(queries.texts, language=queries.language)
         own = images[np.searchsorted(searched, queries.rows)]
         if embeddings is not None:
             embeddings[queries.language] = (texts, own, queries.text_to_images)
         alike = queries.with_equal_texts()
         count = sum(map(operator.ne, alike.text_to_images, queries.text_to_images))
-        readings = [queries, alike] if count else [queries]
-        found, *other = retrieval_ranks(readings, own, texts, reranker, protocol=protocol)
+        if reranker is None:
+            scores = cosine_scores(own, texts)
+        else:
+            scores = reranked_scores(own, texts, reranker.score_function(queries), reranker.top_k)
+        found, *other = (
+            ranks_by(*scores, each.text_to_images, len(texts), len(own), protocol=protocol, tie=COSINE_TIE)
+            for each in ([queries, alike] if count else [queries])
+        )
         results[queries.language] = numbers = found.recalls()
         for reading in other:  # without the counts of images and texts, which are the same
             numbers |= {"n_equal_texts": count}
@@ -102,7 +107,7 @@ def evaluate_translate_test(
     sets = RetrievalSets(corpus)
     examples = {tag: sets.of(tag).texts[:1] for tag in tags}
     embedder.encode_text(examples[tags[0]], language=to)  # raises an error now if the model has not learned it
-    images = embedder.encode_image(images_of(corpus), show_progress=options.get("show_progress"))
+    images = embedder.encode_image(images_of(corpus))
     results: dict[str, Numbers] = {}
     for tag in tags:
         results[tag] = {"untranslated": None, "translated": None}

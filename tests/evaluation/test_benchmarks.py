@@ -31,7 +31,7 @@ def test_every_benchmark_is_evaluated_beside_the_figures_of_papers(name, loaded,
     monkeypatch.setattr(module, "FOLD", 2)
     benchmark = loaded(name)
     ranks = {}
-    report = benchmark.evaluate(embedder, ranks=ranks, show_progress=False)
+    report = benchmark.evaluate(embedder, ranks=ranks)
     assert report["benchmark"] == name
     if name != "cxc":
         assert list(report["results"]) == [name]
@@ -97,11 +97,11 @@ class KnownEmbedder:
     def __init__(self, images: np.ndarray, texts: np.ndarray) -> None:
         self.images, self.texts = images, texts
 
-    def encode_image(self, images, *, show_progress=None):
+    def encode_image(self, images):
         assert len(images) == len(self.images)
         return self.images
 
-    def encode_text(self, texts, *, language, show_progress=None):
+    def encode_text(self, texts, *, language):
         assert len(texts) == len(self.texts) and language == "en"
         return self.texts
 
