@@ -86,9 +86,8 @@ def remove_unfinished(folder: str | Path) -> None:
 
 
 @contextmanager
-def errors_naming(path: str | Path, left: str = "nothing was left there") -> Iterator[None]:
-    """Converts an error of the disk, from any library, to a `SaveError` that names `path` and says what is `left` of
-    it."""
+def errors_naming(path: str | Path) -> Iterator[None]:
+    """Converts an error of the disk, from any library, to a `SaveError` that names `path`."""
     try:
         yield
     except BabelensError:
@@ -99,7 +98,8 @@ def errors_naming(path: str | Path, left: str = "nothing was left there") -> Ite
         is_of_library = type(error).__name__ == "SafetensorError" or "inline_container" in str(error)  # torch's
         if not isinstance(error, OSError) and number is None and not is_of_library:
             raise
-        told = SaveError(f"{path} could not be written, and {left}: {getattr(error, 'strerror', None) or error}")
+        reason = getattr(error, "strerror", None) or error
+        told = SaveError(f"{path} could not be written, and nothing was left there: {reason}")
         told.errno = number or errno.EIO
         raise told from error
 

@@ -109,13 +109,10 @@ def _digests(folder: Path, patterns: Iterable[str]) -> dict[str, str]:
 
 
 def _digest_of(file: Path) -> str:
-    try:
-        content = json.loads(file.read_text("utf-8"))
-    except ValueError:
+    if file.suffix != ".json":
         return file_digest(file)
-    if isinstance(content, dict):
-        content = {name: value for name, value in content.items() if name not in _CHANGING}
-    return _short(_canonical(content))
+    content = json.loads(file.read_text("utf-8"))
+    return _short(_canonical({name: value for name, value in content.items() if name not in _CHANGING}))
 
 
 def _canonical(content: Any) -> str:
@@ -155,11 +152,8 @@ def add_weights(digest: Any, weights: "Mapping[str, Tensor]") -> None:
 
 def file_digest(file: str | Path) -> str:
     """Returns the XXH3 digest of a file's content, in 32 hexadecimal digits: it detects changes, but not tampering."""
-    digest = xxhash.xxh3_128()
     with open(file, "rb") as content:
-        while piece := content.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hashlib.file_digest(content, xxhash.xxh3_128).hexdigest()
 
 
 def state_of(facts: os.stat_result) -> tuple[int, int]:

@@ -66,7 +66,8 @@ def load_config(source: str | Path, **loading: Any) -> PreTrainedConfig:
     source, loading = str(source), located(source, **loading)
     with explained(source, loading):
         if not loading["trust_remote_code"]:
-            refuse_kernels(PreTrainedConfig.get_config_dict(source, **_where(loading))[0], source)
+            settings, _ = PreTrainedConfig.get_config_dict(source, **_where(loading))
+            refuse_kernels(settings | {name: loading.get(name) for name in _KERNELS}, source)
         return AutoConfig.from_pretrained(source, **_where(loading))
 
 
@@ -89,8 +90,6 @@ def load_model(
             which it saves unchanged.
     """
     source, loading = str(source), {"use_safetensors": True} | located(source, **loading)
-    if not loading["trust_remote_code"]:
-        refuse_kernels({name: loading.get(name) for name in _KERNELS}, source)
     load_config(source, **loading)
     with explained(source, loading):
         for problem in _misplaced_shards(Path(source)):
