@@ -48,8 +48,7 @@ from .trainers.ridge import Captions, learn, learn_unstated
 from .trainers.ridge_solving import LanguageResult
 from .utils.errors import CorpusError, InputError, ModelKindError, did_you_mean, suggestion
 from .utils.identity import check_free
-from .utils.language_matching import counts_as
-from .utils.languages import normalize_language
+from .utils.languages import counts_as, normalize_language
 from .utils.pretrained import explained, load_processor, located
 
 logger = logging.getLogger(__name__)

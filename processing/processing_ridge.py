@@ -14,8 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedConfig, ProcessorMixin
 
 from ..utils.errors import LanguageTagError, ModelFolderError
-from ..utils.language_matching import learned_language
-from ..utils.languages import normalize_language, normalize_languages
+from ..utils.languages import learned_language, normalize_language, normalize_languages
 from .glossary import LONGEST_PIECE, MOST_WORDS, Glossary, first_words, is_word
 from .processing_mla import ExtendedProcessor, native_length, with_mask
 from .processing_per_language import TextLayout, file_beside

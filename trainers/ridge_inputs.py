@@ -15,8 +15,7 @@ from ..modeling.modeling_ridge import RidgeModel
 from ..processing.processing_mla import MlaStudentProcessor
 from ..processing.processing_ridge import RidgeProcessor
 from ..utils.identity import model_identity
-from ..utils.language_matching import language_and_script
-from ..utils.languages import normalize_language
+from ..utils.languages import language_and_script, normalize_language
 from .frozen_features import frozen_features
 
 

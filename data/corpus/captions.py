@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...utils.errors import CorpusError, LanguageTagError
-from ...utils.language_matching import counts_as
-from ...utils.languages import normalize_language
+from ...utils.languages import counts_as, normalize_language
 from .corpus import Caption
 
 Place = Callable[[int], str]  # index of a row -> its name in error messages

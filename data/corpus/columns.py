@@ -22,8 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 from datasets import Dataset, Image, IterableDataset, List, Value
 
 from ...utils.errors import CorpusError, LanguageTagError, did_you_mean
-from ...utils.language_matching import counts_as
-from ...utils.languages import normalize_language
+from ...utils.languages import counts_as, normalize_language
 from .captions import enumeration, listed
 from .text_files import parse_object
 from .text_languages import (

@@ -19,8 +19,7 @@ from charset_normalizer import from_bytes
 from datasets import Dataset
 
 from ...utils.errors import CorpusError, LanguageTagError
-from ...utils.language_matching import counts_as
-from ...utils.languages import normalize_language
+from ...utils.languages import counts_as, normalize_language
 from .captions import Place, listed
 from .columns import CAPTION_COLUMNS, ColumnNames, tag_in
 from .corpus import DOWNLOAD, IMAGE_URL, image_id_of

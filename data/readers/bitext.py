@@ -22,8 +22,7 @@ from datasets import Dataset, Features, IterableDataset
 
 from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.identity import file_states
-from ...utils.language_matching import counts_as
-from ...utils.languages import normalize_language, normalize_languages
+from ...utils.languages import counts_as, normalize_language, normalize_languages
 from ..corpus.captions import MAX_CHARACTERS, RowCount, enumeration
 from ..corpus.corpus import CAPTIONS
 from ..corpus.loading import cached_rows, load_translations
