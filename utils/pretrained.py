@@ -66,8 +66,8 @@ def load_config(source: str | Path, **loading: Any) -> PreTrainedConfig:
     source, loading = str(source), located(source, **loading)
     with explained(source, loading):
         if not loading["trust_remote_code"]:
-            settings, _ = PreTrainedConfig.get_config_dict(source, **_where(loading))
-            refuse_kernels(settings | {name: loading.get(name) for name in _KERNELS}, source)
+            refuse_kernels(PreTrainedConfig.get_config_dict(source, **_where(loading))[0], source)
+            refuse_kernels({name: loading.get(name) for name in _KERNELS}, source)
         return AutoConfig.from_pretrained(source, **_where(loading))
 
 
