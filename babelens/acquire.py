@@ -28,9 +28,8 @@ from .data.batching.views import images_of, translation_pairs
 from .data.corpus.captions import enumeration
 from .data.corpus.corpus import captions_of, evenly_spaced, languages_of
 from .data.corpus.loading import load_captions
-from .data.emoji.benchmark import NameTranslations, Pairs
+from .data.emoji.names import NameTranslations, Pairs, check_columns, names_for, names_of_emoji
 from .data.readers.bitext import read_translations
-from .emoji_names import check_columns, names_for, names_of_emoji
 from .inference.embedder import Embedder, default_device
 from .inference.loading import load_dual_encoder
 from .model_cards.base_models import EARLIER, TEXT_TOWER, UNKNOWN, BaseModel, base_model_facts

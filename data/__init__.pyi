@@ -24,10 +24,10 @@ from .corpus.normalize import (
     as_caption_corpus as as_caption_corpus,
     as_translation_corpus as as_translation_corpus,
 )
-from .emoji.benchmark import load_emoji as load_emoji
-from .emoji.tasks import (
+from .emoji.benchmark import (
     emoji_entailment as emoji_entailment,
     emoji_questions as emoji_questions,
+    load_emoji as load_emoji,
     weakly_aligned_emoji as weakly_aligned_emoji,
 )
 from .readers.bitext import load_bitext as load_bitext

@@ -17,7 +17,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from torch import Tensor
 
-from ..data.emoji.benchmark import Pairs
+from ..data.emoji.names import Pairs
 from ..processing.glossary import LONGEST_PIECE, Glossary, is_joined, is_word, segmented, words_of
 from .ridge_solving import in_random_order
 

@@ -18,7 +18,7 @@ from datasets.utils.logging import tqdm
 from torch import Tensor
 
 from ..data.corpus.captions import enumeration
-from ..data.emoji.benchmark import NameTranslations, Pairs
+from ..data.emoji.names import NameTranslations, Pairs
 from ..modeling.modeling_dual_encoder import normalize
 from ..modeling.modeling_ridge import RidgeModel, centered
 from ..processing.glossary import Glossary

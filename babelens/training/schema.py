@@ -25,8 +25,7 @@ from transformers import TrainingArguments
 
 from ..data.batching.texts import TextFilter
 from ..data.corpus.loading import load_captions, load_translations
-from ..data.emoji.benchmark import load_emoji
-from ..data.emoji.tasks import load_weak_emoji, weakly_aligned_emoji
+from ..data.emoji.benchmark import load_emoji, load_weak_emoji, weakly_aligned_emoji
 from ..data.readers.bitext import is_bitext, load_bitext
 from ..data.readers.published import PUBLISHED
 from ..registry import METHODS, imported

@@ -7,39 +7,36 @@ measures generalization to unseen concepts, vendors and languages, and to langua
 import hashlib
 import json
 import random
-import re
-from collections.abc import Mapping, Sequence
-from functools import cache, cached_property
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from statistics import median_low
+from typing import Any
 
 import numpy as np
+import PIL.Image
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from datasets import Dataset, DatasetInfo, config
+from datasets import ClassLabel, Dataset, DatasetInfo, Features, Image, Value
 
 from ...utils.errors import CorpusError
-from ...utils.files import atomic_file
 from ...utils.languages import normalize_languages
-from ..corpus.text_languages import VERSION, LanguageProfiles, counts_of
+from ..corpus.corpus import Caption
+from ..readers import TRUTH
 from .build import (
+    DEFAULT_CACHE,
     FEATURES,
     IMAGE_SIZE,
     KEYWORD_SEPARATOR,
     SPLITS,
     TABLE_VERSION,
     VENDORS,
-    Annotation,
-    annotation_files,
-    annotations_in,
     build_emoji,
-    fetch_package,
     read_sources,
 )
-
-DEFAULT_CACHE = Path(config.HF_DATASETS_CACHE) / "babelens"
 
 
 def load_emoji(
@@ -91,8 +88,8 @@ def published_manifest() -> dict[str, Any]:
 
 def emoji_licenses() -> list[dict[str, str]]:
     """Returns the name, package, version, license, attribution and url of each source."""
-    keys = {"title": "name", **{key: key for key in ("package", "version", "license", "attribution", "url")}}
-    return [{name: source[key] for key, name in keys.items()} for source in read_sources().values()]
+    keys = ("package", "version", "license", "attribution", "url")
+    return [{"name": each["title"]} | {key: each[key] for key in keys} for each in read_sources().values()]
 
 
 def _table_path(cache_dir: str | Path | None) -> Path:
@@ -127,17 +124,17 @@ def _with_keyword_captions(table: pa.Table, count: int) -> pa.Table:
     for row in table.select(["image_id", "vendor", "captions", "keywords"]).to_pylist():
         names = {caption["language"]: caption["text"] for caption in row["captions"]}
         added = []
-        for language, words in words_by_language(row["keywords"]).items():
+        for language, words in _words_by_language(row["keywords"]).items():
             rng = random.Random(f"{row['image_id']} {row['vendor']} {language}")  # the same wherever it is loaded
             for _ in range(count if words and names.get(language) else 0):
                 chosen = rng.sample(words, min(3, len(words)))
                 text = " ".join([names[language], *chosen[:2]] if rng.random() < 0.5 else chosen)
                 added.append({"language": language, "text": text})
         captions.append(row["captions"] + added)
-    return with_column(table, "captions", captions)
+    return _with_column(table, "captions", captions)
 
 
-def words_by_language(keywords: list[dict[str, str]]) -> dict[str, list[str]]:
+def _words_by_language(keywords: list[dict[str, str]]) -> dict[str, list[str]]:
     """Returns language -> keywords; CLDR has none for some emoji."""
     return {
         entry["language"]: [word for word in entry["text"].split(KEYWORD_SEPARATOR) if word.strip()]
@@ -145,7 +142,7 @@ def words_by_language(keywords: list[dict[str, str]]) -> dict[str, list[str]]:
     }
 
 
-def with_column(table: pa.Table, name: str, cells: Sequence[Any]) -> pa.Table:
+def _with_column(table: pa.Table, name: str, cells: Sequence[Any]) -> pa.Table:
     field = table.field(name)
     return table.set_column(table.column_names.index(name), field, pa.array(cells, field.type))
 
@@ -158,81 +155,184 @@ def _listed(what: str, chosen: str | Sequence[str] | None, known: Sequence[str])
     return values
 
 
-# ---- Names as translations ----
-# CLDR's names and keywords of emoji: some 3,500 short texts about things, animals, people and places in each of about
-# 120 languages, with the same in English. They complement the few sentences from which a language is learned. Signs
-# (arrows, buttons, flags, symbols) are left out: nobody searches photographs for them.
+# ---- Tasks ----
+# Each uses only the images of a corpus from `load_emoji`, so held-out images stay held out; random choices depend only
+# on the seed and the corpus. A question that can be answered from its text does not test vision: the text allows an
+# accuracy of exactly one half for entailment, and of about the share of the most frequent answer for questions.
 
-_SIGNS = re.compile("flag|symbol|arrow|button")
-_MIN_NAMED = 0.6  # share of the emoji that a language names
+# Unicode's groups of emoji, but for the five swatches of skin tones (`Component`).
+CATEGORIES = (
+    *("Activities", "Animals & Nature", "Flags", "Food & Drink", "Objects", "People & Body", "Smileys & Emotion"),
+    *("Symbols", "Travel & Places"),
+)
+# Colour -> its smallest hue in degrees. Red covers the hues from 335 degrees as well.
+_HUES = {"red": 0, "orange": 12, "yellow": 40, "green": 70, "blue": 170, "purple": 250}
+_RED_AGAIN = 335
+COLOURS = (*_HUES, "grey")
+ANSWERS = (*CATEGORIES, *COLOURS, "no", "yes")
 
-Pairs = tuple[list[str], list[str]]  # texts of a language, and the native translation of each
+_PAPER = 240  # a pixel with all channels at least this high is white background
+_PAINTED = 0.05  # minimum share of painted pixels of an image whose main colour is determined
+_ATTEMPTS = 100  # number of random orders that are tried to find one without similar neighbors
+_KEYWORDS = 5  # in a weakly aligned text; most languages have about five for an emoji, some have four times as many
 
 
-class NameTranslations(NamedTuple):
-    """Names and keywords (`groups`) in a language, and their translations. The language is CLDR's tag, and may be a
-    near relative of the one that learns from them; each text has this weight compared with a sentence."""
+def emoji_entailment(corpus: Dataset, languages: str | list[str] | tuple[str, ...], *, seed: int = 0) -> Dataset:
+    """Makes visual entailment: each image in each language, once with its own name and once with that of another
+    emoji. Columns: `image`, `image_id`, `text` (the name), `language`, `label` (0 false, 1 true).
 
-    language: str
-    weight: float
-    groups: Sequence[Pairs]
+    Within a vendor and a split, the name of each image is the wrong name of exactly one other image, so neither the
+    name nor the image reveals the label. The other emoji is the same in all languages, and differs in its names and
+    pixels (unlike the flags of Norway and of Bouvet Island). Images without a name in a language are left out.
+    """
+    tags = normalize_languages(languages)
+    names = [{caption["language"]: caption["text"] for caption in row} for row in corpus["captions"]]
+    drawings = corpus.cast_column("image", Image(decode=False)).select_columns("image")[:]["image"]
+    groups: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for row, (vendor, split) in enumerate(zip(corpus["vendor"], corpus["split"], strict=True)):
+        if all(tag in names[row] for tag in tags):
+            groups[vendor, split, "any"].append(row)  # the group is part of the seed
+
+    def alike(a: int, b: int) -> bool:
+        return drawings[a] == drawings[b] or any(names[a][tag] == names[b][tag] for tag in tags)
+
+    others: dict[int, int] = {}
+    for group, rows in groups.items():
+        if len(rows) > 1:
+            others |= _others(rows, alike, random.Random(f"{seed} {group}"))
+    if not others:
+        raise CorpusError(f"no two images that can be told apart have names in {', '.join(tags)}")
+    named = [(row, other) for row in sorted(others) for other in (row, others[row])]
+    examples = [(row, names[other][tag], tag, TRUTH[row == other]) for tag in tags for row, other in named]
+    return _dataset(corpus, examples, TRUTH)
 
 
-class EmojiNames:
-    """All names: language -> emoji -> annotation, or CLDR's file, parsed on use since all take two seconds. `source`
-    identifies the unchanged package that they were read from."""
+def _others(rows: Sequence[int], alike: Callable[[int, int], bool], rng: random.Random) -> dict[int, int]:
+    """Assigns to each row another row that is not `alike`, each exactly once: the next row in a random circle."""
+    for _ in range(_ATTEMPTS):
+        circle = rng.sample(rows, len(rows))
+        others = dict(zip(circle, circle[1:] + circle[:1], strict=True))
+        if not any(alike(a, b) for a, b in others.items()):
+            return others
+    raise CorpusError(f"too many of {len(rows)} images are alike to give each the name of another")
 
-    def __init__(self, files: Mapping[str, Mapping[str, Annotation] | bytes], source: str | None = None) -> None:
-        self._files, self.source = dict(files), source
-        english = self._named("en").items()
-        self.emoji = [each for each, annotation in english if not _SIGNS.search(annotation.name)]
 
-    def _named(self, language: str) -> Mapping[str, Annotation]:
-        named = self._files.get(language, {})
-        if isinstance(named, bytes):
-            named = self._files[language] = annotations_in(named)
-        return named
+def emoji_questions(corpus: Dataset, languages: str | list[str] | tuple[str, ...], *, seed: int = 0) -> Dataset:
+    """Makes visual questions in English, German, French, Czech, Japanese, Chinese and Indonesian, the same in each.
+    Columns: `image`, `image_id`, `text`, `language`, `label` (one of `ANSWERS`), `question`, one of
 
-    @cached_property
-    def languages(self) -> list[str]:
-        return [language for language in self._files if self.names_most(language)]
+        kind      "What kind of thing is this?" Nine answers, Unicode's categories of emoji.
+        colour    "What colour is mostly seen?" Seven answers, for images that `main_colour` gives one. Vendors use
+                  different colours, so it is computed from the image.
+        category  "Is this a flag?" and similar questions about five of Unicode's categories, answered by yes or no.
+                  Faces are not asked about: the category of smileys also has hearts, and others have faces.
 
-    def names_most(self, language: str) -> bool:
-        named = self._named(language)
-        return sum(each in named for each in self.emoji) >= _MIN_NAMED * len(self.emoji)
-
-    def sample(self, language: str, every: int = 3) -> list[str]:
-        """Returns some names in a language, of the same emoji in each."""
-        named = self._named(language)
-        return [named[each].name for each in self.emoji[::every] if each in named]
-
-    def translations(self, language: str, native: str, weight: float) -> NameTranslations:
-        """Returns names and keywords in a language with those in the native language."""
-        mine, theirs = self._named(language), self._named(native)
-        both = [(mine[each], theirs[each]) for each in self.emoji if each in mine and each in theirs]
-        described = [pair for pair in both if pair[0].keywords and pair[1].keywords]
-        names = [[pair[side].name for pair in both] for side in (0, 1)]
-        keywords = [[KEYWORD_SEPARATOR.join(pair[side].keywords) for pair in described] for side in (0, 1)]
-        return NameTranslations(language, weight, [(names[0], names[1]), (keywords[0], keywords[1])])
+    There is one question of `kind` and one of `colour` about each image, in one of two wordings. Images are left out
+    until no answer is more frequent than the median answer; of `category`, yes is as frequent as no.
+    """
+    tags, wordings = normalize_languages(languages), _wordings()
+    if absent := [tag for tag in tags if tag not in wordings]:
+        raise CorpusError(f"there are no questions in {', '.join(absent)}; there are in {', '.join(wordings)}")
+    rng = random.Random(seed)
+    categories = {row: category for row, category in enumerate(corpus["category"]) if category in CATEGORIES}
+    colours = {row: main_colour(image) for row, image in enumerate(corpus["image"])}
+    asked = [(kind, *each) for kind, of in (("kind", categories), ("colour", colours)) for each in _balanced(of, rng)]
+    for category in CATEGORIES:
+        if category in wordings["en"]:
+            truths = {row: "yes" if its == category else "no" for row, its in categories.items()}
+            asked += [(category, *each) for each in _balanced(truths, rng, ("yes", "no"))]
+    if not asked:
+        raise CorpusError("the images have no category and no colour that could be asked about")
+    worded = [(*question, rng.randrange(len(wordings["en"][question[0]]))) for question in asked]
+    examples = [
+        (row, wordings[tag][about][wording], tag, answer) for tag in tags for about, row, answer, wording in worded
+    ]
+    kinds = ["category" if about in CATEGORIES else about for about, _, _ in asked] * len(tags)
+    return _dataset(corpus, examples, ANSWERS).add_column("question", kinds)
 
 
 @cache
-def load_emoji_names(cache_dir: str | Path | None = None) -> EmojiNames:
-    """Reads the names of all languages from CLDR's pinned package, which is fetched once."""
-    source = read_sources()["names"]
-    tarball = fetch_package(source, Path(cache_dir or DEFAULT_CACHE) / "packages")
-    return EmojiNames(annotation_files(tarball), source=source["integrity"])
+def _wordings() -> dict[str, dict[str, list[str]]]:
+    """Language -> subject of the question -> its wordings, as many in every language."""
+    return json.loads(files(__package__).joinpath("questions.json").read_text("utf-8"))
 
 
-def profiles_of(names: EmojiNames) -> LanguageProfiles:
-    """Returns the n-grams by which languages are recognized; those of CLDR's package are stored on disk."""
-    digest = "".join(filter(str.isalnum, names.source or ""))[-12:]
-    file = DEFAULT_CACHE / f"profiles-{VERSION}-{digest}.npz"
-    if digest and file.is_file():
-        with np.load(file) as kept:
-            return LanguageProfiles.of(kept["tags"].tolist(), kept["counts"])
-    counts = np.stack([counts_of(names.sample(tag)) for tag in names.languages])
-    if digest:
-        with atomic_file(file) as unfinished, unfinished.open("wb") as stream:
-            np.savez_compressed(stream, tags=np.array(names.languages), counts=counts.astype(np.float16))
-    return LanguageProfiles.of(names.languages, counts)
+def main_colour(image: PIL.Image.Image) -> str | None:
+    """Returns the colour, one of `COLOURS`, of at least half of the pixels that are not white, or None; also None if
+    nearly all are white. Colours are hues in HSV: red from 335 degrees, orange (with brown) from 12, yellow from 40,
+    green from 70, blue from 170, purple (with pink) from 250; grey has a saturation below 0.2 or a value below
+    0.25."""
+    rgb = np.asarray(image.convert("RGB"))
+    painted = rgb.min(axis=-1) < _PAPER  # [H, W]
+    if painted.mean() < _PAINTED:
+        return None
+    hue, saturation, value = np.asarray(image.convert("RGB").convert("HSV"))[painted].T / 255
+    degrees = np.where(hue * 360 < _RED_AGAIN, hue * 360, 0)
+    colours = np.searchsorted(list(_HUES.values()), degrees, side="right") - 1
+    colours[(saturation < 0.2) | (value < 0.25)] = COLOURS.index("grey")
+    counts = np.bincount(colours, minlength=len(COLOURS))
+    return COLOURS[counts.argmax()] if 2 * counts.max() >= counts.sum() else None
+
+
+def _balanced(answers: dict[int, Any], rng: random.Random, order: Sequence[str] = ()) -> list[tuple[int, str]]:
+    """Samples (row, answer) such that no answer is more frequent than the median answer, the lower one of two; answers
+    are sampled in an order, by default that of the rows. Rows with the answer None are left out."""
+    rows_of: dict[str, list[int]] = defaultdict(list, {answer: [] for answer in order})
+    for row, answer in answers.items():
+        if answer is not None:
+            rows_of[answer].append(row)
+    most = median_low(map(len, rows_of.values())) if rows_of else 0
+    return sorted((row, answer) for answer, rows in rows_of.items() for row in rng.sample(rows, min(most, len(rows))))
+
+
+def _dataset(corpus: Dataset, examples: list[tuple[int, str, str, str]], answers: Sequence[str]) -> Dataset:
+    """Makes the data set of a task from (row of the image, text, language, label)."""
+    texts = dict.fromkeys(("image_id", "text", "language"), Value("string"))
+    features = Features({"image": Image(), **texts, "label": ClassLabel(names=list(answers))})
+    rows, *columns, labels = zip(*examples, strict=True)
+    table = corpus.select_columns(["image", "image_id"]).with_format("arrow")[:].take(pa.array(rows))
+    cells = [*columns, [answers.index(label) for label in labels]]
+    for name, column in zip(("text", "language", "label"), cells, strict=True):
+        table = table.append_column(name, pa.array(column))
+    return Dataset(table.replace_schema_metadata(features.arrow_schema.metadata), info=DatasetInfo(features=features))
+
+
+# ---- Weakly aligned texts: a name in one language with keywords in another ----
+# CLDR's keywords are search words for an emoji. Each language has its own, and they are not translations of the
+# name: 🧑‍🌾 is `Bauer/Bäuerin` in German, and its English keywords are `farmer, gardener, rancher`. The captions of
+# one image in several Wikipedias are related in the same way (Zhou et al. 2023, RC3, section 2.1).
+
+
+def weakly_aligned_emoji(corpus: Dataset, *, pairs: int = 1, seed: int = 0) -> Dataset:
+    """Makes a caption corpus whose rows have two captions: the name of the image, and keywords in another language.
+    Each image has `pairs` rows with different pairs of languages, fewer if it has fewer. A keyword that equals the
+    name in its language is left out, and at most five are sampled. (The only keyword of a flag is the word for `flag`;
+    select rows by `category` to leave flags out.) Choices depend on the seed, the image and the languages only."""
+    if pairs < 1:
+        raise CorpusError(f"pairs is the number of rows for each image, not {pairs}")
+    concepts = corpus.select_columns(["image_id", "vendor", "captions", "keywords"])
+    sampled = [(row, texts) for row, concept in enumerate(concepts) for texts in _sampled(concept, pairs, seed)]
+    if not sampled:
+        raise CorpusError("no image has a name in one language and keywords in another; load two languages or more")
+    rows, captions = zip(*sampled, strict=True)
+    table = corpus.with_format("arrow")[:].take(pa.array(rows))
+    return Dataset(_with_column(table, "captions", captions), info=corpus.info)
+
+
+def _sampled(concept: dict[str, Any], pairs: int, seed: int) -> Iterator[list[Caption]]:
+    """Yields a name and keywords in another language, for each of `pairs` sampled pairs of languages."""
+    names = {caption["language"]: caption["text"] for caption in concept["captions"]}
+    keywords = {
+        language: [word for word in words if word != names.get(language)]
+        for language, words in _words_by_language(concept["keywords"]).items()
+    }
+    languages = [(a, b) for a in sorted(names) for b in sorted(keywords) if a != b and keywords[b]]
+    rng = random.Random(f"{concept['image_id']} {concept['vendor']} {seed}")  # the same in any corpus
+    for a, b in rng.sample(languages, min(pairs, len(languages))):
+        words = rng.sample(keywords[b], min(_KEYWORDS, len(keywords[b])))
+        yield [{"language": a, "text": names[a]}, {"language": b, "text": KEYWORD_SEPARATOR.join(words)}]
+
+
+def load_weak_emoji(*, pairs: int = 1, seed: int = 0, **options: Any) -> Dataset:
+    """Returns `weakly_aligned_emoji` of `load_emoji`, whose arguments are `options`."""
+    return weakly_aligned_emoji(load_emoji(**options), pairs=pairs, seed=seed)

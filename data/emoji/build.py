@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from datasets import Features, Image as ImageFeature, Value
+from datasets import Features, Image as ImageFeature, Value, config
 from datasets.utils import tqdm
 from PIL import Image
 
@@ -27,6 +27,8 @@ from ...utils.languages import normalize_language
 from ..corpus.corpus import CAPTIONS
 
 logger = logging.getLogger(__name__)
+
+DEFAULT_CACHE = Path(config.HF_DATASETS_CACHE) / "babelens"
 
 # ---- Concepts ----
 # A concept is an emoji without skin tone, identified by its code points (`1f468-200d-1f692`). Concepts that look alike
@@ -117,14 +119,11 @@ def split_concepts(concepts: Sequence[Concept], test: int = 450, validation: int
     `test` if they still fit, or else to `validation`, or else to `train`."""
     room = {"test": test, "validation": validation, "train": len(concepts)}
     split_of: dict[str, str] = {}
-
-    def order(group: list[Concept]) -> bytes:
-        return hashlib.sha256(" ".join(sorted(concept.id for concept in group)).encode()).digest()
-
-    for group in sorted(group_concepts(concepts), key=order):
+    groups = [sorted(concept.id for concept in group) for group in group_concepts(concepts)]
+    for group in sorted(groups, key=lambda ids: hashlib.sha256(" ".join(ids).encode()).digest()):
         split = next(split for split in room if room[split] >= len(group))
         room[split] -= len(group)
-        split_of |= {concept.id: split for concept in group}
+        split_of |= dict.fromkeys(group, split)
     return split_of
 
 
@@ -178,14 +177,12 @@ _WRONG = {("noto", "1f1e8-1f1f6")}  # Noto's file for the flag of Sark shows the
 def _drawings(vendor: str, tarball: Path, concepts: Sequence[Concept]) -> dict[str, bytes]:
     """Returns concept id -> content of its SVG or PNG file, for the concepts that a vendor draws, in their order."""
     concept_of = _fluent_concepts(concepts).get if vendor == "fluent" else _concept_of_code_points
-    wanted = {concept.id for concept in concepts if (vendor, concept.id) not in _WRONG}
-
-    def draws_wanted(path: PurePosixPath) -> bool:
-        is_drawing = str(path.parent) == _FOLDERS[vendor] and path.suffix in (".svg", ".png")
-        return is_drawing and concept_of(path.stem) in wanted
-
-    drawings = {concept_of(path.stem): content for path, content in read_package(tarball, draws_wanted)}
-    return {concept.id: drawings[concept.id] for concept in concepts if concept.id in drawings}
+    found = read_package(
+        tarball, lambda path: str(path.parent) == _FOLDERS[vendor] and path.suffix in (".svg", ".png")
+    )
+    drawings = {concept_of(path.stem): content for path, content in found}
+    drawn = (each.id for each in concepts if (vendor, each.id) not in _WRONG)
+    return {identifier: drawings[identifier] for identifier in drawn if identifier in drawings}
 
 
 def _concept_of_code_points(stem: str) -> str:
@@ -229,7 +226,9 @@ def _render(drawing: bytes) -> bytes:
 # one package for base emoji and in another for sequences ("derived"). Left out are regional locales (`en-GB`,
 # `es-MX`), which list differences and inherit everything else, and locales that name fewer than half of the concepts.
 
-_LANGUAGE_AND_SCRIPT = re.compile(r"[a-z]{2,3}(-[A-Z][a-z]{3})?")
+_ANNOTATIONS = re.compile(
+    r".*/[a-z]{2,3}(-[A-Z][a-z]{3})?/annotations\.json"
+)  # of a language, perhaps with its script
 
 
 class Annotation(NamedTuple):
@@ -239,12 +238,8 @@ class Annotation(NamedTuple):
 
 def annotation_files(tarball: Path) -> dict[str, bytes]:
     """Returns the annotations of each language in one of CLDR's packages, for `annotations_in`, sorted by tag."""
-
-    def is_wanted(path: PurePosixPath) -> bool:
-        return path.name == "annotations.json" and bool(_LANGUAGE_AND_SCRIPT.fullmatch(path.parent.name))
-
-    found = {normalize_language(path.parent.name): file for path, file in read_package(tarball, is_wanted)}
-    return dict(sorted(found.items()))
+    found = read_package(tarball, lambda path: bool(_ANNOTATIONS.fullmatch(str(path))))
+    return dict(sorted((normalize_language(path.parent.name), file) for path, file in found))
 
 
 def annotations_in(content: bytes) -> dict[str, Annotation]:
@@ -262,12 +257,7 @@ def annotations_in(content: bytes) -> dict[str, Annotation]:
 # whose settings hold the user's registry, proxy and certificates.
 
 # If the registry refuses, npm tries three times within seconds; by default it would take over a minute.
-_NPM_OPTIONS = (
-    "--ignore-scripts",
-    "--loglevel=error",
-    "--fetch-retry-mintimeout=1000",
-    "--fetch-retry-maxtimeout=5000",
-)
+_RETRIES = ("--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000")
 
 
 def fetch_package(source: Mapping[str, str], folder: Path, timeout: float = 300.0) -> Path:
@@ -305,7 +295,7 @@ def file_integrity(path: Path) -> str:
 
 
 def _npm_pack(package: str, folder: Path, timeout: float) -> Path:
-    arguments = ["pack", package, f"--pack-destination={folder}", *_NPM_OPTIONS]
+    arguments = ["pack", package, f"--pack-destination={folder}", "--ignore-scripts", "--loglevel=error", *_RETRIES]
     options: dict[str, Any] = {"cwd": folder, "timeout": timeout, "capture_output": True, "text": True}
     try:
         if npm := shutil.which("npm"):
@@ -347,40 +337,30 @@ def read_sources() -> dict[str, dict[str, str]]:
 
 def build_emoji(path: Path, package_folder: Path) -> None:
     """Writes the benchmark to a parquet file, in the order of `VENDORS` and of Unicode, from the fetched sources."""
-    tarballs = {}
-    for role, source in tqdm(read_sources().items(), desc="Fetching emoji", unit="package"):
-        tarballs[role] = fetch_package(source, package_folder)
+    sources = tqdm(read_sources().items(), desc="Fetching emoji", unit="package")
+    tarballs = {role: fetch_package(source, package_folder) for role, source in sources}
     concepts, annotations = _read_concepts(tarballs)
-    split_of = split_concepts(concepts)
-
-    def texts(concept: Concept, text: Callable[[Annotation], str]) -> list[dict[str, str]]:
-        named = ((tag, by_id[concept.id]) for tag, by_id in annotations.items() if concept.id in by_id)
-        return [{"language": tag, "text": text(annotation)} for tag, annotation in named]
-
-    row_of = {
-        concept.id: {
+    split_of, row_of = split_concepts(concepts), {}
+    for concept in concepts:
+        named = [(tag, by_id[concept.id]) for tag, by_id in annotations.items() if concept.id in by_id]
+        row_of[concept.id] = {
             "image_id": concept.id,
-            "captions": texts(concept, lambda annotation: annotation.name),
+            "captions": [{"language": tag, "text": each.name} for tag, each in named],
             "split": split_of[concept.id],
             "emoji": concept.emoji,
             "category": concept.category,
-            "keywords": texts(concept, lambda annotation: KEYWORD_SEPARATOR.join(annotation.keywords)),
+            "keywords": [{"language": tag, "text": KEYWORD_SEPARATOR.join(each.keywords)} for tag, each in named],
         }
-        for concept in concepts
-    }
     rows = []
     for vendor in VENDORS:
         drawings = _drawings(vendor, tarballs[vendor], concepts)
         for identifier, drawing in tqdm(drawings.items(), desc=f"Drawing {vendor}", unit="image"):
             rows.append(row_of[identifier] | {"vendor": vendor, "image": {"bytes": _render(drawing), "path": None}})
     with atomic_file(path) as unfinished:
-        table = pa.Table.from_pylist(rows, FEATURES.arrow_schema)
-        pq.write_table(table, unfinished, compression="zstd")
+        pq.write_table(pa.Table.from_pylist(rows, FEATURES.arrow_schema), unfinished, compression="zstd")
 
 
-def _read_concepts(
-    tarballs: Mapping[str, Path],
-) -> tuple[list[Concept], dict[str, dict[str, Annotation]]]:
+def _read_concepts(tarballs: Mapping[str, Path]) -> tuple[list[Concept], dict[str, dict[str, Annotation]]]:
     """Returns the concepts, and language -> concept id -> annotation, for languages that name half of them or more."""
     ((_, listing),) = read_package(tarballs["noto"], lambda path: str(path) == "package/emoji.json")
     entries = sorted(json.loads(listing), key=lambda entry: entry["sort_order"])

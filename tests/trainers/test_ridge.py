@@ -9,7 +9,7 @@ from tokenizers import normalizers, processors
 from transformers import M2M100Config, M2M100ForConditionalGeneration
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100Encoder
 
-from babelens.data.emoji.benchmark import NameTranslations
+from babelens.data.emoji.names import NameTranslations
 from babelens.inference.embedder import Embedder
 from babelens.modeling.modeling_ridge import RidgeModel
 from babelens.modeling.tower_loading import load_text_encoder

@@ -2,9 +2,8 @@
 
 import pytest
 
-from babelens.data.emoji.benchmark import EmojiNames
 from babelens.data.emoji.build import Annotation
-from babelens.emoji_names import check_columns, names_for
+from babelens.data.emoji.names import EmojiNames, check_columns, names_for
 from babelens.utils.errors import CorpusError
 
 ENGLISH = ["dog", "cat", "horse", "red apple", "boat", "house", "tree", "mountain", "child", "up arrow"]

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from babelens.data.corpus.corpus import languages_of
-from babelens.data.emoji.benchmark import DEFAULT_CACHE, load_emoji, load_emoji_names, published_manifest
-from babelens.emoji_names import names_for
+from babelens.data.emoji.benchmark import DEFAULT_CACHE, load_emoji, published_manifest
+from babelens.data.emoji.names import load_emoji_names, names_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 

@@ -7,9 +7,8 @@ import PIL.Image
 from datasets import Dataset
 
 from babelens.data import emoji_entailment, emoji_questions, weakly_aligned_emoji
-from babelens.data.emoji.benchmark import _with_keyword_captions
+from babelens.data.emoji.benchmark import ANSWERS, CATEGORIES, _with_keyword_captions, _wordings, main_colour
 from babelens.data.emoji.build import FEATURES, KEYWORD_SEPARATOR
-from babelens.data.emoji.tasks import ANSWERS, CATEGORIES, _wordings, main_colour
 
 
 def drawing(colour, size):
