@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeGuard
@@ -270,20 +270,13 @@ def sample_of_stream(stream: IterableDataset, rows: int) -> Iterator[dict[str, A
             yield row
 
 
-class StreamBatch(NamedTuple):
-    """A batch, the worker that made it, and the position of each task's stream in that worker after the batch. The
-    batch has the keys of the examples with the examples; after collation, the inputs of the model."""
-
-    worker: int
-    states: dict[str, dict[str, Any]]
-    batch: Any
-
-
 class StreamMixture(torch_data.IterableDataset):
     """The data of several tasks, at least one of them a stream, as an endless stream of batches, with the arguments of
     `TaskBatchSampler`. `block_size` rows of a stream are shuffled together, and other data as a whole."""
 
-    position: dict[str, Any]  # the number of batches used so far, and the states of each worker's streams
+    # Set by `StreamLoader`; the position is the number of used batches, and the states of each worker's streams.
+    position: dict[str, Any]
+    collate: Callable[[list[tuple[ExampleKey, Example]]], Any]
 
     def __init__(
         self,
@@ -332,8 +325,8 @@ class StreamMixture(torch_data.IterableDataset):
         strategy = "shards" if by_shards else "examples"
         return split_dataset_by_node(view.rows, self.process, self.num_processes, strategy)
 
-    def __iter__(self) -> Iterator[StreamBatch | None]:
-        """Yields the batches of one worker; `StreamBatch.batch` is a list of (key, example)."""
+    def __iter__(self) -> Iterator[tuple[int, dict[str, Any], Any] | None]:
+        """Yields the worker, the state of its streams after the batch, and the batch."""
         info = torch_data.get_worker_info()
         worker, workers = (info.id, info.num_workers) if info else (0, 1)
         consumed, states = self.position["batches"], self.position["workers"][worker] or {}
@@ -350,8 +343,8 @@ class StreamMixture(torch_data.IterableDataset):
         if worker < consumed % workers:
             yield None
         for step in count(consumed + (worker - consumed) % workers, workers):
-            batch = examples.__getitems__(keys(step * self.num_processes + self.process))
-            yield StreamBatch(worker, {task: reader.state for task, reader in readers.items()}, batch)
+            batch = self.collate(examples.__getitems__(keys(step * self.num_processes + self.process)))
+            yield worker, {task: reader.state for task, reader in readers.items()}, batch
 
 
 class _StreamReader:
@@ -417,12 +410,13 @@ class StreamLoader:
 
     def __init__(self, mixture: StreamMixture, collate: Callable[[Any], Any], *, length: int, **options: Any) -> None:
         self.mixture, self.length = mixture, length
+        mixture.collate = collate
         mixture.position = {"batches": 0, "workers": [None] * max(mixture.num_workers, 1)}
         # Without a separate generator, the loader would take random numbers from the generator that dropout uses.
         self.loader = torch_data.DataLoader(
             mixture,
             batch_size=None,
-            collate_fn=partial(_collated, collate=collate),
+            collate_fn=_as_made,
             num_workers=mixture.num_workers,
             generator=torch.Generator(),
             **options,
@@ -433,11 +427,10 @@ class StreamLoader:
 
     def __iter__(self) -> Iterator[Any]:
         position = self.mixture.position
-        for loaded in self.loader:
-            if loaded is not None:
-                position["workers"][loaded.worker] = loaded.states
-                position["batches"] += 1
-                yield loaded.batch
+        for worker, states, batch in filter(None, self.loader):
+            position["workers"][worker] = states
+            position["batches"] += 1
+            yield batch
 
     def save(self, folder: str | Path) -> None:
         """Writes the position of this process's streams after the last used batch."""
@@ -458,8 +451,8 @@ class StreamLoader:
         return Path(folder) / f"stream_{self.mixture.process}.json"
 
 
-def _collated(loaded: StreamBatch | None, *, collate: Callable[[Any], Any]) -> StreamBatch | None:
-    return loaded and loaded._replace(batch=collate(loaded.batch))
+def _as_made(batch: Any) -> Any:
+    return batch
 
 
 # ---- Precomputed features: those of frozen models, and the regions of images ----

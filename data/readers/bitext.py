@@ -12,7 +12,8 @@ by turns in proportion to their sizes, so a batch has pairs of all files.
 import heapq
 import re
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -47,14 +48,12 @@ class Bitext(NamedTuple):
     def files(self) -> list[Path]:
         return [self.place / name for name in self.names] if self.place.is_dir() else [self.place]
 
-    def pairs(self) -> Iterator[tuple[int, str | None, Sequence[str]]]:
-        """Yields the line, the score, and the two texts of each pair."""
+    def pairs(self) -> Iterator[tuple[int, list[str]]]:
+        """Yields the line, and the two texts and any score of each pair."""
         if not self.names:
             columns, rows = table_rows(self.place)
-            order = [columns.index(language) for language in self.languages]
-            score = columns.index(SCORE) if SCORE in columns else None
-            for line, cells in rows:
-                yield line, None if score is None else cells[score], [cells[column] for column in order]
+            order = [columns.index(name) for name in (*self.languages, SCORE) if name in columns]
+            yield from ((line, [cells[column] for column in order]) for line, cells in rows)
             return
         texts = [numbered_lines(partial(self._open, name), self.place / name) for name in self.names]
         for number, lines in enumerate(zip_longest(*texts), 1):
@@ -63,13 +62,10 @@ class Bitext(NamedTuple):
                 raise CorpusError(
                     f"{ended} ends before line {number}; its lines must match {' and '.join(self.names)}"
                 )
-            first, second, *scores = [text for _, text in lines]
-            yield number, scores[0] if scores else None, (first, second)
+            yield number, [text for _, text in lines]
 
     def _open(self, name: str) -> Any:
-        if self.place.is_dir():
-            return open_plain(self.place / name)
-        return zipfile.Path(self.place, name).open("rb")
+        return open_plain(self.place / name) if self.place.is_dir() else zipfile.Path(self.place, name).open("rb")
 
 
 def load_bitext(
@@ -149,14 +145,16 @@ def _kept(
     file = bitext.files[0]
     count = RowCount(str(file))
     tags = [tag if languages is None else counts_as(tag, languages) for tag in bitext.languages]
-    for line, score, texts in bitext.pairs():
-        captions = [
-            {"language": tag, "text": text.strip()} for tag, text in zip(tags, texts, strict=True) if tag is not None
-        ]
-        value = None if score is None else _score(score, file, line)
-        if min_score is not None and value is None:
+    for line, (first, second, *scores) in bitext.pairs():
+        texts = zip(tags, (first, second), strict=True)
+        captions = [{"language": tag, "text": text.strip()} for tag, text in texts if tag is not None]
+        try:
+            score = float(scores[0]) if scores else None
+        except ValueError:
+            raise CorpusError(f"{file} line {line}: {scores[0][:40]!r} is not a score") from None
+        if min_score is not None and score is None:
             raise CorpusError(f"{file} has no scores, so that min_score={min_score} cannot be applied")
-        if value is not None and min_score is not None and not value >= min_score:
+        if score is not None and min_score is not None and not score >= min_score:
             count.leave_out(f"with a score below {min_score}")
         elif not all(caption["text"] for caption in captions):
             count.leave_out("with an empty text", f"line {line}")
@@ -168,13 +166,6 @@ def _kept(
     count.report()
 
 
-def _score(text: str, file: Path, line: int) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise CorpusError(f"{file} line {line}: {text[:40]!r} is not a score") from None
-
-
 # ---- Names of files ----
 
 
@@ -182,9 +173,9 @@ def bitexts(source: str | Path) -> list[Bitext]:
     """Finds the sentence pairs in a file, a folder, a pattern, or what two files of Moses have in common."""
     files = files_matching(source) or files_matching(f"{source}.*")
     found: list[Bitext] = []
-    sizes: dict[Path, dict[str, int]] = {}  # by folder or zip file
+    sizes: dict[Path, dict[str, int]] = defaultdict(dict)  # by folder or zip file
     for file in files:
-        sizes.setdefault(file.parent, {})[file.name] = file.stat().st_size
+        sizes[file.parent][file.name] = file.stat().st_size
         if kind_of(file) == ".tsv":
             if (pair := pair_in_name(file)) is None:
                 raise CorpusError(f"{file}: name the languages in a header, or in the name, as in x.de-en.tsv")
@@ -220,10 +211,9 @@ def is_bitext(source: str) -> bool:
 
 def _moses(sizes: dict[str, int], place: Path) -> list[Bitext]:
     """Finds the texts that belong together by name, `CCMatrix.de-en.de` and `CCMatrix.de-en.en`, and their scores."""
-    stems: dict[tuple[str, str, str], dict[str, str]] = {}
-    for name in sorted(sizes):
-        if match := _SIDE.fullmatch(name):
-            stems.setdefault((match[1], match[2], match[3]), {})[match[4]] = name
+    stems: dict[tuple[str, str, str], dict[str, str]] = defaultdict(dict)
+    for match in filter(None, map(_SIDE.fullmatch, sorted(sizes))):
+        stems[match[1], match[2], match[3]][match[4]] = match[0]
     found = []
     for (stem, *pair), sides in stems.items():
         if sides.keys() == {_SCORES}:

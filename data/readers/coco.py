@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-import pandas
 from datasets import Dataset
+from pyarrow import csv
 
 from ...utils.errors import CorpusError
 from ...utils.languages import normalize_languages
@@ -350,10 +350,10 @@ def _crisscrossed(root: Path, languages: Sequence[str]) -> Crisscrossed:
     for kind, header in _HEADERS.items():
         file = find_file(root, f"data/{kind}_test.csv")
         try:
-            table = pandas.read_csv(file)
-            columns = ((known[name.rstrip("12")], table[name].str.rpartition(":")[2]) for name in header)
-            pairs = [[index[each] for each in named] for index, named in columns]
-            ratings[kind] = Ratings(np.array(pairs).T, table["agg_score"].to_numpy(np.float64))
+            table = csv.read_csv(file)
+            columns = ((known[name.rstrip("12")], table[name].to_pylist()) for name in header)
+            pairs = [[index[each.rpartition(":")[2]] for each in named] for index, named in columns]
+            ratings[kind] = Ratings(np.array(pairs).T, table["agg_score"].to_numpy().astype(np.float64))
         except (AttributeError, KeyError, ValueError) as error:
             expected = f"{', '.join(header)} of the test images, and agg_score, their rating"
             raise CorpusError(f"{file}: expected {expected}: {error}") from error

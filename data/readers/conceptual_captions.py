@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,9 +25,7 @@ def _cached(
     rows: Callable[..., Iterable[Row]], files: dict[str, Path], image_ids: Folder, images: Folder, *given: Any
 ) -> Dataset:
     """Returns the rows `rows(files, image_ids, images, *given)`, which stay in the cache of `datasets`."""
-    read = [*files.values(), *([] if image_ids is None else [Path(image_ids)])]
-    if missing := [file for file in read if not file.is_file()]:
-        raise CorpusError(f"there is no file {', '.join(map(str, missing))}")
+    read = [*files.values(), *([] if image_ids is None else [find_file(Path(image_ids).parent, Path(image_ids).name)])]
     features = Features({name: each for name, each in CORPUS.items() if name != "image" or images is not None})
     folder = None if images is None else Path(images).absolute()
     made = partial(rows, files, image_ids, folder, *given)
@@ -56,15 +55,26 @@ def load_cc3m(
     names those to keep, such as VOLTA's `caption_train.json`: those with regions (Bugliarello et al. 2022).
     """
     tags = normalize_languages(languages if isinstance(languages, str) else list(languages))
-    english = Path(folder) / f"{split}_imageId2Ann.tsv"
-    files = {tag: english if tag == "en" else english.with_name(f"{english.stem}_{tag}.tsv") for tag in ("en", *tags)}
+    endings = {"en": "", **{tag: f"_{tag}" for tag in tags if tag != "en"}}
+    files = {tag: find_file(folder, f"{split}_imageId2Ann{ending}.tsv") for tag, ending in endings.items()}
     return _cached(_cc3m_rows, files, image_ids, images, tags)
 
 
 def _cc3m_rows(files: dict[str, Path], image_ids: Folder, images: Folder, tags: list[str]) -> Iterator[Row]:
     kept = None if image_ids is None else parse_file(image_ids).keys()
     rules, count = CaptionRules(at_least=0), RowCount(str(files["en"]))
-    for place, url, texts in _cc3m_lines(files):
+    for lines in zip_longest(*map(read_lines, files.values())):  # which are about the same images
+        texts: dict[str, str] = {}
+        first: tuple[str, list[str]] | None = None  # the English line
+        for (tag, file), line in zip(files.items(), lines, strict=True):
+            here = f"{file} line {line[0]}" if line else f"{file}, at its end"
+            cells = line[1].split("\t") if line else []
+            if len(cells) != 4:
+                raise CorpusError(f"{here}: expected an image, its address, a caption and success or fail, by tabs")
+            place, (image, url, *_) = first = first or (here, cells)
+            if cells[:2] != [image, url]:
+                raise CorpusError(f"{here}: is about {cells[0]}, and that line of {files['en']} about {image}")
+            texts[tag] = "" if cells[3].strip() == "fail" else _unquoted(cells[2]).strip()
         image_id = str(zlib.crc32(url.encode()))
         captions = normalize_captions({tag: texts[tag] for tag in tags if texts[tag]}, rules)
         if len(captions) < min(2, len(tags)):
@@ -75,24 +85,6 @@ def _cc3m_rows(files: dict[str, Path], image_ids: Folder, images: Folder, tags: 
             count.read += 1
             yield caption_row(images, image_id, captions, place)
     count.report()
-
-
-def _cc3m_lines(files: dict[str, Path]) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """Yields (place, address, language -> caption or "") of the lines, which are the same images in all files."""
-    lines = {tag: read_lines(file) for tag, file in files.items()}
-    while any((read := {tag: next(stream, None) for tag, stream in lines.items()}).values()):
-        texts: dict[str, str] = {}
-        first: list[str] = []
-        for tag, line in read.items():
-            place = f"{files[tag]} line {line[0]}" if line else f"{files[tag]}, at its end"
-            cells = line[1].split("\t") if line else []
-            if len(cells) != 4:
-                raise CorpusError(f"{place}: expected an image, its address, a caption and success or fail, by tabs")
-            first = first or [*cells, place]
-            if cells[:2] != first[:2]:
-                raise CorpusError(f"{place}: is about {cells[0]}, and that line of {files['en']} about {first[0]}")
-            texts[tag] = "" if cells[3].strip() == "fail" else _unquoted(cells[2]).strip()
-        yield first[-1], first[1], texts
 
 
 def _unquoted(cell: str) -> str:

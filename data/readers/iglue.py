@@ -21,11 +21,11 @@ from datasets import ClassLabel, Dataset, Image, Value
 from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.languages import normalize_language
 from ..corpus.captions import CaptionRules, RowCount, enumeration, normalize_row
-from ..corpus.text_files import read_json, read_json_lines
+from ..corpus.text_files import parse_file, read_json, read_json_lines
 from . import CORPUS, TRUTH, Folder, Record, caption_row, image_path, task_dataset, value_of
 
 ENTAILMENT = ("contradiction", "neutral", "entailment")
-_SIDES = {"left_image": "left_img", "right_image": "right_img"}  # column -> key in MaRVL's files
+_SIDES = ("left_image", "right_image")
 
 logger = logging.getLogger(__name__)
 
@@ -44,14 +44,14 @@ def load_xvnli(
     error; with `on_unlabelled="skip"`, they are left out, and a warning counts and names them."""
     rows, count = [], RowCount(str(file))
     for place, record in _records(file):
-        if record.get("gold_label") == "-" and on_unlabelled == "skip":
+        label = record.get("gold_label")
+        if label == "-" and on_unlabelled == "skip":
             count.leave_out("without a label on which the annotators agreed", place)
             continue
         image_id = value_of(record, "Flikr30kID", place).removesuffix(".jpg")
         row = _row(record, "sentence2", language, place, images, image=(image_id, f"{image_id}.jpg"))
-        label = _label(record.get("gold_label"), ENTAILMENT, place)
-        rows.append(row | {"label": label, "pair_id": value_of(record, "pairID", place)})
-    count.read = len(rows)
+        rows.append(row | {"label": _label(label, ENTAILMENT, place), "pair_id": value_of(record, "pairID", place)})
+        count.read += 1
     count.report()
     return _dataset(rows, ENTAILMENT, file)
 
@@ -82,9 +82,17 @@ def load_xgqa(
     `answers`, English in every language of xGQA), `question_id`. A question with another answer is an error; with
     `on_unknown_answer="unlabelled"`, its label is None, which an evaluation counts as wrong, and a warning names it.
     """
-    known, rows = set(answers), []
-    unknown: list[str] = []
-    for place, record in _questions(file):
+    known, rows, unknown, content = set(answers), [], list[str](), read_json(Path(file))
+    for key, record in enumerate(content) if isinstance(content, list) else parse_file(file).items():
+        place = f"{file} entry {key}"
+        if not isinstance(record, dict):
+            raise CorpusError(f"{place}: expected an object with a question, and found {record!r}")
+        record = {"question_id": str(key)} | record
+        if "sent" in record:  # LXMERT's names
+            label = record.get("label")
+            if not isinstance(label, dict) or len(label) != 1:
+                raise CorpusError(f"{place}: expected a label with one answer, and found {label!r}")
+            record |= {"question": record["sent"], "answer": next(iter(label)), "imageId": record.get("img_id")}
         answer: str | None = value_of(record, "answer", place)
         if answer not in known:
             if on_unknown_answer == "error":
@@ -93,29 +101,10 @@ def load_xgqa(
             answer = None
         image_id = value_of(record, "imageId", place)
         row = _row(record, "question", language, place, images, image=(image_id, f"{image_id}.jpg"))
-        rows.append(row | {"label": answer, "question_id": record["question_id"]})
+        rows.append(row | {"label": answer, "question_id": value_of(record, "question_id", place)})
     if unknown:
         logger.warning("%d answers are not in the vocabulary, so not labels: %s", len(unknown), enumeration(unknown))
     return _dataset(rows, answers, file)
-
-
-def _questions(file: str | Path) -> Iterator[Record]:
-    """Yields the records `{question_id, question, answer, imageId}` of GQA, from either format."""
-    content = read_json(Path(file))
-    if not isinstance(content, dict | list):
-        raise CorpusError(f"{file}: expected an object or a list of questions")
-    for key, record in content.items() if isinstance(content, dict) else enumerate(content):
-        place = f"{file} entry {key}"
-        if not isinstance(record, dict):
-            raise CorpusError(f"{place}: expected an object with a question, and found {record!r}")
-        record = {"question_id": str(key)} | record
-        if "sent" in record:
-            answers = record.get("label")
-            if not isinstance(answers, dict) or len(answers) != 1:
-                raise CorpusError(f"{place}: expected a label with one answer, and found {answers!r}")
-            record |= {"question": record["sent"], "answer": next(iter(answers)), "imageId": record.get("img_id")}
-            record["question_id"] = value_of(record, "question_id", place)
-        yield place, record
 
 
 def load_nlvr2(file: str | Path, *, language: str = "en", images: Folder = None) -> Dataset:
@@ -126,8 +115,8 @@ def load_nlvr2(file: str | Path, *, language: str = "en", images: Folder = None)
     rows = []
     for place, record in _records(file):
         example = value_of(record, "identifier", place)
-        pair, folder = example.rpartition("-")[0], f"{record['directory']}/" if "directory" in record else ""
-        sides = {side: (f"{pair}-img{k}", f"{folder}{pair}-img{k}.png") for k, side in enumerate(_SIDES)}
+        folder, name = f"{record['directory']}/" if "directory" in record else "", f"{example.rpartition('-')[0]}-img"
+        sides = {side: (f"{name}{k}", f"{folder}{name}{k}.png") for k, side in enumerate(_SIDES)}
         row = _row(record, "sentence", language, place, images, **sides)
         rows.append(row | {"label": _truth(record, place), "example_id": example})
     return _dataset(rows, TRUTH, file)
@@ -143,8 +132,8 @@ def load_marvl(file: str | Path, *, images: Folder = None) -> Dataset:
             language = normalize_language(value_of(record, "language", place))
         except LanguageTagError as error:
             raise LanguageTagError(f"{place}: {error}") from None
-        names = {side: value_of(record, key, place) for side, key in _SIDES.items()}
-        sides = {side: (f"{language}/{Path(name).stem}", name) for side, name in names.items()}
+        names = [value_of(record, key, place) for key in ("left_img", "right_img")]
+        sides = {side: (f"{language}/{Path(name).stem}", name) for side, name in zip(_SIDES, names, strict=True)}
         row = _row(record, "caption", language, place, images, **sides)
         rows.append(row | {"label": _truth(record, place), "example_id": value_of(record, "id", place)})
     return _dataset(rows, TRUTH, file)

@@ -108,10 +108,9 @@ def load_wit(
     captions = partial(_captions, wanted=wanted, kinds=tuple(texts), least=min_languages, count=count)
     features = Features(image=Image(decode=False), image_id=Value("string"), captions=CAPTIONS)
     corpus = data.cast_column("image", Image(decode=False)).rename_column("image_url", "image_id")
-    options: dict[str, Any] = {"features": features, "remove_columns": _COLUMNS[2:], "batched": True}
-    if not streaming:
-        options |= {"load_from_cache_file": False, "batch_size": 100}  # the counts are not in the cache
-    corpus = corpus.map(captions, **options)
+    # The counts are not in the cache.
+    options: dict[str, Any] = {} if streaming else {"load_from_cache_file": False, "batch_size": 100}
+    corpus = corpus.map(captions, features=features, remove_columns=_COLUMNS[2:], batched=True, **options)
     if not streaming:
         count.report()
         if not len(corpus):
@@ -125,7 +124,7 @@ def load_wit(
 def _captions(
     batch: dict[str, list[Any]], wanted: Sequence[str] | None, kinds: Sequence[str], least: int, count: RowCount
 ) -> dict[str, list[Any]]:
-    kept: dict[str, list[Any]] = {"image": [], "image_id": [], "captions": []}
+    rows = []
     for image, image_id, attribution, pages in zip(*(batch[name] for name in batch), strict=True):
         found: dict[tuple[str, str], None] = {}
         for page, tag in enumerate(pages["language"]):
@@ -143,7 +142,5 @@ def _captions(
             count.leave_out(f"with texts in fewer than {least} languages")
             continue
         count.read += 1
-        captions = [{"language": language, "text": text} for language, text in found]
-        for name, value in zip(kept, (image, image_id, captions), strict=True):
-            kept[name].append(value)
-    return kept
+        rows.append((image, image_id, [{"language": language, "text": text} for language, text in found]))
+    return {name: [row[k] for row in rows] for k, name in enumerate(("image", "image_id", "captions"))}
