@@ -25,6 +25,7 @@ from ..utils.errors import InputError, ModelKindError, first_line
 from ..utils.files import new_folder
 from ..utils.identity import model_identity
 from ..utils.pretrained import load_model, load_processor
+from .embedder import default_device
 
 # In pixels: the shorter side of a resized image, and the sides of each of its ten crops.
 RESIZE, CROP = 512, 448
@@ -96,9 +97,7 @@ class TenCropFeatures:
         cls, folder_or_repo: str | Path, *, resize: int = RESIZE, crop: int = CROP, **loading: Any
     ) -> Self:
         """Loads the backbone, onto the accelerator if there is one; `loading` are arguments of `AutoModel`."""
-        backbone = load_backbone(folder_or_repo, **loading)
-        if torch.accelerator.is_available():
-            backbone = backbone.to(torch.accelerator.current_accelerator())
+        backbone = load_backbone(folder_or_repo, **loading).to(default_device())
         return cls(backbone, load_image_processor(folder_or_repo, **loading), resize=resize, crop=crop)
 
     def __call__(self, images: Sequence[Image.Image]) -> np.ndarray:
@@ -193,9 +192,7 @@ class RegionExtractor:
         try:
             detector = load_model(AutoModelForObjectDetection, folder_or_repo, **loading)
         except ModelKindError as error:
-            raise InputError(
-                f"{folder_or_repo} is not an object detector; give a grid to use the features of an image encoder"
-            ) from error
+            raise InputError(f"{folder_or_repo} is not an object detector; an image encoder needs a grid") from error
         return cls(detector, images, max_regions=max_regions)
 
     @property
@@ -256,9 +253,7 @@ def query_regions(output: Any, num_labels: int, max_regions: int) -> Tensor:
     than labels, for no object, the logits are normalised by a softmax (DETR, YOLOS); otherwise each by a sigmoid."""
     logits, states = getattr(output, "logits", None), getattr(output, "last_hidden_state", None)
     if logits is None or states is None or logits.ndim != 3 or states.ndim != 3:
-        raise InputError(
-            f"a {type(output).__name__} has no logits and states of queries, unlike detectors such as DETR"
-        )
+        raise InputError(f"a {type(output).__name__} has no logits and states of queries: it is not DETR's")
     has_no_object = logits.shape[-1] == num_labels + 1
     scores = logits.softmax(-1)[..., :-1] if has_no_object else logits.sigmoid()
     queries = logits.shape[1]

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoModelForMultipleChoice, AutoProcessor, BatchFeature, PreTrainedModel, ProcessorMixin
+from transformers import AutoModelForMultipleChoice, AutoProcessor, PreTrainedModel, ProcessorMixin
 
 from ..data.batching.views import ImageFeatures, RetrievalSet
 from ..modeling.encoding import evaluation_mode, progress_bar
@@ -28,22 +28,20 @@ _IMAGES_AT_ONCE = 256
 class CrossEncoder:
     """Computes scores of texts with images: a higher score means a better fit. Scores of one model are comparable.
     Images are as for an `Embedder`. A model that reads regions takes `regions`, features [R, region_size] of each
-    image, instead of images or with them; if a call gives none, `find_regions` (`RegionExtractor`) computes them."""
+    image (`RegionExtractor`), instead of images or with them."""
 
     def __init__(
         self,
         model: PreTrainedModel,
         processor: ProcessorMixin,
         *,
-        find_regions: Callable[[Sequence[Any]], np.ndarray] | None = None,
         batch_size: int = 64,
         device: str | torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         if device is not None or dtype is not None:
             model = model.to(device=device, dtype=dtype)
-        self.model, self.processor = model, processor
-        self.find_regions, self.batch_size = find_regions, batch_size
+        self.model, self.processor, self.batch_size = model, processor, batch_size
 
     @classmethod
     def from_pretrained(
@@ -97,7 +95,12 @@ class CrossEncoder:
             for first in range(0, len(distinct), _IMAGES_AT_ONCE):
                 block = distinct[first : first + _IMAGES_AT_ONCE]
                 members = np.flatnonzero(np.isin(pairs[:, 1], block))
-                visual = self._visual_inputs(images, regions, block)
+                shown: dict[str, list[Any]] = {}
+                if images is not None:
+                    shown["images"] = [as_rgb_image(images[int(row)], f"images[{row}]") for row in block]
+                if regions is not None:
+                    shown["regions"] = [regions[int(row)] for row in block]
+                visual = self.processor(**shown, return_tensors="pt")
                 # Texts of similar length share a batch, the longest first, as in `Embedder.encode_text`.
                 members = members[np.argsort(-lengths[pairs[members, 0]], kind="stable")]
                 for start in range(0, len(members), self.batch_size):
@@ -114,20 +117,6 @@ class CrossEncoder:
             text, image = pairs[bad[0]]
             raise InputError(f"{texts[text]!r} with image {image} has a score that is NaN or infinite")
         return scores
-
-    def _visual_inputs(
-        self, images: Sequence[ImageLike] | None, regions: Sequence[Any] | None, rows: np.ndarray
-    ) -> BatchFeature:
-        given: dict[str, list[Any]] = {}
-        if images is not None:
-            given["images"] = [as_rgb_image(images[int(row)], f"images[{row}]") for row in rows]
-        if regions is not None:
-            given["regions"] = [regions[int(row)] for row in rows]
-        elif self.find_regions is not None and images is not None:
-            given["regions"] = list(self.find_regions(given["images"]))
-            if not self.model.config.has_patches:
-                del given["images"]
-        return self.processor(**given, return_tensors="pt")
 
 
 def _count(images: Sequence[Any] | None, regions: Sequence[Any] | None) -> int:

@@ -108,7 +108,9 @@ def input_shards(job: "EmbeddingJob", skipped: dict[str, str]) -> Iterator[Input
     if kind in ("tar", "parquet"):
         return (InputShard(index, file) for index, file in enumerate(found[kind]))
     if what == "images" and is_folder:  # which may have a metadata.jsonl
-        records = _of_folder(Path(source), skipped)
+        names = (name for name, _ in walk_images(Path(source), skipped, utf8_names=True))
+        paths = ((Path(name).as_posix(), str(Path(source, name))) for name in names)
+        records: Iterator[Record] = (Record(name, path, {"bytes": None, "path": path}, {}) for name, path in paths)
     elif found and not is_folder:
         records = chain.from_iterable(_of_lines(Path(file), what) for file in found[kind])
     else:
@@ -117,12 +119,6 @@ def input_shards(job: "EmbeddingJob", skipped: dict[str, str]) -> Iterator[Input
         raise CorpusError(f"{source}: {what} are read from {known}{missing}")
     pieces = iter(lambda: tuple(islice(records, job.shard_size)), ())
     return (InputShard(index, source, piece) for index, piece in enumerate(pieces))
-
-
-def _of_folder(folder: Path, skipped: dict[str, str]) -> Iterator[Record]:
-    for name, _ in walk_images(folder, skipped, utf8_names=True):
-        path = str(folder / name)
-        yield Record(Path(name).as_posix(), path, {"bytes": None, "path": path}, {})
 
 
 def _of_lines(file: Path, what: What) -> Iterator[Record]:
@@ -187,7 +183,7 @@ def _cell(image: Any, place: str) -> dict[str, Any] | None:
     if image is not None and not (isinstance(image, dict) and {"bytes", "path"} & {*image}):
         raise CorpusError(f"{place}: a column `image` must hold the bytes of image files, or {{bytes, path}}")
     cell = {name: (image or {}).get(name) for name in ("bytes", "path")}
-    return cell if cell != {"bytes": None, "path": None} else None
+    return cell if any(value is not None for value in cell.values()) else None
 
 
 @dataclass(frozen=True)
@@ -474,10 +470,8 @@ def _embed_missing(
     for counts, _ in map(_facts_of, files):
         sums = Counts(**{name: value + getattr(counts, name) for name, value in vars(sums).items()})
     if failed:
-        raise CorpusError(
-            f"{len(failed)} of {len(failed) + len(files)} shards could not be read, the others are complete; "
-            f"run again when they can. {enumeration(failed, shown=3)}"
-        )
+        told = f"{len(failed)} of {len(failed) + len(files)} shards could not be read; the others are complete. "
+        raise CorpusError(told + enumeration(failed, shown=3))
     if sums.skipped and not sums.embedded:
         lists = sorted(job.output.glob("skipped-*.jsonl"))
         reasons = (record["reason"] for file in lists for _, record in read_json_lines(file))

@@ -269,19 +269,14 @@ class Embedder:
         return self.processor(images=list(images), return_tensors="pt")
 
     def encode_prepared(self, inputs: BatchFeature, names: Sequence[str]) -> np.ndarray:
-        """Embeddings of N images that `prepared_images` has prepared, [N, d]; `names` are theirs in errors."""
-
-        def encode(positions: list[int]) -> Tensor:
-            part = slice(positions[0], positions[-1] + 1)
-            return self._image_features(BatchFeature({name: values[part] for name, values in inputs.items()}))
-
-        return self._encode(list(range(len(names))), encode, "images", False, True, names.__getitem__)
+        """Embeddings of N images that `prepared_images` has prepared, [N, d], at most `batch_size`; `names` are theirs
+        in errors."""
+        order = list(range(len(names)))
+        return self._encode(order, lambda _: self._image_features(inputs), "images", False, True, names.__getitem__)
 
     def check_takes_images(self) -> None:
         if not self.takes_images:
-            raise ModelKindError(
-                f"a {self.model.config.model_type!r} text encoder sees no images: encode them with a dual encoder"
-            )
+            raise ModelKindError(f"a {self.model.config.model_type!r} text encoder sees no images")
 
     def _image_features(self, inputs: BatchFeature) -> Tensor:
         inputs = inputs.to(self.model.device, self.model.dtype)
@@ -295,10 +290,8 @@ class Embedder:
         except BabelensError:
             raise
         except ValueError as error:  # of towers, for images of another size
-            raise ModelKindError(
-                f"{type(self.model).__name__} does not read the images that its processor prepares: "
-                f"{first_line(error)}; get processor_config.json (preprocessor_config.json) again"
-            ) from error
+            told = f"{type(self.model).__name__} does not read the images that its processor prepares"
+            raise ModelKindError(f"{told}: {first_line(error)}") from error
 
     def _encode(
         self,
@@ -311,22 +304,16 @@ class Embedder:
     ) -> np.ndarray:
         """Encodes the items in this order, batch by batch; the embedding of each item is in the row of its index."""
         embeddings: np.ndarray | None = None
+        kept, name = self.truncate_dim, type(self.model).__name__
         with evaluation_mode(self.model), progress_bar(len(order), f"Encoding {what}", show_progress) as bar:
             for start in range(0, len(order), self.batch_size):
                 positions = order[start : start + self.batch_size]
                 features = encode(positions).float()
-                if self.truncate_dim is not None:
-                    if self.truncate_dim > features.shape[1]:
-                        raise InputError(
-                            f"truncate_dim={self.truncate_dim}: the embeddings of this {type(self.model).__name__} "
-                            f"have {features.shape[1]} dimensions"
-                        )
-                    features = features[:, : self.truncate_dim]
+                if kept is not None and kept > (width := features.shape[1]):
+                    raise InputError(f"truncate_dim={kept}: the embeddings of this {name} have {width} dimensions")
+                features = features[:, :kept]
                 if bad := (~features.isfinite().all(-1)).nonzero().flatten().tolist():
-                    raise InputError(
-                        f"{describe(positions[bad[0]])}: {type(self.model).__name__} computes an embedding of it with "
-                        "values that are NaN or infinite"
-                    )
+                    raise InputError(f"{describe(positions[bad[0]])}: {name} computes NaN or infinity from it")
                 rows = (nn.functional.normalize(features, dim=-1) if normalize else features).cpu().numpy()
                 if embeddings is None:
                     embeddings = np.empty((len(order), rows.shape[1]), dtype=np.float32)
@@ -373,9 +360,7 @@ def finite_matrix(values: np.ndarray, name: str) -> Tensor:
     # Every comparison with NaN is false: the right items of a model that diverged would always rank first.
     broken = (~tensor.isfinite()).any(1).nonzero()
     if len(broken):
-        raise InputError(
-            f"{name}: {len(broken)} of {len(tensor)} rows hold NaN or infinity, the first is row {int(broken[0])}"
-        )
+        raise InputError(f"{name}: {len(broken)} of {len(tensor)} rows hold NaN or infinity, first {int(broken[0])}")
     return tensor
 
 

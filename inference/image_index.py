@@ -25,6 +25,9 @@ from .embedder import Embedder
 logger = logging.getLogger(__name__)
 
 
+_EQUAL = 1e-5  # scores of one image in two batches differ by rounding
+
+
 def image_cache() -> Path:
     """The folder of the command line's image embeddings, in the cache of `datasets`, which is not imported."""
     return Path(os.environ.get("HF_DATASETS_CACHE", f"{constants.HF_HOME}/datasets")) / "babelens" / "image_index"
@@ -45,9 +48,6 @@ def _cached(file: Path) -> dict[str, np.ndarray]:
         return {}
 
 
-_EQUAL = 1e-5  # scores of one image in two batches differ by rounding
-
-
 @dataclass(frozen=True)
 class FoundImage:
     """An image that a search found, its cosine with the query, and the other files of the folder with its content."""
@@ -66,18 +66,14 @@ class ImageIndex:
     skipped: dict[Path, str]
 
     @classmethod
-    def of_folder(
-        cls, embedder: Embedder, folder: Path, *, cache: Path | None = None, show_progress: bool | None = None
-    ) -> Self:
+    def of_folder(cls, embedder: Embedder, folder: Path, *, cache: Path | None = None) -> Self:
         """Encodes the images of a folder and its subfolders, in the order of their paths. Hidden and system folders
         are passed over; a warning counts and names images that cannot be read. `cache` keeps embeddings between calls,
         in a file for each folder, model and setting; a warning names a damaged file."""
         embedder.check_takes_images()
         skipped: dict[str, str] = {}
-        states = {
-            folder / name: f"{name}|{state.st_size}|{state.st_mtime_ns}"
-            for name, state in walk_images(folder, skipped)
-        }
+        found = walk_images(folder, skipped)
+        states = {folder / name: f"{name}|{state.st_size}|{state.st_mtime_ns}" for name, state in found}
         if not states and not skipped:
             formats = ", ".join(readable_formats())
             raise CorpusError(f"{folder}: no images ({formats}) in this folder or in folders below")
@@ -91,22 +87,22 @@ class ImageIndex:
         new = [path for path, state in states.items() if state not in known]
         bad = unreadable(new)
         skipped |= {str(path.relative_to(folder)): reason for path, reason in bad.items()}
-        paths = [path for path in states if path not in bad]
+        new = [path for path in new if path not in bad]
+        states = {path: state for path, state in states.items() if path not in bad}
         if skipped:
-            line = skipped_line(skipped, len(paths))
-            if not paths:
+            line = skipped_line(skipped, len(states))
+            if not states:
                 raise CorpusError(f"{folder}: no image can be read. {line}")
             logger.warning("%s", line)
-        new = [path for path in new if path not in bad]
-        encoded = dict(zip(new, embedder.encode_image(new, show_progress=show_progress), strict=True))
-        embeddings = np.array([encoded[path] if path in encoded else known[states[path]] for path in paths])
+        known |= dict(zip(map(states.__getitem__, new), embedder.encode_image(new), strict=True))
+        embeddings = np.array([known[state] for state in states.values()])
         if file is not None and new:
             try:
                 with atomic_file(file) as unfinished:
-                    np.savez(unfinished, states=np.array([states[path] for path in paths]), embeddings=embeddings)
+                    np.savez(unfinished, states=np.array([*states.values()]), embeddings=embeddings)
             except OSError as error:  # the embeddings are in memory all the same
                 logger.warning("the embeddings of %s could not be kept: %s", folder, error)
-        return cls(paths, embeddings, {folder / name: reason for name, reason in skipped.items()})
+        return cls([*states], embeddings, {folder / name: reason for name, reason in skipped.items()})
 
     def search(self, query: np.ndarray, top: int, leave_out: Collection[Path] = ()) -> list[FoundImage]:
         """The `top` images nearest to a query [d], nearest first, without `leave_out`; equal files are one image."""

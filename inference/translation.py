@@ -76,10 +76,7 @@ class LanguageCodes:
         stated = [getattr(tokenizer, name, None) for name in ("source_lang", "target_lang")]  # Marian's
         self._source, self._target = map(_tag, pair or stated)
         if not (self._tokens or (self._source and self._target)):
-            raise InputError(
-                f"{type(tokenizer).__name__} has no tokens for languages: say which the model translates, as in "
-                "pair=('en', 'de')"
-            )
+            raise InputError(f"{type(tokenizer).__name__} has no tokens for languages: give pair=('en', 'de')")
 
     def request(self, source: str, target: str) -> Request:
         """Returns the request for a translation from `source` to `target`, two canonical tags."""
@@ -233,10 +230,8 @@ class TranslationTable:
         pair = _normalized(source, target)
         found = _of_pair(self._found, pair, f"{self.file}: no translations")
         if missing := [text for text in dict.fromkeys(texts) if text not in found]:
-            raise InputError(
-                f"{self.file}: {len(missing):,} texts have no translation from {pair[0]} to {pair[1]}, such as "
-                f"{missing[0][:80]!r}"
-            )
+            told = f"{len(missing):,} texts have no translation from {pair[0]} to {pair[1]}"
+            raise InputError(f"{self.file}: {told}, such as {missing[0][:80]!r}")
         return [found[text] for text in texts]
 
 
@@ -269,19 +264,12 @@ class CachedTranslator:
     or settings change; another translator needs a key that changes whenever its translations would. The `folder` is by
     default `translations` in the cache of `datasets`."""
 
-    def __init__(
-        self,
-        translator: Translator,
-        *,
-        key: str | None = None,
-        folder: str | Path | None = None,
-        show_progress: bool | None = None,
-    ) -> None:
+    def __init__(self, translator: Translator, *, key: str | None = None, folder: str | Path | None = None) -> None:
         if key is None:
             if not isinstance(translator, Seq2SeqTranslator):
                 raise ValueError(f"{type(translator).__name__} has no fingerprint: give a key")
             key = translator.fingerprint()
-        self.translator, self.show_progress = translator, show_progress
+        self.translator = translator
         self.file = Path(folder or DEFAULT_CACHE) / f"{key}.sqlite"
 
     def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
@@ -295,7 +283,7 @@ class CachedTranslator:
                     database.execute(_TABLE)
                 known = _find(database, pair, dict.fromkeys(texts))
                 missing = sorted((text for text in dict.fromkeys(texts) if text not in known), key=len, reverse=True)
-                with progress_bar(len(missing), f"Translating {pair[0]} to {pair[1]}", self.show_progress) as bar:
+                with progress_bar(len(missing), f"Translating {pair[0]} to {pair[1]}", None) as bar:
                     for start in range(0, len(missing), _BLOCK):
                         block = missing[start : start + _BLOCK]
                         rows = zip(block, self.translator.translate(block, *pair), strict=True)

@@ -164,10 +164,7 @@ def search_index(
     embedder.check_takes_images()  # other models have no joint space for texts and images
     fingerprint, stored = image_identity(embedder.model, embedder.processor), index.info
     if stored.fingerprint != fingerprint:
-        raise InputError(
-            f"the index has embeddings of {stored.model}, and this {type(embedder.model).__name__} is another model "
-            "or version: they are not comparable"
-        )
+        raise InputError(f"the index has embeddings of {stored.model}, which is another model or version")
     queries = [embedder.encode_text(texts, language=language)] if texts else []
     queries += [embedder.encode_image(images)] if len(images) else []
     vectors = np.concatenate(queries)

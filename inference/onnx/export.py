@@ -81,9 +81,7 @@ def load_exportable(source: str | Path, **loading: Any) -> Embedder:
     """Loads a dual encoder in the form in which it is exported: on the processor, in float32."""
     embedder = Embedder.from_pretrained(source, device="cpu", dtype=torch.float32, **loading)
     if isinstance(embedder.model, SentenceEncoder):
-        raise ModelKindError(
-            f"{source} is an embedder of sentence-transformers: export it with SentenceTransformer(…, backend='onnx')"
-        )
+        raise ModelKindError(f"{source}: export it with SentenceTransformer(…, backend='onnx')")
     if isinstance(embedder.model, SmalrModel) and not embedder.model.config.compressed:
         embedder.model = embedder.model.compress()  # or else the graph computes all embeddings of words in every call
     if embedder.truncate_dim is not None:
@@ -129,9 +127,8 @@ def write_graph(
             # depend on the values in a tensor.
             if not type(error).__module__.startswith("torch."):
                 raise
-            raise ModelKindError(
-                f"the {tower} tower of this {type(model).__name__} cannot become an ONNX graph: {first_line(error)}"
-            ) from error
+            told = f"the {tower} tower of this {type(model).__name__} cannot become an ONNX graph"
+            raise ModelKindError(f"{told}: {first_line(error)}") from error
     shapes: Shapes = {}
     for value in graph.model.graph.inputs:
         names = free[value.name]
@@ -200,10 +197,8 @@ def _write_graphs(embedder: Embedder, graphs: Path, precisions: list[str], ident
                     convert(first, path, name)
                 difference = _largest_difference(model, tower, path, own)
                 if name == "fp32" and difference > LARGEST_DIFFERENCE:
-                    raise InputError(
-                        f"the graph of the {tower} tower computes other embeddings than the model: a value differs by "
-                        f"{difference:.1g}, more than {LARGEST_DIFFERENCE:g}; nothing was exported"
-                    )
+                    told = f"the graph of the {tower} tower computes other embeddings than the model"
+                    raise InputError(f"{told}: a value differs by {difference:.1g}; nothing was exported")
                 if name in precisions:
                     differences[name][tower] = difference
             if "fp32" in precisions:
@@ -263,10 +258,7 @@ def _image_batches(embedder: Embedder) -> list[dict[str, Tensor]]:
     images = [drawn_image(random, *random.integers(40, 120, 2)) for _ in range(max(_IMAGE_BATCHES))]
     inputs = dict(embedder.processor(images=images, return_tensors="pt"))
     if list(inputs) != ["pixel_values"]:
-        raise ModelKindError(
-            f"the image processor of this {type(embedder.model).__name__} gives {', '.join(inputs)}: images of sizes "
-            "of their own (NaFlex) have no ONNX graph"
-        )
+        raise ModelKindError(f"a graph reads pixel_values; this image processor gives {', '.join(inputs)} (NaFlex)")
     return [{"pixel_values": inputs["pixel_values"][:count]} for count in _IMAGE_BATCHES]
 
 

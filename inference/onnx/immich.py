@@ -15,6 +15,7 @@ text's language for single characters; the glossary and rules that depend on nei
 import json
 import sys
 import unicodedata
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,18 +70,13 @@ def export_immich(
     check_new(output)
     embedder = load_exportable(source, **loading)
     if not isinstance(embedder.processor, RidgeProcessor):
-        raise ModelKindError(
-            f"{source} is a {type(embedder.model).__name__}: the layout of Immich is for models that `babelens "
-            "acquire` made; export other models with --format onnx"
-        )
+        raise ModelKindError(f"{source} is not a model that `babelens acquire` made: use --format onnx")
     texts, images = CharacterTexts(embedder, language), _Images(embedder.processor.image_processor)
     own = len(embedder.model.maps.mean)
     own = min(own, getattr(embedder.model.config, "truncate_dim", None) or own)
     width = next((each for each in IMMICH_MODELS if each >= own), None)
     if width is None:
-        raise ModelKindError(
-            f"the embeddings have {own} values, and Immich has none of more than {max(IMMICH_MODELS)}"
-        )
+        raise ModelKindError(f"embeddings have {own} values, and in Immich at most {max(IMMICH_MODELS)}")
     model = _Server(embedder.model, texts, images, width)
     with new_folder(output) as folder:
         settings = {"embed_dim": width, "text_cfg": {"context_length": texts.length}}
@@ -100,10 +96,7 @@ def export_immich(
         write_json(folder / "visual" / "preprocess_cfg.json", images.settings)
         cosines = _lowest_cosines(folder, embedder, texts, images, own)
         if precision == "fp32" and min(cosines.values()) < LEAST_COSINE:
-            raise InputError(
-                f"read as Immich reads it, the folder gives other embeddings than the model: cosines {cosines}; "
-                "nothing was exported"
-            )
+            raise InputError(f"Immich would compute other embeddings: cosines {cosines}; nothing was exported")
     return ImmichFolder(Path(output), IMMICH_MODELS[width], width, texts.stated, cosines, texts.routed)
 
 
@@ -145,9 +138,7 @@ class _Images:
         self.crop: Any = cut or side
         is_square = side is not None and (mode == "squash" or crops) and (cut is not None or not crops)
         if not is_square or not getattr(given, "do_resize", True) or self.crop > side:
-            raise ModelKindError(
-                f"Immich resizes images to a square or cuts the middle out, and this {type(given).__name__} does not"
-            )
+            raise ModelKindError("Immich resizes images to a square or cuts the middle out; this model does not")
         self.size, self.margin = int(side), (int(side) - int(self.crop)) // 2
         ratio = (float(getattr(given, "rescale_factor", 1 / 255)) if given.do_rescale else 1.0) * 255
         mean, std = (given.image_mean, given.image_std) if given.do_normalize else ([0.0] * 3, [1.0] * 3)
@@ -210,10 +201,7 @@ class CharacterTexts:
     def __init__(self, embedder: Embedder, stated: str | None) -> None:
         self.processor: RidgeProcessor = embedder.processor
         if self.processor.has_text_encoder:
-            raise ModelKindError(
-                "this model also reads texts with a text encoder, which Immich cannot: acquire the languages without "
-                "--text-encoder"
-            )
+            raise ModelKindError("Immich cannot run a text encoder: acquire the languages without --text-encoder")
         embedder.model.config.gloss_weights = []  # the export has no glossary
         self.processor.glossaries.clear()
         languages = self.processor.languages
@@ -223,12 +211,11 @@ class CharacterTexts:
         known = [UNDETERMINED, *languages]  # in the order of the maps
         route = {code: _language_of(code, languages) for code in _CODES.split()}
         self.routed = tuple(dict.fromkeys(tag for tag in route.values() if tag))
-        self._spellings = list(dict.fromkeys(map(spelling_of, known)))
-        self._languages = {spelling_of(tag): tag for tag in reversed(known)}  # one of each spelling
+        spellings = {spelling_of(tag): tag for tag in known}  # with a language of each
         self._codes = {code: known.index(tag or self.stated) for code, tag in route.items()}
         self._default = known.index(self.stated)
-        self._spelling_of_map = torch.tensor([self._spellings.index(spelling_of(tag)) for tag in known])
-        self._token_ids, self._table = self._characters()
+        self._spelling_of_map = torch.tensor([[*spellings].index(spelling_of(tag)) for tag in known])
+        self._token_ids, self._table = self._characters(spellings.values())
         self.tokenizer = Tokenizer(models.WordLevel(self._token_ids, unk_token=_UNKNOWN))
         self.tokenizer.add_tokens([AddedToken(code, normalized=False) for code in self._codes])
         self.tokenizer.normalizer = _in_every_language() if self.processor.normalization else normalizers.NFKC()
@@ -238,9 +225,9 @@ class CharacterTexts:
         texts = [" ".join(text.split()) for text in SAMPLE_TEXTS]
         self.samples = [(code, tag, text) for code, tag in tagged for text in texts if self._spells(text, tag)]
 
-    def _characters(self) -> tuple[dict[str, int], Tensor]:
+    def _characters(self, languages: Iterable[str]) -> tuple[dict[str, int], Tensor]:
         """Token ids, of a character that the tokenizer does not replace, with all of the same spellings, or of a
-        language's code; and their code points in each spelling [spellings, tokens, K], 0 where there are fewer."""
+        language's code; and their code points in each spelling [languages, tokens, K], 0 where there are fewer."""
         kept = [
             character
             for character in map(chr, range(sys.maxunicode + 1))
@@ -250,7 +237,7 @@ class CharacterTexts:
         ]
         kept += [whole for whole in SEQUENCES.values() if len(whole) == 1]
         lines = "\n".join(kept)  # no spelling rule crosses a line break
-        folded = (self.processor.folded([lines], self._languages[spelling])[0] for spelling in self._spellings)
+        folded = (self.processor.folded([lines], language)[0] for language in languages)
         spelled = [unicodedata.normalize("NFKC", each).lower().split("\n") for each in folded]
         vocabulary = {" ": (" ",) * len(spelled)} | dict(zip(kept, zip(*spelled, strict=True), strict=True))
         rows = {row: number for number, row in enumerate(dict.fromkeys(vocabulary.values()), 2)}
@@ -275,10 +262,7 @@ class CharacterTexts:
         """Returns the code points [N, C] of token ids [N, L], spelled as in the language of each text, [N]."""
         codes = self._table[self._spelling_of_map[index][:, None], ids].flatten(1)
         space = torch.full_like(codes[:, :1], _SPACE)
-        codes = _without_gaps(torch.cat([space, codes], 1))
-        length = (codes > 0).sum(1, keepdim=True)
-        codes = torch.cat([codes, torch.zeros_like(space)], 1)
-        codes = torch.where(torch.arange(codes.shape[1]) == length, _SPACE, codes)
+        codes = _without_gaps(torch.cat([space, codes, space], 1))
         is_doubled = (codes[:, 1:] == _SPACE) & (codes[:, :-1] == _SPACE)
         codes = torch.cat([codes[:, :1], torch.where(is_doubled, 0, codes[:, 1:])], 1)
         return _without_gaps(codes)[:, :MOST_CHARACTERS]

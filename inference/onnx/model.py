@@ -64,10 +64,8 @@ class GraphSettings:
         if identity is not None and self.model is None:
             logger.warning("the graphs in %s do not state their weights: export the model again", folder)
         elif identity is not None and identity != self.model:
-            raise InputError(
-                f"the ONNX graphs in {folder} have other weights or another configuration than the model there: "
-                f"babelens export {folder} --output {folder} writes them again"
-            )
+            told = f"the ONNX graphs in {folder} have other weights or another configuration than the model there"
+            raise InputError(f"{told}: babelens export {folder} --output {folder} writes them again")
 
 
 def graph_file(tower: str, precision: str) -> str:
