@@ -9,8 +9,8 @@ import torch
 from babelens import Embedder, MuralModel, RidgeModel, teach
 from tests.support.exported_kinds import EXPORTED
 from tests.support.tiny_dual_encoders import KINDS, VIT, tiny_xlm_roberta
-from tests.support.tiny_native import saved, shapes_texts, tiny_clip
-from tests.support.tiny_training import shapes_trainer
+from tests.support.tiny_native import saved, tiny_clip
+from tests.support.tiny_training import shapes_texts, shapes_trainer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 

@@ -39,8 +39,8 @@ def images(tmp_path):
     return folder
 
 
-@pytest.fixture
-def run(monkeypatch):
+@pytest.fixture(scope="session")
+def run():
     """Runs a command as `main` does; returns exit status, output and errors. Code 2 is any refusal: a wrong usage (2),
     or an error of the input (1), whose sentence is then the output."""
 

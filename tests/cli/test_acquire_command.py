@@ -22,36 +22,23 @@ from babelens.model_cards.cards import RidgeCardFacts
 from babelens.publishing import doubts, folder_problems
 from babelens.trainers.ridge_solving import LanguageResult
 from babelens.utils.errors import InputError, PublishError
-from tests.support.acquire_command import hide_npm, run_acquire
+from tests.support.acquire_command import COLORS, MIRRORED, ROWS, THINGS, acquire, hide_npm, run_acquire, write_pairs
 from tests.support.tiny_native import saved, tiny_bert, tiny_clip
-
-COLORS, THINGS = ["red", "green", "blue", "black"], ["car", "dog", "cat", "tree", "house"]
-ROWS = [f"a {color} {thing}" for color in COLORS for thing in THINGS]
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("base")
-    for part in tiny_clip():
-        part.save_pretrained(folder)
-    return folder
+    return saved(tiny_clip(), tmp_path_factory.mktemp("base"))
 
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    file = tmp_path_factory.mktemp("data") / "pairs.tsv"
-    lines = ["en\tmi\tuk", *(f"{row}\t{row[::-1]}\t{row.replace('a', 'о')}" for row in ROWS)]
-    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return file
+    return write_pairs(tmp_path_factory.mktemp("data") / "pairs.tsv")
 
 
 @pytest.fixture(autouse=True)
 def no_npm(monkeypatch, tmp_path):
     hide_npm(monkeypatch, tmp_path)
-
-
-def acquire(base, table, output, **more):
-    return run_acquire(**{"base": base, "language": "mi", "translations": table, "output": output} | more)
 
 
 def test_one_command_teaches_a_language_and_a_second_one_later(base, table, tmp_path, capsys):
@@ -259,7 +246,7 @@ def test_a_table_of_vectors_is_a_teacher(vectors, table, tmp_path, run_without_b
     assert acquire(vectors, table, tmp_path / "out", json=True) == 0
     assert json.loads(capsys.readouterr().out)["held_out"]["mi"]["pairs"] == 18
     found = Embedder.from_pretrained(tmp_path / "out")
-    texts = [row[::-1] for row in ROWS[2:]]
+    texts = MIRRORED[2:]
     queries = found.encode_text(texts, language="mi")
     kept = np.array(pq.read_table(vectors)["vector"].to_pylist()[2:])
     assert among_five(queries @ kept.T) > 0.6
@@ -294,7 +281,7 @@ def test_a_sentence_transformer_is_a_teacher(table, tmp_path):
     teacher = SentenceTransformer(modules=modules)
     teacher.save(str(tmp_path / "teacher"))
     assert acquire(tmp_path / "teacher", table, tmp_path / "out") == 0
-    queries = Embedder.from_pretrained(tmp_path / "out").encode_text([row[::-1] for row in ROWS], language="mi")
+    queries = Embedder.from_pretrained(tmp_path / "out").encode_text(MIRRORED, language="mi")
     assert queries.shape == (20, 12)
     assert among_five(queries @ teacher.encode(ROWS, normalize_embeddings=True).T) > 0.6
 

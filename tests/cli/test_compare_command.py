@@ -2,9 +2,7 @@ import json
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from babelens.cli.main import app
 from tests.support.results import numbers_of
 from tests.support.tiny_recipes import liwe
 from tests.support.tiny_training import write_shapes
@@ -18,29 +16,22 @@ def recipe(tmp_path_factory):
     return file
 
 
-def run(*arguments, **options):
-    done = CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "200"}, catch_exceptions=False, **options)
-    assert done.exit_code == 0, done.output
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
-def seeds(recipe, tmp_path_factory):
+def seeds(run, recipe, tmp_path_factory):
     output = tmp_path_factory.mktemp("runs") / "seeds"
     for seed in (1, 2):
         run("train", recipe, "--set", f"training.seed={seed}", "--output", output / f"seed-{seed}")
     return output
 
 
-def test_comparing_seeds_with_a_run_and_with_a_file(seeds, recipe, tmp_path):
-    output = seeds
+def test_comparing_seeds_with_a_run_and_with_a_file(run, seeds, recipe, tmp_path):
     file = tmp_path / "evaluated.json"
-    run("evaluate", "captions", output / "seed-1", "--data", recipe.parent, "--output", file)
-    scores = json.loads(run("compare", output, output / "seed-2", file, "--format", "json"))
+    run("evaluate", "captions", seeds / "seed-1", "--data", recipe.parent, "--output", file)
+    scores = json.loads(run("compare", seeds, seeds / "seed-2", file, "--format", "json").stdout)
     assert list(dict.fromkeys(score["run"] for score in scores)) == ["seeds", "seed-2", "evaluated"]
     assert list(dict.fromkeys(score["language"] for score in scores)) == ["de", "en", "fr", "mean"]
     found = {(score["language"], score["run"], score["metric"]): score for score in scores}
-    reports = [numbers_of(output / f"seed-{seed}") for seed in (1, 2)]
+    reports = [numbers_of(seeds / f"seed-{seed}") for seed in (1, 2)]
     for language in ("de", "en", "fr"):
         mean = found[language, "seeds", "mean_recall"]["mean"]
         assert mean == pytest.approx(sum(report[language]["mean_recall"] for report in reports) / 2)
@@ -49,8 +40,8 @@ def test_comparing_seeds_with_a_run_and_with_a_file(seeds, recipe, tmp_path):
         assert difference == pytest.approx(reports[1][language]["mean_recall"] - mean)
 
 
-def test_the_table_of_the_terminal(seeds, recipe):
-    shown = run("compare", seeds, seeds / "seed-1", "--metrics", "mean_recall")
+def test_the_table_of_the_terminal(run, seeds, recipe):
+    shown = run("compare", seeds, seeds / "seed-1", "--metrics", "mean_recall").stdout
     assert (
         f"{recipe.parent.name}, in %" in shown
         and "Mean ± standard deviation over 1 or 2 seeds." in shown

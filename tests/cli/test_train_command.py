@@ -5,9 +5,7 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard
 from transformers import AutoModel
-from typer.testing import CliRunner
 
-from babelens.cli.main import app
 from babelens.data import load_captions
 from babelens.evaluation import evaluate_retrieval
 from babelens.inference.embedder import Embedder
@@ -42,17 +40,14 @@ def recipe_file(shapes_files, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def trained(recipe_file, tmp_path_factory):
+def trained(run, recipe_file, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained") / "mural-shapes"
-    done = CliRunner().invoke(app, ["train", str(recipe_file), "--output", str(folder)], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
+    run("train", recipe_file, "--output", folder)
     return folder
 
 
-def test_the_folder_is_fit_to_be_published(trained):
-    done = CliRunner().invoke(app, ["push", str(trained), "someone/mural-shapes", "--dry-run"], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    assert "checkpoint-" not in done.output
+def test_the_folder_is_fit_to_be_published(run, trained):
+    assert "checkpoint-" not in run("push", trained, "someone/mural-shapes", "--dry-run").output
     card = (trained / "README.md").read_text()
     assert "apache-2.0" in card
     assert re.search(r"Computed in (float32|bfloat16)\.", card)
@@ -76,12 +71,9 @@ def test_the_card_has_the_results_on_the_validation_data(trained, shapes_files):
     assert {result.dataset_config for result in results} == {"de", "en"}
 
 
-def test_resuming_a_finished_run_changes_nothing(trained, recipe_file):
+def test_resuming_a_finished_run_changes_nothing(run, trained, recipe_file):
     before = (trained / "model.safetensors").read_bytes()
-    done = CliRunner().invoke(
-        app, ["train", str(recipe_file), "--output", str(trained), "--resume"], catch_exceptions=False
-    )
-    assert done.exit_code == 0
+    run("train", recipe_file, "--output", trained, "--resume")
     assert (trained / "model.safetensors").read_bytes() == before
 
 
@@ -107,8 +99,8 @@ def test_a_save_that_was_killed_is_refused_and_then_repaired(trained, recipe_fil
     assert (folder / "model.safetensors").read_bytes() == before
 
 
-def test_an_output_that_cannot_be_written_is_refused_before_training(recipe_file, tmp_path):
+def test_an_output_that_cannot_be_written_is_refused_before_training(run, recipe_file, tmp_path):
     (tmp_path / "file").write_text("no folder")
     for output in (tmp_path / "file" / "model", tmp_path / ("m" * 300)):
-        done = CliRunner().invoke(app, ["train", str(recipe_file), "--output", str(output)])
+        done = run("train", recipe_file, "--output", output, code=1)
         assert isinstance(done.exception, OSError) and "loss" not in done.output

@@ -52,6 +52,7 @@ STAGE = {"name": "a", "tasks": ["image_text"]}
 # A wrong value, and what the error names.
 SCHEMA = [
     ("method", "murall", "did you mean 'mural'"),
+    ("model.from_pretrained", "x", "model: give exactly one"),
     ("model.presett", "x", "unknown key model.presett; did you mean 'preset'"),
     ("train.image_text.langauges", ["en"], "unknown key train.image_text.langauges; did you mean 'languages'"),
     ("stages", [STAGE | {"name": "../../evil"}], "stages.0.name"),
@@ -72,6 +73,7 @@ def test_all_wrong_keys_are_named_at_once(refused, folder):
 
 
 RUNS = [
+    (mural, "model.overrides", {"text_poling": "mean"}, "model.overrides: "),
     (mural, "model.preset", "mural-tinny", "did you mean 'mural-tiny'"),
     (mural, "train.text_text.pairs", [["en", "ja"]], "train.text_text.pairs: the data has no text in 'ja'"),
     (mural, "stages", [STAGE | {"training": {"max_steps": "x"}}], "stages.a.training.max_steps"),

@@ -4,8 +4,8 @@ from transformers import set_seed
 
 from babelens import MlaTrainer, MlaTrainingArguments
 from babelens.processing.tokenizer_training import train_wordpiece
-from tests.support.tiny_native import shapes_texts, tiny_clip, tiny_mla
-from tests.support.tiny_training import QUIET, prepared, shapes_corpus
+from tests.support.tiny_native import tiny_clip, tiny_mla
+from tests.support.tiny_training import QUIET, prepared, shapes_corpus, shapes_texts
 
 SETTINGS = QUIET | {"per_device_train_batch_size": 4, "max_steps": 3, "learning_rate": 1e-2}
 # No warm-up: the first step already shows what training does. The cache has no mirror images, either.

@@ -10,9 +10,9 @@ from babelens import MlaTrainer, SmalrConfig, SmalrModel, SmalrProcessor, SmalrT
 from babelens.processing.processing_smalr import frequent_words
 from babelens.processing.tokenizer_training import train_wordpiece
 from tests.support.mla_training import SETTINGS, mla_trainer
-from tests.support.tiny_native import shapes_texts, tiny_clip, tiny_mla
+from tests.support.tiny_native import tiny_clip, tiny_mla
 from tests.support.tiny_rc3 import rc3_trainer
-from tests.support.tiny_training import shapes_corpus, shapes_processor, weights
+from tests.support.tiny_training import shapes_captions, shapes_corpus, shapes_processor, shapes_texts, weights
 
 # Steps that follow the gradient, which AdamW would divide by its own size, rounding errors included.
 DESCENT = {"optim": "sgd", "max_steps": 6, "weight_decay": 0.0, "lr_scheduler_type": "constant", "warmup_steps": 0}
@@ -27,12 +27,7 @@ def parallel_mla_trainer(output: Path, **changes: Any) -> MlaTrainer:
 def smalr_trainer(output: Path, *, mask: bool = False, **changes: Any) -> SmalrTrainer:
     """With all losses but masked words, whose masks are random, unless `mask`."""
     set_seed(1)
-    corpus = shapes_corpus()
-    words: dict[str, list[str]] = {}
-    for row in corpus.select_columns("captions"):
-        for caption in row["captions"]:
-            words.setdefault(caption["language"], []).append(caption["text"])
-    vocabularies = {language: frequent_words(texts, language) for language, texts in sorted(words.items())}
+    vocabularies = {language: frequent_words(texts, language) for language, texts in sorted(shapes_captions().items())}
     config = SmalrConfig(
         languages=list(vocabularies),
         vocabulary_sizes=[len(own) for own in vocabularies.values()],
@@ -62,8 +57,8 @@ def smalr_trainer(output: Path, *, mask: bool = False, **changes: Any) -> SmalrT
     return SmalrTrainer(
         model,
         SmalrTrainingArguments(output_dir=str(output), **settings | changes),
-        processing_class=SmalrProcessor(shapes_processor(corpus).image_processor, vocabularies),
-        train_dataset={"image_text": corpus},
+        processing_class=SmalrProcessor(shapes_processor().image_processor, vocabularies),
+        train_dataset={"image_text": shapes_corpus()},
         cache_dir=str(output / "cache"),
     )
 

@@ -22,7 +22,7 @@ from transformers import (
 
 from babelens.processing.tokenizer_training import train_wordpiece
 from tests.support.tiny_layers import encoder_decoder
-from tests.support.tiny_native import shapes_texts
+from tests.support.tiny_training import shapes_texts
 
 RUSSIAN = ["красный квадрат", "зелёный столбец", "жёлтая точка", "синяя полоса"]
 TEXTS = {language: shapes_texts()[number::3] for number, language in enumerate(("en", "de", "fr"))} | {"ru": RUSSIAN}

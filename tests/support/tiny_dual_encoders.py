@@ -29,8 +29,8 @@ from transformers.models.siglip2.image_processing_pil_siglip2 import Siglip2Imag
 
 from babelens import EtclProcessor
 from babelens.processing.tokenizer_training import train_wordpiece
-from tests.support.tiny_native import TOWER, WIDE, shapes_texts, tiny_clip, tiny_siglip
-from tests.support.tiny_training import TEXT, VISION, shapes_corpus, shapes_processor
+from tests.support.tiny_native import TOWER, WIDE, tiny_clip, tiny_siglip
+from tests.support.tiny_training import TEXT, VISION, shapes_processor, shapes_texts
 
 Parts = tuple[PreTrainedModel, ProcessorMixin]
 LENGTH = 40
@@ -138,7 +138,7 @@ def tiny_vision_text(encoder: str) -> Parts:
 
 
 def tiny_two_towers(method: str) -> Parts:
-    processor = shapes_processor(shapes_corpus())
+    processor = shapes_processor()
     text = TEXT | {"vocab_size": len(processor.tokenizer), "initializer_range": 0.3}
     settings = {"text_config": text, "vision_config": VISION}
     if method == "etcl":

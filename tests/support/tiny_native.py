@@ -28,15 +28,11 @@ from transformers.models.siglip.image_processing_pil_siglip import SiglipImagePr
 from babelens import MlaModel, MlaProcessor
 from babelens.processing.processing_mla import MlaStudentProcessor
 from babelens.processing.tokenizer_training import train_wordpiece
-from tests.support.tiny_training import shapes_corpus
+from tests.support.tiny_training import shapes_texts
 
 TOWER = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 # Wider than usual, so an untrained tower's outputs depend on its inputs.
 WIDE = {"initializer_factor": 10.0}
-
-
-def shapes_texts() -> list[str]:
-    return [caption["text"] for row in shapes_corpus().select_columns("captions") for caption in row["captions"]]
 
 
 def tiny_clip(words: Sequence[str] = ()) -> tuple[PreTrainedModel, ProcessorMixin]:

@@ -11,7 +11,7 @@ from babelens import Rc3Config, Rc3Model, Rc3Processor
 from babelens.processing.processing_rc3 import square_image_processor
 from babelens.processing.tokenizer_training import train_bpe
 from tests.support.tiny_layers import encoder_decoder
-from tests.support.tiny_training import COLORS, QUIET, SHAPES, shapes_corpus
+from tests.support.tiny_training import COLORS, QUIET, SHAPES, shapes_corpus, shapes_texts
 
 LANGUAGES = ["en", "de", "fr"]
 REGION_SIZE = 6
@@ -26,9 +26,10 @@ SETTINGS = QUIET | {
 
 
 def tiny_processor() -> Rc3Processor:
-    texts = [caption["text"] for row in shapes_corpus()["captions"] for caption in row]
     options = {"region_size": REGION_SIZE, "max_regions": 4, "max_text_length": 32}
-    return Rc3Processor.new(train_bpe(texts, 360, min_frequency=1), LANGUAGES, square_image_processor(32), **options)
+    return Rc3Processor.new(
+        train_bpe(shapes_texts(), 360, min_frequency=1), LANGUAGES, square_image_processor(32), **options
+    )
 
 
 def tiny_config(processor: Rc3Processor, **changes: Any) -> Rc3Config:

@@ -90,10 +90,21 @@ def _structs(captions: dict[str, str]) -> list[dict[str, str]]:
     return [{"language": tag, "text": text} for tag, text in captions.items()]
 
 
-def shapes_processor(corpus: Dataset) -> MuralProcessor:
-    texts = [caption["text"] for row in corpus.select_columns("captions") for caption in row["captions"]]
+def shapes_captions() -> dict[str, list[str]]:
+    texts: dict[str, list[str]] = {}
+    for captions in shapes_corpus()["captions"]:
+        for caption in captions:
+            texts.setdefault(caption["language"], []).append(caption["text"])
+    return texts
+
+
+def shapes_texts() -> list[str]:
+    return [caption["text"] for captions in shapes_corpus()["captions"] for caption in captions]
+
+
+def shapes_processor() -> MuralProcessor:
     sizes = {"size": {"height": 36, "width": 36}, "crop_size": {"height": 32, "width": 32}}
-    return MuralProcessor(MuralImageProcessor(**sizes), train_wordpiece(texts, 200, min_frequency=1))
+    return MuralProcessor(MuralImageProcessor(**sizes), train_wordpiece(shapes_texts(), 200, min_frequency=1))
 
 
 def shapes_trainer(
@@ -112,7 +123,7 @@ def shapes_trainer(
     """A trainer on the shapes: English and German have images, French has translations only. `text` and `keys` add to
     the configurations of the text tower and the model; `shards` are the numbers of shards of streams, by task."""
     corpus = shapes_corpus()
-    processor = shapes_processor(corpus)
+    processor = shapes_processor()
     settings = QUIET | {"per_device_train_batch_size": 8, "max_steps": 12, "learning_rate": 1e-3, "optim": "lamb"}
     arguments = ContrastiveTrainingArguments(output_dir=str(output), **settings | changes)
     set_seed(arguments.seed)

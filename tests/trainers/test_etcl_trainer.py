@@ -11,7 +11,7 @@ from tests.support.tiny_training import QUIET, TEXT, VISION, shapes_corpus, shap
 
 def make_trainer(output, train_dataset=None, **settings):
     corpus = shapes_corpus()
-    parts = shapes_processor(corpus)
+    parts = shapes_processor()
     arguments = ContrastiveTrainingArguments(
         output_dir=str(output),
         **{

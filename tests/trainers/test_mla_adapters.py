@@ -12,8 +12,8 @@ from babelens.modeling.peft_mla import MlaAdapterConfig
 from babelens.processing.tokenizer_training import train_wordpiece
 from babelens.utils.errors import InputError
 from tests.support.mla_training import COLD, SETTINGS, losses
-from tests.support.tiny_native import saved, shapes_texts, tiny_clip
-from tests.support.tiny_training import shapes_corpus
+from tests.support.tiny_native import saved, tiny_clip
+from tests.support.tiny_training import shapes_corpus, shapes_texts
 from tests.support.versions import needs_adapters_of_transformers
 
 

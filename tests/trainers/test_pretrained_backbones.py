@@ -18,17 +18,14 @@ from babelens import (
 from babelens.processing.processing_liwe import frequent_characters
 from babelens.processing.processing_smalr import frequent_words
 from tests.support.tiny_backbones import saved_backbone
-from tests.support.tiny_training import shapes_corpus
+from tests.support.tiny_training import QUIET, shapes_captions, shapes_corpus
 
 TEXTS = {"text": ["a red dot", "Punkt in rot"], "language": ["en", "de"]}
 METHODS = {"smalr": (SmalrTrainer, SmalrTrainingArguments), "liwe": (LiweTrainer, LiweTrainingArguments)}
 
 
 def made(method: str, backbone: Any, image_processor: Any) -> tuple[Any, Any]:
-    texts: dict[str, list[str]] = {}
-    for row in shapes_corpus().select_columns("captions"):
-        for caption in row["captions"]:
-            texts.setdefault(caption["language"], []).append(caption["text"])
+    texts = shapes_captions()
     torch.manual_seed(1)
     if method == "liwe":
         processor = LiweProcessor(image_processor, frequent_characters(texts), word_length=8)
@@ -51,16 +48,8 @@ def test_training_encodes_every_image_once(name, method, tmp_path, monkeypatch):
         model.vision_model.register_forward_pre_hook(
             lambda _, __, given, counts=encoded: counts.append(len(given["pixel_values"])), with_kwargs=True
         )
-        arguments = arguments_class(
-            output_dir=str(tmp_path / run),
-            per_device_train_batch_size=8,
-            max_steps=2,
-            save_strategy="no",
-            logging_steps=1,
-            report_to="none",
-            disable_tqdm=True,
-            use_cpu=True,
-        )
+        settings = QUIET | {"per_device_train_batch_size": 8, "max_steps": 2}
+        arguments = arguments_class(output_dir=str(tmp_path / run), **settings)
         start = {key: value.clone() for key, value in model.state_dict().items()}
         trainer_class(
             model,

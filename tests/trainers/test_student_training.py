@@ -9,20 +9,15 @@ import torch
 
 from babelens import MlaStudentModel, MlaTrainer, MlaTrainingArguments
 from tests.support.tiny_native import student_processor, tiny_bert, tiny_clip
-from tests.support.tiny_training import prepared, shapes_corpus, weights
+from tests.support.tiny_training import QUIET, prepared, shapes_corpus, weights
 
 UPPER = {"text": {"train": "upper", "layers": 1}}
-SETTINGS: dict[str, Any] = {
+SETTINGS: dict[str, Any] = QUIET | {
     "per_device_train_batch_size": 8,
     "max_steps": 3,
     "learning_rate": 0.1,
     "optim": "sgd",
     "warmup_steps": 0,
-    "save_strategy": "no",
-    "report_to": "none",
-    "disable_tqdm": True,
-    "use_cpu": True,
-    "precision": "float32",
     "mix_languages": True,
     "learning_rate_mapping": {"^text_model": 0.05},
 }

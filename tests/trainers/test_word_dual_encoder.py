@@ -20,19 +20,9 @@ from babelens import (
 from babelens.data.batching.collators import CaptionedImages, SentenceCollator
 from babelens.processing.processing_liwe import frequent_characters
 from babelens.processing.processing_smalr import frequent_words
-from tests.support.tiny_training import prepared, shapes_corpus, shapes_processor
+from tests.support.tiny_training import QUIET, prepared, shapes_captions, shapes_corpus, shapes_processor
 
-# A training of twelve steps.
-QUICK = {
-    "per_device_train_batch_size": 8,
-    "max_steps": 12,
-    "save_strategy": "no",
-    "logging_steps": 1,
-    "report_to": "none",
-    "disable_tqdm": True,
-    "use_cpu": True,
-    "precision": "float32",
-}
+QUICK = QUIET | {"per_device_train_batch_size": 8, "max_steps": 12}
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +31,8 @@ def corpus():
 
 
 @pytest.fixture
-def processor(corpus):
-    texts: dict[str, list[str]] = {}
-    for row in corpus.select_columns("captions"):
-        for caption in row["captions"]:
-            texts.setdefault(caption["language"], []).append(caption["text"])
-    return LiweProcessor(shapes_processor(corpus).image_processor, frequent_characters(texts), word_length=8)
+def processor():
+    return LiweProcessor(shapes_processor().image_processor, frequent_characters(shapes_captions()), word_length=8)
 
 
 def test_languages_of_a_batch_are_drawn_with_its_seeds(corpus, processor):
@@ -87,12 +73,8 @@ def test_sentences_in_the_same_order_are_translations(processor):
 @pytest.fixture
 def smalr_trainer(corpus, tmp_path):
     set_seed(1)
-    words: dict[str, list[str]] = {}
-    for row in corpus.select_columns("captions"):
-        for caption in row["captions"]:
-            words.setdefault(caption["language"], []).append(caption["text"])
-    vocabularies = {language: frequent_words(texts, language) for language, texts in sorted(words.items())}
-    processor = SmalrProcessor(shapes_processor(corpus).image_processor, vocabularies)
+    vocabularies = {language: frequent_words(texts, language) for language, texts in sorted(shapes_captions().items())}
+    processor = SmalrProcessor(shapes_processor().image_processor, vocabularies)
     sizes = [len(own) for own in vocabularies.values()]
     tiny = {"word_size": 8, "hidden_size": 16, "image_hidden_size": 16, "image_feature_size": 12}
     mule = {"specific_words": None, "latent_tokens": 0, "mask_weight": 0, "initializer_range": 0.3}

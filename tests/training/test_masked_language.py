@@ -4,7 +4,7 @@ from transformers import BertConfig
 from babelens.processing.tokenizer_training import train_wordpiece
 from babelens.trainers.arguments import PrecisionTrainingArguments
 from babelens.training.mla import train_masked_language
-from tests.support.tiny_native import shapes_texts
+from tests.support.tiny_training import shapes_texts
 
 SIZES = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
 
