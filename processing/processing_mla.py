@@ -4,7 +4,7 @@ multilingual one all others (Zhang et al. 2022, section 3.2, tables 4 and 7)."""
 import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from transformers import PreTrainedConfig, ProcessorMixin
 from transformers.tokenization_utils_base import PaddingStrategy
@@ -22,22 +22,42 @@ class ExtendedProcessor(PerLanguageProcessor):
     """Base class of the processors of models that extend a native one, whose tokenizer reads the native texts in a
     batch, up to `max_native_length`, while another one reads all others, after `text_prompt`."""
 
+    # The names of the native tokenizer and the other one, and of the native length and whether texts are padded to it.
+    parts: ClassVar = ("tokenizer", "encoder_tokenizer")
+    reading: ClassVar = ("max_native_length", "pad_native")
     has_text_encoder = True  # otherwise, the model reads only native tokens
     text_prompt = ""
-    max_native_length: int
     pad_native: bool
     normalization: int
 
+    @classmethod
+    def for_native(
+        cls,
+        config: PreTrainedConfig,
+        native_processor: ProcessorMixin,
+        tokenizer: Any = None,
+        native_language: str = "en",
+        **options: Any,
+    ) -> Self:
+        """Makes the processor from a native model's and the other tokenizer; `options` are other arguments of the
+        class."""
+        native = native_processor.tokenizer
+        stated = getattr(native_processor, "text_kwargs", {}).get("max_length")
+        length = native.model_max_length if stated is None else stated
+        length = min(length, text_positions(getattr(config, "text_config", config)) or length)
+        settings = dict(zip(cls.parts, (with_mask(native), tokenizer), strict=True))
+        settings |= dict(zip(cls.reading, (length, tower_pooling(config) == "last"), strict=True))
+        return cls(native_processor.image_processor, **settings | {"native_language": native_language} | options)
+
     @property
     def tokenizers(self) -> tuple[Any, Any]:
-        """The native tokenizer and the other one."""
-        raise NotImplementedError
+        native, other = self.parts
+        return getattr(self, native), getattr(self, other)
 
     @property
     def native(self) -> DualEncoderProcessor:
-        return DualEncoderProcessor(
-            self.image_processor, self.tokenizers[0], "", self.max_native_length, self.pad_native
-        )
+        length, is_padded = (getattr(self, name) for name in self.reading)
+        return DualEncoderProcessor(self.image_processor, self.tokenizers[0], "", length, is_padded)
 
     @property
     def least_length(self) -> int:
@@ -47,7 +67,7 @@ class ExtendedProcessor(PerLanguageProcessor):
 
     def native_tokens(self, texts: list[str], layout: TextLayout) -> list[list[int]]:
         """Returns the tokens of native texts, cut at the native length unless a call gives a smaller one."""
-        length = self.max_native_length
+        length = getattr(self, self.reading[0])
         if layout.max_length != self.max_text_length:
             length = min(layout.max_length, length)
         padding = "max_length" if self.pad_native else False
@@ -93,6 +113,8 @@ class MlaProcessor(ExtendedProcessor):
     """
 
     auto_classes = ("AutoProcessor",)
+    parts = ("tokenizer", "multilingual_tokenizer")
+    reading = ("max_text_length", "pad_to_max_length")
     pad_native = False  # all texts are padded together
 
     def __init__(
@@ -115,40 +137,25 @@ class MlaProcessor(ExtendedProcessor):
         self.normalization = checked_normalization(normalization)
 
     @classmethod
-    def for_native(
-        cls, config: PreTrainedConfig, native_processor: ProcessorMixin, multilingual_tokenizer: Any, **options: Any
+    def for_native(  # type: ignore[override]
+        cls, config: PreTrainedConfig, native_processor: Any, tokenizer: Any, *args: Any, **options: Any
     ) -> Self:
-        """Makes the processor from a native model's; `options` are other arguments of the class. By default, texts are
-        normalized. If the native model pools the first state, the multilingual tokenizer must put a token there."""
-        own = multilingual_tokenizer
-        if tower_pooling(config) == "first" and own("a")["input_ids"][0] not in (own.cls_token_id, own.bos_token_id):
+        """As in `ExtendedProcessor`; by default, texts are normalized. If the native model pools the first state, the
+        multilingual tokenizer must put a token there."""
+        begins = tokenizer("a")["input_ids"][0] in (tokenizer.cls_token_id, tokenizer.bos_token_id)
+        if tower_pooling(config) == "first" and not begins:
             raise InputError(
                 "the native model pools the first state of a text, so the multilingual tokenizer must begin every "
-                f"text with its cls_token or bos_token; 'a' becomes {own.tokenize('a', add_special_tokens=True)}"
+                f"text with its cls_token or bos_token; 'a' becomes {tokenizer.tokenize('a', add_special_tokens=True)}"
             )
-        length, is_padded = native_length(config, native_processor)
-        chosen = {"max_text_length": length, "pad_to_max_length": is_padded, "normalization": NORMALIZATION}
-        return cls(native_processor.image_processor, native_processor.tokenizer, own, **chosen | options)
+        options = {"normalization": NORMALIZATION} | options
+        return super().for_native(config, native_processor, tokenizer, *args, **options)
 
     @property
     def text_kwargs(self) -> dict[str, Any]:
         if not self.pad_to_max_length:
             return super().text_kwargs
         return super().text_kwargs | {"padding": "max_length", "return_attention_mask": False}
-
-    @property
-    def tokenizers(self) -> tuple[Any, Any]:
-        return self.tokenizer, self.multilingual_tokenizer
-
-    @property
-    def max_native_length(self) -> int:  # type: ignore[override]
-        return self.max_text_length
-
-    @property
-    def native(self) -> DualEncoderProcessor:
-        return DualEncoderProcessor(
-            self.image_processor, self.tokenizer, "", self.max_text_length, self.pad_to_max_length
-        )
 
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
         if self.pad_to_max_length and layout.padding is not PaddingStrategy.MAX_LENGTH:
@@ -173,6 +180,7 @@ class MlaStudentProcessor(ExtendedProcessor):
     """
 
     auto_classes = ("AutoProcessor",)
+    parts = ("native_tokenizer", "tokenizer")
 
     def __init__(
         self,
@@ -192,24 +200,6 @@ class MlaStudentProcessor(ExtendedProcessor):
         self.text_prompt, self.native_texts = text_prompt, native_texts
         self.normalization = checked_normalization(normalization)
 
-    @classmethod
-    def for_native(
-        cls,
-        config: PreTrainedConfig,
-        native_processor: ProcessorMixin,
-        tokenizer: Any,
-        native_language: str = "en",
-        **options: Any,
-    ) -> Self:
-        """Makes the processor of a student with this tokenizer from a native model's; `options` are arguments of the
-        class."""
-        own = native_processor.image_processor, tokenizer, with_mask(native_processor.tokenizer)
-        return cls(*own, native_language, *native_length(config, native_processor), **options)
-
-    @property
-    def tokenizers(self) -> tuple[Any, Any]:
-        return self.native_tokenizer, self.tokenizer
-
     @property
     def needs_language(self) -> bool:
         return self.native_texts == "native"
@@ -223,14 +213,6 @@ class MlaStudentProcessor(ExtendedProcessor):
         is_native = [self.needs_language and is_same_language(tag, self.native_language) for tag in languages]
         inputs = self.encode_rows(texts, languages, is_native, layout)
         return inputs | {"language_ids": [0 if each else 1 for each in is_native]} if self.needs_language else inputs
-
-
-def native_length(config: PreTrainedConfig, processor: ProcessorMixin) -> tuple[int, bool]:
-    """Returns the number of tokens at which a native processor cuts texts, and whether every text is padded to it."""
-    stated = getattr(processor, "text_kwargs", {}).get("max_length")
-    length = processor.tokenizer.model_max_length if stated is None else stated
-    length = min(length, text_positions(getattr(config, "text_config", config)) or length)
-    return length, tower_pooling(config) == "last"
 
 
 def with_mask(tokenizer: Any) -> Any:
@@ -252,6 +234,3 @@ def closing_token_id(tokenizer: Any) -> int:
         "the multilingual tokenizer must end every text with its sep_token or eos_token, whose state MLA pools; 'a' "
         f"becomes {tokenizer.convert_ids_to_tokens(tokenizer('a')['input_ids'])}"
     )
-
-
-__all__ = ["MlaProcessor", "MlaStudentProcessor", "closing_token_id"]

@@ -6,17 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import compress
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformers import PreTrainedConfig, ProcessorMixin
 
 from ..utils.errors import LanguageTagError, ModelFolderError
 from ..utils.languages import learned_language, normalize_language, normalize_languages
 from .glossary import LONGEST_PIECE, MOST_WORDS, Glossary, first_words, is_word
-from .processing_mla import ExtendedProcessor, native_length, with_mask
+from .processing_mla import ExtendedProcessor
 from .processing_per_language import TextLayout, file_beside
 from .text_inputs import UNDETERMINED, counting_cut_texts, note_cut_texts
 from .text_normalization import NORMALIZATION, checked_normalization, folded, spelling_of
@@ -89,25 +88,6 @@ class RidgeProcessor(ExtendedProcessor):
     def glossaries(self) -> dict[str, Glossary]:
         return self._glossaries
 
-    @classmethod
-    def for_native(
-        cls,
-        config: PreTrainedConfig,
-        native_processor: ProcessorMixin,
-        encoder_tokenizer: Any = None,
-        native_language: str = "en",
-        **options: Any,
-    ) -> Self:
-        """Makes the processor from a native model's, and from a text encoder's tokenizer; `options` are other
-        arguments."""
-        parts = native_processor.image_processor, with_mask(native_processor.tokenizer), encoder_tokenizer
-        length, is_padded = native_length(config, native_processor)
-        return cls(*parts, native_language, max_native_length=length, pad_native=is_padded, **options)
-
-    @property
-    def tokenizers(self) -> tuple[Any, Any]:
-        return self.tokenizer, self.encoder_tokenizer
-
     @property
     def known_languages(self) -> list[str]:
         """The languages in the order of their ids; the second is `und`, for texts without a language."""
@@ -119,8 +99,8 @@ class RidgeProcessor(ExtendedProcessor):
         return [*super().model_input_names, "character_ids", *glosses]
 
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
-        """A text without a language is read in the language whose glossary contains most
-        of its words; if none contains enough, the map that all languages share reads it."""
+        """A text without a language is read in the language whose glossary contains most of its words; if
+        none contains enough, the map that all languages share reads it."""
         learned = {tag: self._learned(tag) for tag in {*languages}}
         read = [self._language_and_glossary(text, learned[tag]) for text, tag in zip(texts, languages, strict=True)]
         stated, known = [tag for tag, _ in read], self.known_languages
@@ -272,6 +252,3 @@ def _checked_language(tag: str, settings: Mapping[str, Any]) -> str:
     if tag not in learned and not settings.get("any_language"):
         raise ValueError(f"this model has not learned {tag!r}; its languages are {', '.join(languages)}")
     return tag
-
-
-__all__ = ["RidgeProcessor"]
