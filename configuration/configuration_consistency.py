@@ -31,6 +31,3 @@ class CrossLingualConsistencyConfig(HubCodeMixin, PreTrainedConfig):
             raise ValueError(f"languages={list(given)}: name at least one language, and each only once")
         check_positive(self, "hidden_size")
         super().__post_init__(**kwargs)
-
-
-__all__ = ["CrossLingualConsistencyConfig"]

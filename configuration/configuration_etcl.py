@@ -42,6 +42,3 @@ class EtclConfig(TwoTowerConfig):
         check_positive(self, "temperature_init_value", "text_text_temperature")
         check_probabilities(label_smoothing=self.label_smoothing, below_one=True)
         super().__post_init__(**kwargs)
-
-
-__all__ = ["EtclConfig"]

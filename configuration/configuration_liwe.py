@@ -56,6 +56,3 @@ class LiweConfig(DualEncoderConfig):
             self.vision_config = AutoConfig.for_model(**self.vision_config)
         super().__post_init__(**kwargs)
         self.check_widths()
-
-
-__all__ = ["LiweConfig"]

@@ -316,6 +316,3 @@ class RidgeConfig(MlaBaseConfig):
             self.text_config = AutoConfig.for_model(**self.text_config)
         super().__post_init__(**kwargs)
         self.rank = min(self.rank, self.projection_dim)
-
-
-__all__ = ["ClipResNetConfig", "MlaConfig", "MlaStudentConfig", "RidgeConfig", "VectorSpaceConfig"]

@@ -51,6 +51,3 @@ class MuralConfig(TwoTowerConfig):
         check_positive(self, "temperature_init_value", "text_text_temperature")
         check_probabilities(label_smoothing=self.label_smoothing, below_one=True)
         super().__post_init__(**kwargs)
-
-
-__all__ = ["MuralConfig"]

@@ -122,6 +122,3 @@ class Rc3Config(HubCodeMixin, MBartConfig):
     def language_token_id(self, language: str) -> int:
         """Returns the id of the token of a language, given by its BCP-47 tag."""
         return self.language_token_ids[language_id(language, list(self.languages))]
-
-
-__all__ = ["Rc3Config"]

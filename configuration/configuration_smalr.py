@@ -117,6 +117,3 @@ class SmalrConfig(DualEncoderConfig):
         if self.specific_words is not None:
             return [min(size, self.specific_words) for size in self.vocabulary_sizes]
         return [size - words for size, words in zip(self.vocabulary_sizes, self.dictionary_words, strict=True)]
-
-
-__all__ = ["SmalrConfig"]

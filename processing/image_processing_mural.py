@@ -36,6 +36,3 @@ class MuralImageProcessor(HubCodeMixin, PilBackend):
             return np.asarray(to_rgb(image))
         given = {} if input_data_format is None else {"input_data_format": input_data_format}
         return super().convert_to_rgb(image, **given)  # older versions of transformers take no format
-
-
-__all__ = ["MuralImageProcessor"]

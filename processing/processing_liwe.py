@@ -81,6 +81,3 @@ class LiweProcessor(WordLevelProcessor):
     @property
     def model_input_names(self) -> list[str]:
         return ["pixel_values", "input_ids", "attention_mask"]
-
-
-__all__ = ["LiweProcessor"]

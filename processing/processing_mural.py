@@ -19,6 +19,3 @@ class EtclProcessor(DualEncoderProcessor):
     """Prepares images and texts for an `EtclModel`, as `MuralProcessor` does."""
 
     auto_classes = ("AutoProcessor",)
-
-
-__all__ = ["EtclProcessor", "MuralProcessor"]

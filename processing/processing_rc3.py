@@ -399,6 +399,3 @@ def check_regions(features: Any, region_size: int, max_regions: int, called: str
     if not np.isfinite(array).all():
         raise InputError(f"{called}: the features are not finite")
     return array
-
-
-__all__ = ["Rc3Processor"]

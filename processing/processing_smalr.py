@@ -95,6 +95,3 @@ class SmalrProcessor(WordLevelProcessor):
         settings, remaining = super().get_processor_dict(pretrained_model_name_or_path, **kwargs)
         path = file_beside(pretrained_model_name_or_path, VOCABULARIES_FILE, kwargs)
         return settings | {"vocabularies": json.loads(path.read_text("utf-8"))}, remaining
-
-
-__all__ = ["SmalrProcessor"]
