@@ -175,7 +175,7 @@ class _Tensorpack:
     def __init__(self, path: Path) -> None:
         lmdb = _library("lmdb", path)
         options = {"readonly": True, "lock": False, "readahead": False, "meminit": False}
-        self.path, problem = path, ""
+        self.path = path
         try:
             self.database = lmdb.open(str(path), subdir=path.is_dir(), **options)
         except lmdb.Error as error:
@@ -183,16 +183,8 @@ class _Tensorpack:
         size = (path / "data.mdb" if path.is_dir() else path).stat().st_size
         needed = (self.database.info()["last_pgno"] + 1) * self.database.stat()["psize"]
         if size < needed:  # reading beyond the end would terminate the process
-            problem = f"truncated, {size} of {needed} bytes"
-        elif self._record(_SERIAL_KEYS) is None:
-            problem = f"not a tensorpack file, which would have the key {_SERIAL_KEYS.decode()}"
-        if problem:
             self.database.close()
-            raise InputError(f"{path}: {problem}")
-
-    def _record(self, key: bytes) -> bytes | None:
-        with self.database.begin() as transaction:
-            return transaction.get(key)
+            raise InputError(f"{path}: truncated, {size} of {needed} bytes")
 
     @cached_property
     def _keys(self) -> dict[str, bytes]:
@@ -215,7 +207,8 @@ class _Tensorpack:
 
     def __getitem__(self, key: str) -> Any:
         stored = self._keys[key]
-        return self._part(self._record(stored) or b"", stored, _RECORD_FEATURES)
+        with self.database.begin() as transaction:
+            return self._part(transaction.get(stored), stored, _RECORD_FEATURES)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._keys)

@@ -68,11 +68,8 @@ def train_wordpiece(
     tokenizer.model = models.WordPiece(learned.get_vocab(), unk_token="[UNK]", **longest)
     tokenizer.decoder = decoders.WordPiece()
     tokenizer.add_special_tokens(SPECIAL_TOKENS)
-    around = [(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=around
-    )
-    return _fast(tokenizer, max_tokens, pad="[PAD]", unk="[UNK]", cls="[CLS]", sep="[SEP]", mask="[MASK]")
+    template = "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1"
+    return _fast(tokenizer, template, max_tokens, pad="[PAD]", unk="[UNK]", cls="[CLS]", sep="[SEP]", mask="[MASK]")
 
 
 def _words(tokenizer: Tokenizer, text: str) -> list[str]:
@@ -136,14 +133,14 @@ def train_bpe(
     *ordinary, mask = BPE_SPECIAL_TOKENS
     # A mask replaces a word and the space before it.
     tokenizer.add_special_tokens([*ordinary, AddedToken(mask, lstrip=True, special=True)])
-    around = [(token, tokenizer.token_to_id(token)) for token in ("<s>", "</s>")]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=around
-    )
-    return _fast(tokenizer, 1024, bos="<s>", pad="<pad>", eos="</s>", unk="<unk>", mask="<mask>")
+    template = "<s> $A </s>", "<s> $A </s> $B </s>"
+    return _fast(tokenizer, template, 1024, bos="<s>", pad="<pad>", eos="</s>", unk="<unk>", mask="<mask>")
 
 
-def _fast(tokenizer: Tokenizer, max_tokens: int, **special: str) -> PreTrainedTokenizerFast:
+def _fast(tokenizer: Tokenizer, template: tuple[str, str], max_tokens: int, **special: str) -> PreTrainedTokenizerFast:
+    single, pair = template
+    around = [(token, tokenizer.token_to_id(token)) for token in single.split(" $A ")]
+    tokenizer.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=around)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         model_max_length=max_tokens,

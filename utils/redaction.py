@@ -56,7 +56,7 @@ def redact(value: Any, name: str = "") -> Any:
     if isinstance(value, Mapping):
         return {key: redact(each, str(key)) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [redact(each, name) for each in _without_option_values(value)]
+        return [_redacted_word(before, word, name) for before, word in zip(["", *value], value, strict=False)]
     if is_secret(name) and value and isinstance(value, str | int) and not isinstance(value, bool):
         return HIDDEN
     if not isinstance(value, str):
@@ -87,20 +87,15 @@ def _words(name: str) -> list[str]:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+", " ", name).lower().split()
 
 
-def _without_option_values(words: Any) -> list[Any]:
-    found: list[Any] = []
-    after_secret = False
-    for word in words:
-        if isinstance(word, str):
-            name, equals, _ = word.partition("=")
-            names_secret = re.fullmatch(r"[\w.-]+", name) is not None and is_secret(name)
-            if after_secret and not word.startswith("--"):
-                word, names_secret = HIDDEN, False
-            elif equals and names_secret:
-                word = f"{name}={HIDDEN}"
-            after_secret = names_secret and not equals and name.startswith("-")
-        found.append(word)
-    return found
+def _redacted_word(before: Any, word: Any, name: str) -> Any:
+    """Redacts a word of a command, which may be the value of the option `before` it."""
+    if isinstance(word, str):
+        own, equals, _ = word.partition("=")
+        if equals and re.fullmatch(r"[\w.-]+", own) and is_secret(own):
+            return f"{own}={HIDDEN}"
+        if not word.startswith("--") and re.fullmatch(r"-[\w.-]+", str(before)) and is_secret(str(before)):
+            return HIDDEN
+    return redact(word, name)
 
 
 def _hidden(match: re.Match[str]) -> str:
