@@ -25,8 +25,7 @@ from transformers.utils import cached_file
 
 from .configuration.configuration_mla import VectorSpaceConfig
 from .data.batching.views import images_of, translation_pairs
-from .data.corpus.captions import enumeration
-from .data.corpus.corpus import captions_of, evenly_spaced, languages_of
+from .data.corpus.corpus import captions_of, enumeration, evenly_spaced, languages_of
 from .data.corpus.loading import load_captions
 from .data.emoji.names import NameTranslations, Pairs, check_columns, names_for, names_of_emoji
 from .data.readers.bitext import read_translations

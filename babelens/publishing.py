@@ -23,7 +23,7 @@ from transformers import AutoModel, AutoProcessor
 from yaml import YAMLError
 
 from .configuration.configuration_mla import RidgeConfig, VectorSpaceConfig
-from .data.corpus.captions import enumeration
+from .data.corpus.corpus import enumeration
 from .inference.onnx.model import GRAPH_FOLDER, SETTINGS_FILE, GraphSettings
 from .model_cards.base_models import base_model_facts
 from .model_cards.card_text import IDENTITY, is_of_another_model, paths_in_files, tokens_in_files

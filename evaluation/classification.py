@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ..data.corpus.images import is_system_name, readable_images, skipped_line
-from ..data.corpus.tables import tsv_records
+from ..data.corpus.tables import table_rows
 from ..data.corpus.text_files import parse_file
 from ..inference.embedder import Embedder
 from ..inference.pipelines import (
@@ -34,7 +34,7 @@ from ..inference.pipelines import (
     filled,
     templates_of,
 )
-from ..utils.errors import CorpusError, InputError
+from ..utils.errors import CorpusError, InputError, LanguageTagError
 from ..utils.languages import did_you_mean_language, normalize_language, normalize_languages
 from .ranking import QueryRanks, embedding_ranks, percent_within
 
@@ -119,7 +119,10 @@ def read_labels(
     labels: Labels = {}
     known: list[str] = []
     for name, given in table.items():
-        known.append(normalize_language(_BABELNET.get(name, name) if isinstance(given, list) else name))
+        try:
+            known.append(normalize_language(_BABELNET.get(name, name) if isinstance(given, list) else name))
+        except LanguageTagError as error:
+            raise LanguageTagError(f"{path}: {error}") from None
         if known.count(known[-1]) > 1:
             raise CorpusError(f"{path}: {name}: the labels in {known[-1]!r} occur twice")
         if wanted is None or known[-1] in wanted:
@@ -137,7 +140,9 @@ def read_labels(
 def _table(file: Path) -> dict[str, dict[str, str]]:
     """Reads a table: language -> class -> label, without empty cells."""
     labels: dict[str, dict[str, str]] = {}
-    for line, record in tsv_records(file, _CLASS):
+    names, rows = table_rows(file)
+    for line, cells in rows:
+        record = dict(zip(names, cells, strict=True))
         name = record.pop(_CLASS, None)
         if not name:
             raise CorpusError(f"{file} line {line}: there is no class; the header must begin with {_CLASS!r}")

@@ -27,8 +27,7 @@ import torch
 from PIL import Image
 from transformers import BatchFeature
 
-from ..data.corpus.captions import enumeration
-from ..data.corpus.corpus import image_id_of
+from ..data.corpus.corpus import enumeration, image_id_of
 from ..data.corpus.images import path_inside, read_image, skipped_line, walk_images
 from ..data.corpus.loading import parquet_file
 from ..data.corpus.tar_shards import IMAGES, files_named, opened, tar_samples

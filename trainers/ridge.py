@@ -17,7 +17,7 @@ import torch
 from datasets.utils.logging import tqdm
 from torch import Tensor
 
-from ..data.corpus.captions import enumeration
+from ..data.corpus.corpus import enumeration
 from ..data.emoji.names import NameTranslations, Pairs
 from ..modeling.modeling_dual_encoder import normalize
 from ..modeling.modeling_ridge import RidgeModel, centered

@@ -8,8 +8,7 @@ from transformers import TrainingArguments
 from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME
 
 from ..configuration.presets import list_presets, preset_facts
-from ..data.corpus.corpus import languages_of
-from ..data.corpus.overlap import Overlap
+from ..data.corpus.corpus import Overlap, languages_of
 from ..data.emoji.benchmark import published_manifest
 from ..model_cards.facts import DataSource as CardSource
 from ..model_cards.licenses import check_hub_license, check_weights_license, weights_license

@@ -10,8 +10,7 @@ from ..configuration.configuration_two_tower import IMAGE_TEXT, TEXT_TEXT, TRIPL
 from ..data.batching.mixture import TaskData, sample_of_stream
 from ..data.batching.texts import add_translations
 from ..data.batching.views import image_text_pairs, translation_pairs
-from ..data.corpus.corpus import captions_of, languages_of
-from ..data.corpus.overlap import Overlap, corpus_overlaps
+from ..data.corpus.corpus import Overlap, captions_of, corpus_overlaps, languages_of
 from ..utils.errors import CorpusError, RecipeError
 from .schema import Recipe, Stage, load_recipe, workflow_of
 

@@ -14,9 +14,8 @@ from transformers import AutoProcessor, PreTrainedModel, ProcessorMixin
 
 from ..configuration.configuration_rc3 import Rc3Config
 from ..data.batching.mixture import TaskData
-from ..data.corpus.corpus import captions_of, evenly_spaced
+from ..data.corpus.corpus import Overlap, captions_of, corpus_overlaps, evenly_spaced
 from ..data.corpus.loading import load_captions
-from ..data.corpus.overlap import Overlap, corpus_overlaps
 from ..data.emoji.benchmark import emoji_entailment, emoji_questions, load_emoji
 from ..data.readers.coco import load_multi30k
 from ..data.readers.iglue import load_answers, load_marvl, load_nlvr2, load_xflickrco, load_xgqa, load_xvnli

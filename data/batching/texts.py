@@ -13,8 +13,8 @@ from datasets import Dataset, IterableDataset
 from ...utils.errors import CorpusError
 from ...utils.languages import normalize_languages
 from ..corpus.caption_index import LanguagePair
-from ..corpus.corpus import Caption, describe, languages_of, with_captions
-from .views import Languages, translation_pairs, undecoded
+from ..corpus.corpus import Caption, describe, languages_of, undecoded, with_captions
+from .views import Languages, translation_pairs
 
 AnyDataset = TypeVar("AnyDataset", Dataset, IterableDataset)
 

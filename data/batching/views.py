@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import PIL.Image
 import pyarrow as pa
-from datasets import Dataset, Image, IterableDataset
+from datasets import Dataset, IterableDataset
 
 from ...utils.errors import CorpusError
 from ...utils.languages import normalize_language, normalize_languages
@@ -33,7 +33,7 @@ from ..corpus.caption_index import (
     repeats,
     texts_in,
 )
-from ..corpus.corpus import DOWNLOAD, IMAGE_URL, describe, languages_of
+from ..corpus.corpus import DOWNLOAD, IMAGE_URL, describe, languages_of, undecoded
 from ..corpus.images import image_bytes, read_image
 
 Example = dict[str, Any]
@@ -250,11 +250,6 @@ def text_table(corpus: Dataset) -> pa.Table:
     """Returns the columns that determine the examples, without images."""
     names = [name for name in ("image_id", "captions") if name in corpus.column_names]
     return corpus.select_columns(names).with_format("arrow")[:]
-
-
-def undecoded(corpus: Dataset | IterableDataset) -> Any:
-    """Returns the corpus with images as {bytes, path}, which `read_image` decodes and checks."""
-    return corpus.cast_column("image", Image(decode=False)) if "image" in corpus.column_names else corpus
 
 
 def _tags(languages: Languages | None) -> list[str] | None:

@@ -14,16 +14,16 @@ for other things, needs sentences. The log lists other columns.
 
 import logging
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, partial
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
 
 from datasets import Dataset, Image, IterableDataset, List, Value
 
 from ...utils.errors import CorpusError, LanguageTagError, did_you_mean
 from ...utils.languages import counts_as, normalize_language
-from .captions import enumeration, listed
+from .corpus import AnyDataset, CaptionRules, enumeration, listed
 from .text_files import parse_object
 from .text_languages import (
     SAMPLE,
@@ -37,9 +37,6 @@ from .text_languages import (
 )
 
 logger = logging.getLogger(__name__)
-
-AnyDataset = TypeVar("AnyDataset", Dataset, IterableDataset)
-Cells = Callable[[str], Sequence[Any]]  # name of a column -> some of its cells
 
 CAPTION_COLUMNS = ("captions", "caption", "text")
 _IMAGES = ("image", "jpg", "jpeg", "png", "webp")
@@ -57,21 +54,46 @@ _LETTERS_OF_A_SCRIPT = 8  # minimum for a script to contradict a tag of two lett
 
 @dataclass(frozen=True)
 class ColumnNames:
-    """The columns of images, of captions (several by language: `{"pl": "text_pl"}`), and of each row's language."""
+    """The columns of images, of captions (several by language: `{"pl": "text_pl"}`; or the first of several that has
+    any), and of each row's language."""
 
     image: str | None = None
-    caption: str | Mapping[str, str] | None = None
+    caption: str | Sequence[str] | Mapping[str, str] | None = None
     language: str | None = None
 
+    @property
+    def _captions(self) -> list[str]:
+        names = self.caption.values() if isinstance(self.caption, Mapping) else self.caption or ()
+        return [names] if isinstance(names, str) else list(dict.fromkeys(names))
+
+    @property
+    def read(self) -> list[str]:
+        """The columns from which the captions are read."""
+        return [*self._captions, *([] if self.language is None else [self.language])]
+
     def check(self, names: Sequence[str]) -> None:
-        captions = [*self.caption.values()] if isinstance(self.caption, Mapping) else [self.caption]
         if self.language is not None and isinstance(self.caption, Mapping):
             raise CorpusError("language_column: caption_column already names the language of each column")
         given = [("image_column", self.image), ("language_column", self.language)]
-        for option, name in [*given, *(("caption_column", each) for each in captions)]:
+        for option, name in [*given, *(("caption_column", each) for each in self._captions)]:
             if name is not None and name not in names:
                 near = did_you_mean(name, names)
                 raise CorpusError(f"{option}: there is no column {name!r}{near}; the columns are {', '.join(names)}")
+
+    def of(self, batch: Mapping[str, list[Any]], row: int, place: str) -> Any:
+        """Returns the captions of a row for `normalize_captions`."""
+        cells = {name: batch[name][row] for name in self._captions}
+        if isinstance(self.caption, Mapping):
+            return {tag: None if _is_empty(cells[name]) else cells[name] for tag, name in self.caption.items()}
+        if "json" in cells:  # WebDataset's
+            record = cells["json"] or {}
+            record = parse_object(record, f"{place}: ") if isinstance(record, str) else record
+            cells["json"] = record.get("captions") if record.get("captions") is not None else record.get("caption")
+        cell = next((each for each in cells.values() if each is not None), None)
+        if self.language is None or isinstance(cell, dict):
+            return cell
+        tag = batch[self.language][row]
+        return [text if isinstance(text, dict) else {"language": tag, "text": text} for text in listed(cell)]
 
 
 DEFAULT_COLUMNS = ColumnNames()
@@ -123,13 +145,13 @@ def language_of_column(
 
 
 def text_columns(
-    names: Sequence[str], cells: Cells, *, asked: Sequence[str] | None = None, at_least: int = 1
+    dataset: Dataset | IterableDataset, names: Sequence[str], *, asked: Sequence[str] | None = None, at_least: int = 1
 ) -> dict[str, str]:
     """Returns language -> column for the columns that hold texts in the language of their name. If the cells confirm
     fewer than `at_least` languages, names are believed unless the cells contradict them; for translations, even a
     column without any cell is believed."""
     tags = {name: tag for name in names if name not in _NOT_TEXTS and (tag := tag_in(name)[0]) is not None}
-    samples = {name: [text for cell in cells(name) for text in listed(cell)] for name in tags}
+    samples = {name: [text for cell in _cells(dataset, name) for text in listed(cell)] for name in tags}
     found: dict[str, str] = {}
     for lenient in (False, True) if at_least > 1 else (False,):
         for name, tag in tags.items():
@@ -155,41 +177,14 @@ def text_columns(
     return found
 
 
-# ---- Captions ----
-
-
-class CaptionColumns(NamedTuple):
-    """The columns of captions, and a function of a batch that returns each row's for `normalize_captions`."""
-
-    read: list[str]
-    of: Callable[[Mapping[str, list[Any]]], list[Any]]
-
-
-def _by_language(columns: Mapping[str, str], batch: Mapping[str, list[Any]]) -> list[Any]:
-    cells = [[None if _is_empty(text) else text for text in batch[name]] for name in columns.values()]
-    return [dict(zip(columns, texts, strict=True)) for texts in zip(*cells, strict=True)]
-
-
-def _in_column(name: str, language: str | None, batch: Mapping[str, list[Any]]) -> list[Any]:
-    cells = batch[name]
-    if name == "json":  # WebDataset's
-        records = (parse_object(cell) if isinstance(cell, str) else cell or {} for cell in cells)
-        cells = [record.get("captions", record.get("caption")) for record in records]
-    if language is None:
-        return cells
-    return [
-        [text if isinstance(text, dict) else {"language": tag, "text": text} for text in listed(cell)]
-        if not isinstance(cell, dict)
-        else cell
-        for cell, tag in zip(cells, batch[language], strict=True)
-    ]
+# ---- The columns of a dataset ----
 
 
 def in_corpus_columns(
-    dataset: AnyDataset, columns: ColumnNames = DEFAULT_COLUMNS, languages: Sequence[str] | None = None
-) -> tuple[AnyDataset, CaptionColumns]:
+    dataset: AnyDataset, columns: ColumnNames, rules: CaptionRules
+) -> tuple[AnyDataset, ColumnNames]:
     """Gives a dataset with known columns the columns `image` and `image_id`, and finds those of its captions."""
-    names = _names(dataset)
+    names = column_names(dataset)
     columns.check(names)
     typed = [name for name, feature in dataset.features.items() if isinstance(feature, Image)]
     image = columns.image or next((name for name in _IMAGES if name in names), typed[0] if len(typed) == 1 else None)
@@ -198,65 +193,57 @@ def in_corpus_columns(
         dataset = dataset.rename_column(image, "image")
     if "__key__" in names and "image_id" not in names:
         dataset = dataset.rename_column("__key__", "image_id")
-    found = _find_captions(dataset, columns, languages)
-    is_other = "captions" in _names(dataset) and "captions" not in found.read
+    found = find_captions(dataset, replace(columns, image=None), rules)
+    is_other = "captions" in column_names(dataset) and "captions" not in found.read
     return dataset.remove_columns("captions") if is_other else dataset, found
 
 
-def _find_captions(
-    dataset: Dataset | IterableDataset, named: ColumnNames, asked: Sequence[str] | None = None
-) -> CaptionColumns:
-    names, chosen = _names(dataset), named.caption
-    usual = [name for name in CAPTION_COLUMNS if name in names]
-    if chosen is None and not usual:
-        chosen = next((name for name in ("json", "txt") if name in names), None)
-        chosen = chosen or text_columns(names, partial(_cells, dataset), asked=asked)
+def find_captions(
+    dataset: Dataset | IterableDataset, named: ColumnNames, rules: CaptionRules, configuration: str | None = None
+) -> ColumnNames:
+    """Finds the columns of captions; or of translations, if a row has at least two texts. The languages of parallel
+    columns are the requested ones in order, or those in the name of the `configuration`."""
+    names, chosen = column_names(dataset), named.caption
+    named.check(names)
     if isinstance(chosen, Mapping) and chosen:
-        by_language: dict[str, str] = {normalize_language(tag): name for tag, name in chosen.items()}
+        by_language = {normalize_language(tag): name for tag, name in chosen.items()}
         if len(by_language) < len(chosen):
             raise CorpusError(f"caption_column names a language twice: {', '.join(chosen)}")
-        return CaptionColumns(list(dict.fromkeys(by_language.values())), partial(_by_language, by_language))
-    if not isinstance(chosen, str):
-        if "captions" not in usual and len(usual) != 1:
-            wanted = " or ".join(map(repr, CAPTION_COLUMNS))
-            raise CorpusError(f"captions are expected in one column {wanted}; the columns are {', '.join(names)}")
-        chosen = usual[0]
-    read = [chosen] if named.language is None else [chosen, named.language]
-    return CaptionColumns(read, partial(_in_column, chosen, named.language))
+        return replace(named, caption=by_language)
+    if chosen:
+        return named
+    usual = CAPTION_COLUMNS if rules.at_least < 2 else ("captions", "translation")
+    usual_here = [name for name in usual if name in names]
+    if len(usual_here) == 1 or usual_here[:1] == ["captions"]:
+        return replace(named, caption=usual_here[0])
+    if rules.at_least > 1:
+        return replace(named, caption=_translations(dataset, rules, configuration))
+    members = [name for name in ("json", "txt") if name in names]  # WebDataset's
+    found = () if usual_here else members or text_columns(dataset, names, asked=rules.languages)
+    if not found:
+        wanted = " or ".join(map(repr, usual))
+        raise CorpusError(f"captions are expected in one column {wanted}; the columns are {', '.join(names)}")
+    return replace(named, caption=found)
 
 
-# ---- Translations ----
-
-
-def in_translation_columns(
-    dataset: AnyDataset,
-    columns: Mapping[str, str] | None = None,
-    languages: Sequence[str] | None = None,
-    name: str | None = None,
-) -> tuple[AnyDataset, CaptionColumns]:
-    """Finds the columns of translations, and drops the others but `image_id` and `split`. The languages of parallel
-    columns are the requested ones in order, or those in the `name` of the configuration."""
-    names = _names(dataset)
-    kept: list[str] = [each for each in _NOT_TEXTS if each in names]
-    nested = next((each for each in ("captions", "translation") if each in names), None)
-    if nested and not columns:
-        return dataset.select_columns([nested, *kept]), CaptionColumns([nested], partial(_in_column, nested, None))
-    named = ColumnNames(caption=columns or _translation_columns(dataset, languages, name))
-    named.check(names)
-    source: CaptionColumns = _find_captions(dataset, named)
-    return dataset.select_columns([*source.read, *kept]), source
-
-
-def _translation_columns(
-    dataset: Dataset | IterableDataset, languages: Sequence[str] | None, name: str | None
+def _translations(
+    dataset: Dataset | IterableDataset, rules: CaptionRules, configuration: str | None
 ) -> dict[str, str]:
-    names = _names(dataset)
+    names, asked = column_names(dataset), rules.languages
     for parallel in (("english", "non_english"), ("anchor", "positive")):
         if set(parallel) <= set(names):
-            return dict(zip(_parallel_languages(parallel, languages, name), parallel, strict=True))
-    texts = [each for each in names if _holds_texts(dataset.features[each])]
-    found = text_columns(texts, partial(_cells, dataset), asked=languages, at_least=2)
-    others = [each for each in names if each not in (*found.values(), *_NOT_TEXTS)]
+            tags = list(asked or filter(None, (tag_in(part)[0] for part in (configuration or "").split("-"))))
+            if parallel[0] == "english" and "en" in tags:
+                tags = ["en", *(tag for tag in tags if tag != "en")]
+            if len(tags) != 2:
+                raise CorpusError(
+                    f"the names {parallel[0]!r} and {parallel[1]!r} do not state the languages: name them in this "
+                    "order, as in languages=['en', 'de']"
+                )
+            return dict(zip(tags, parallel, strict=True))
+    texts = [name for name in names if _holds_texts(dataset.features[name])]
+    found = text_columns(dataset, texts, asked=asked, at_least=2)
+    others = [name for name in names if name not in (*found.values(), *_NOT_TEXTS)]
     if len(found) < 2 and (others or not found):  # other incomplete rows are reported later
         raise CorpusError(
             f"translations need texts in two languages, and by their names and cells "
@@ -267,22 +254,10 @@ def _translation_columns(
     return found
 
 
-def _parallel_languages(columns: tuple[str, str], languages: Sequence[str] | None, name: str | None) -> list[str]:
-    stated = list(languages or filter(None, (tag_in(part)[0] for part in (name or "").split("-"))))
-    if columns[0] == "english" and "en" in stated:
-        stated = ["en", *(tag for tag in stated if tag != "en")]
-    if len(stated) != 2:
-        raise CorpusError(
-            f"the names {columns[0]!r} and {columns[1]!r} do not state the languages: name them in this order, as in "
-            "languages=['en', 'de']"
-        )
-    return stated
-
-
 # ---- Cells ----
 
 
-def _names(dataset: Dataset | IterableDataset) -> list[str]:
+def column_names(dataset: Dataset | IterableDataset) -> list[str]:
     if dataset.column_names is None:
         raise CorpusError("the columns of the stream are not known; give it features: dataset.cast(Features(…))")
     return dataset.column_names

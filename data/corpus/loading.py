@@ -21,9 +21,8 @@ from ...utils.errors import BabelensError, CorpusError, LanguageTagError, SaveEr
 from ...utils.files import new_folder
 from ...utils.identity import remote_state
 from ...utils.languages import normalize_language, normalize_languages
-from .captions import CaptionRules, Place
 from .columns import ColumnNames
-from .corpus import languages_of
+from .corpus import UNNAMED, CaptionRules, Place, languages_of
 from .images import is_photo_folder
 from .normalize import ImageRules, SkippedImage, as_caption_corpus, as_translation_corpus
 from .tables import JSON_FILES, METADATA, TABLES, is_table, read_table
@@ -90,23 +89,13 @@ def load_captions(
     if on_bad_image == "skip" and not check_images:
         raise CorpusError("on_bad_image='skip' needs check_images=True: images are left out when they are checked")
     tag = None if language is None else normalize_language(language)
-    captions = CaptionRules(tag, _tags(languages))
     images = ImageRules(on_bad_image == "skip", skipped) if check_images else None
     columns = ColumnNames(image_column, caption_column, language_column)
+    captions = CaptionRules(tag, _tags(languages))
     with _named(source):
-        if isinstance(source, str | Path) and (file := _caption_file(Path(source))):
-            dataset, place = read_table(file, columns)
-            dataset, columns = _streamed(dataset) if streaming else dataset, replace(columns, image=None)
-        elif isinstance(source, str | Path) and (shards := _tar_shards(source)):
-            given: dict[str, Any] = {"shards": shards, "rules": replace(captions, languages=None)}
-            place = partial("{} row {}".format, source)
-            if streaming:
-                dataset = IterableDataset.from_generator(tar_rows, gen_kwargs=given, features=TAR_FEATURES)
-            else:
-                states = [(shard, remote_state(shard)) for shard in shards]
-                dataset = cached_rows(partial(tar_rows, **given), TAR_FEATURES, source=shards[0], states=states)
-        else:
-            dataset, split, place = _opened(source, name, split, streaming)
+        dataset, split, place = _opened(source, name, split, streaming, columns)
+        if place.numbers is not None:  # of a table, whose images are found
+            columns = replace(columns, image=None)
         return as_caption_corpus(dataset, captions=captions, images=images, columns=columns, split=split, place=place)
 
 
@@ -140,11 +129,7 @@ def load_translations(
     if rules.languages is not None and len(rules.languages) < 2:
         raise CorpusError(f"a translation needs two languages or more, not only {rules.languages[0]!r}")
     with _named(source):
-        if isinstance(source, str | Path) and is_table(source):
-            dataset, place = read_table(Path(source))
-            dataset = _streamed(dataset) if streaming else dataset
-        else:
-            dataset, split, place = _opened(source, name, split, streaming)
+        dataset, split, place = _opened(source, name, split, streaming)
         return as_translation_corpus(
             dataset, captions=rules, columns=caption_column, name=name, split=split, place=place
         )
@@ -153,36 +138,34 @@ def load_translations(
 # ---- Sources ----
 
 
-def _caption_file(source: Path) -> Path | None:
-    return source if is_table(source) else next((file for name in METADATA if (file := source / name).is_file()), None)
-
-
 def _tags(languages: Languages) -> tuple[str, ...] | None:
     return None if languages is None else tuple(normalize_languages(languages))
 
 
-def _tar_shards(source: str | Path) -> list[str]:
-    with _datasets_errors(source):
-        return files_named(str(source), ".tar")
-
-
-def _streamed(dataset: Dataset) -> IterableDataset:
-    return dataset.to_iterable_dataset(num_shards=min(max(len(dataset), 1), _SHARDS))
-
-
 def _opened(
-    source: Source, name: str | None, split: str | None, streaming: bool
+    source: Source, name: str | None, split: str | None, streaming: bool, images: ColumnNames | None = None
 ) -> tuple[Dataset | IterableDataset, str | None, Place]:
-    """Returns the dataset of a source, the split to select by its column `split`, and the names of rows."""
-    place: Place = "row {}".format
+    """Returns the dataset of a source, the split to select by its column `split`, and the names of rows. Only sources
+    of `images` may be folders with metadata, or tar shards."""
+    place = UNNAMED
     if isinstance(source, str | Path):
-        place = partial("{} row {}".format, source)
+        place, names = Place(str(source)), ("", *METADATA) if images else ("",)
+        file = next((file for name in names if is_table(file := Path(source, name))), None)
         with _datasets_errors(source):
-            source, split = _read(str(source), name, split, streaming)
+            shards = files_named(str(source), ".tar") if images and file is None else []
+            if file is None and not shards:
+                source, split = _read(str(source), name, split, streaming)
+        if file is not None:
+            source, place = read_table(file, images)
+        elif shards and streaming:
+            source = IterableDataset.from_generator(tar_rows, gen_kwargs={"shards": shards}, features=TAR_FEATURES)
+        elif shards:
+            states = [(shard, remote_state(shard)) for shard in shards]
+            source = cached_rows(partial(tar_rows, shards), TAR_FEATURES, source=shards[0], states=states)
     if isinstance(source, DatasetDict | IterableDatasetDict):
         source, split = source[_one_of(list(source), split)], None
     if streaming and isinstance(source, Dataset):
-        source = _streamed(source)
+        source = source.to_iterable_dataset(num_shards=min(max(len(source), 1), _SHARDS))
     return source, split, place
 
 

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from itertools import chain, islice, pairwise
 from pathlib import Path
@@ -18,11 +18,10 @@ import pyarrow as pa
 from charset_normalizer import from_bytes
 from datasets import Dataset
 
-from ...utils.errors import CorpusError, LanguageTagError
-from ...utils.languages import counts_as, normalize_language
-from .captions import Place, listed
+from ...utils.errors import CorpusError
+from ...utils.languages import counts_as
 from .columns import CAPTION_COLUMNS, ColumnNames, tag_in
-from .corpus import DOWNLOAD, IMAGE_URL, image_id_of
+from .corpus import DOWNLOAD, IMAGE_URL, Place, image_id_of, listed
 from .images import path_inside
 from .text_files import COMPRESSED, DAMAGED, kind_of, numbered_lines, open_plain, read_json, read_json_lines
 from .text_languages import scripts_of
@@ -53,7 +52,7 @@ def read_table(file: Path, named: ColumnNames | None = None) -> tuple[Dataset, P
     rows = list(numbered)
     if not rows:
         raise CorpusError(f"{file}: no rows")
-    place = partial(_place, f"{file} {unit}", [number for number, _ in rows])
+    place = Place(str(file), unit, [number for number, _ in rows])
     names = dict.fromkeys(name for _, record in rows for name in record)
     columns = {name: [record.get(name) for _, record in rows] for name in names}
     if named is not None:
@@ -71,10 +70,6 @@ def read_table(file: Path, named: ColumnNames | None = None) -> tuple[Dataset, P
         if not pa.types.is_null(column.type):
             made[name] = column
     return Dataset(pa.table(made)), place
-
-
-def _place(prefix: str, numbers: Sequence[int], row: int) -> str:
-    return f"{prefix} {numbers[row]}"
 
 
 def is_table(source: str | Path) -> bool:
@@ -127,13 +122,13 @@ def _pairs(captions: Record) -> list[Record]:
 # ---- Images ----
 
 
-def _with_images(columns: Mapping[str, list[Any]], place: Place, file: Path, named: ColumnNames) -> Record:
+def _with_images(columns: Record, place: Place, file: Path, named: ColumnNames) -> Record:
     names = list(columns)
     named.check(names)
     column = named.image or next((name for each in IMAGE_NAMES for name in names if name.lower() == each), None)
     if column is None:
         if "features" in names:
-            return dict(columns)
+            return columns
         there = f"the columns are {', '.join(names)}"
         raise CorpusError(f"{file}: no column names the images, such as file_name or image; {there}")
     given = columns[column]
@@ -144,13 +139,10 @@ def _with_images(columns: Mapping[str, list[Any]], place: Place, file: Path, nam
     near = (each for parent in (file.parent, file.absolute().parent.parent) for each in sorted(parent.iterdir()))
     folders = chain([file.parent], (each for each in near if each.is_dir()))
     folder = next((each for each in folders if os.path.isfile(each / given[0])), file.parent).absolute()
-    entries = cache(_entries)
-    found = [_image_file(folder, name, place(row), entries) for row, name in enumerate(given)]
+    found = _image_files(folder, given, place)
     others = {name: cells for name, cells in columns.items() if name not in (column, "image")}
-    image_ids = zip(columns.get("image_id", given), given, strict=True)
-    others["image_id"] = [
-        image_id_of(name if each is None else each, place(row)) for row, (each, name) in enumerate(image_ids)
-    ]
+    ids = (name if each is None else each for each, name in zip(columns.get("image_id", given), given, strict=True))
+    others["image_id"] = [image_id_of(each, place(row)) for row, each in enumerate(ids)]
     if not any(found):
         logger.warning("%s: %s has addresses: captions are read without images; %s", file, column, DOWNLOAD)
         return {IMAGE_URL: given} | others
@@ -160,35 +152,32 @@ def _with_images(columns: Mapping[str, list[Any]], place: Place, file: Path, nam
     return {"image": found} | others
 
 
-Entries = Callable[[Path], dict[str, str]]
+def _image_files(folder: Path, names: Sequence[str], place: Place) -> list[str | None]:
+    """Returns the files of images in the folder, which may be missing; None for an address without a local file."""
 
+    @cache
+    def entries(folder: Path) -> dict[str, str]:
+        inside = sorted(os.listdir(folder)) if folder.is_dir() else []
+        return {unicodedata.normalize("NFC", name): name for name in inside}
 
-def _entries(folder: Path) -> dict[str, str]:
-    """Returns the names in a folder by their composed form: disks write `ä` as one code point or two."""
-    names = sorted(os.listdir(folder)) if folder.is_dir() else []
-    return {unicodedata.normalize("NFC", name): name for name in names}
+    def existing(path: Path) -> str | None:
+        found = folder
+        if not os.path.isfile(path):  # also of impossible names, unlike `Path.is_file`
+            for part in path.relative_to(folder).parts:  # disks write `ä` as one code point or two
+                found /= entries(found).get(unicodedata.normalize("NFC", part), part)
+            path = found
+        return str(path) if os.path.isfile(path) else None
 
-
-def _image_file(folder: Path, name: str, place: str, entries: Entries) -> str | None:
-    """Returns the file of an image in the folder, which may be missing; None for an address without a local file."""
-    if "://" in name:
-        parts = Path(unquote(urlsplit(name).path.lstrip("/"))).parts
-        names = [str(Path(*parts[start:])) for start in range(len(parts)) if ".." not in parts]
-    else:
-        names = [name, name.replace("\\", "/")]
-    paths = [path_inside(folder, each, place) for each in names]
-    found = (file for path in paths if (file := _existing(path, folder, entries)) is not None)
-    return next(found, None if "://" in name else str(paths[0]))
-
-
-def _existing(path: Path, folder: Path, entries: Entries) -> str | None:
-    if os.path.isfile(path):  # also of impossible names, unlike `Path.is_file`
-        return str(path)
-    for part in path.relative_to(folder).parts:
-        if (entry := entries(folder).get(unicodedata.normalize("NFC", part))) is None:
-            return None
-        folder = folder / entry
-    return str(folder) if folder.is_file() else None
+    files = []
+    for row, name in enumerate(names):
+        is_address = "://" in name
+        parts = Path(unquote(urlsplit(name).path.lstrip("/"))).parts if is_address else ()
+        inside = [str(Path(*parts[start:])) for start in range(len(parts)) if ".." not in parts]
+        inside = inside if is_address else [name, name.replace("\\", "/")]
+        paths = [path_inside(folder, each, place(row)) for each in inside]
+        found = next(filter(None, map(existing, paths)), None)
+        files.append(found if found or is_address else str(paths[0]))
+    return files
 
 
 # ---- CSV and TSV ----
@@ -215,20 +204,6 @@ def _csv_records(file: Path) -> Iterator[tuple[int, Record]]:
     names, rows = table_rows(file)
     for line, cells in rows:
         yield line, {name: cell.strip() or None for name, cell in zip(names, cells, strict=True) if name}
-
-
-def tsv_records(file: Path, key: str = "image_id") -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields (line, {column: cell}) of a table whose column names are all languages, except for the key."""
-    names, rows = table_rows(file)
-    spellings: dict[str, str] = {}
-    for number, name in enumerate(names, 1):
-        try:
-            language = name if name == key else normalize_language(name)
-        except LanguageTagError as error:
-            raise LanguageTagError(f"{file} line 1: column {number} of the header: {error}") from None
-        if spellings.setdefault(language, name) != name:
-            raise CorpusError(f"{file} line 1: columns {spellings[language]!r} and {name!r} are both {language!r}")
-    return ((line, dict(zip(names, cells, strict=True))) for line, cells in rows)
 
 
 def table_rows(file: Path) -> tuple[list[str], Rows]:

@@ -12,7 +12,7 @@ import tarfile
 import unicodedata
 import zlib
 from collections.abc import Iterator
-from itertools import groupby, product
+from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
@@ -20,13 +20,12 @@ from datasets import Features, Image, Value
 from datasets.utils.file_utils import xopen
 
 from ...utils.errors import CorpusError
-from .captions import CaptionRules, normalize_row
-from .corpus import CAPTIONS
-from .text_files import MAX_BYTES, files_matching, parse_object
+from .text_files import MAX_BYTES, files_matching
 
 IMAGES = ("jpg", "jpeg", "png", "webp")
 MAX_IMAGE_BYTES = 1 << 28  # larger than a barely compressed image with the maximum number of pixels
-FEATURES = Features(image=Image(), image_id=Value("string"), captions=CAPTIONS)
+# The texts are read by the rule for columns; errors name the archive (`__url__`) and the sample.
+FEATURES = Features({"image": Image()} | dict.fromkeys(("image_id", "__url__", "json", "txt"), Value("string")))
 
 _MAX_HEADER_BYTES = 1 << 20
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
@@ -41,29 +40,25 @@ def files_named(source: str, suffix: str) -> list[str]:
         if not (files := files_matching(source)):
             raise FileNotFoundError(source)
         return [str(file) for file in files]
-    between = _RANGE.split(source)  # text, first, last, text, …
-    ranges = zip(between[1::3], between[2::3], strict=True)
-    numbers = [[f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1)] for first, last in ranges]
-    template = "{}".join(text.replace("{", "{{").replace("}", "}}") for text in between[::3])
-    return [template.format(*chosen) for chosen in product(*numbers)]
+    if (match := _RANGE.search(source)) is None:
+        return [source]
+    width, numbers = len(match[1]), range(int(match[1]), int(match[2]) + 1)
+    before, after = source[: match.start()], source[match.end() :]
+    return [file for number in numbers for file in files_named(f"{before}{number:0{width}}{after}", suffix)]
 
 
-def tar_rows(shards: list[str], rules: CaptionRules) -> Iterator[dict[str, Any]]:
-    """Yields the samples as `image`, `image_id` (the common name of the members) and `captions`."""
+def tar_rows(shards: list[str]) -> Iterator[dict[str, Any]]:
+    """Yields the samples as `image`, `image_id` (the common name of the members), `__url__`, `json` and `txt`."""
     for shard in shards:
         for name, fields in tar_samples(shard):
-            place = f"{shard} {name}"
             try:
-                texts = {ending: fields[ending].decode("utf-8") for ending in ("json", "txt") if ending in fields}
+                texts = {ending: fields[ending].decode() if ending in fields else None for ending in ("json", "txt")}
             except UnicodeDecodeError as error:
-                raise CorpusError(f"{place}: {error}") from error
-            record = parse_object(texts["json"], f"{place}: ") if "json" in texts else {}
-            given = (record.get("captions"), record.get("caption"), texts.get("txt"))
-            captions = normalize_row(next((each for each in given if each is not None), None), rules, place)
+                raise CorpusError(f"{shard} {name}: {error}") from error
             encoded = next((fields[ending] for ending in IMAGES if ending in fields), None)
             # Without a path: `datasets` would prefer a file of that name in the current folder to the bytes.
             image = None if encoded is None else {"bytes": encoded, "path": None}
-            yield {"image": image, "image_id": name, "captions": captions}
+            yield {"image": image, "image_id": name, "__url__": shard} | texts
 
 
 def tar_samples(shard: str) -> Iterator[tuple[str, dict[str, bytes]]]:

@@ -89,11 +89,6 @@ class LanguageProfiles:
         cosines = self.profiles @ _unit(counts_of(texts[:SAMPLE]) * self.importance)
         return dict(zip(self.tags, cosines.tolist(), strict=True))
 
-    def own(self, language: str) -> list[str]:
-        """Returns the profiles of a language: in any script, or of its macrolanguage."""
-        primary = language_and_script(language)[0]
-        return [tag for tag in self.tags if tag == language or language_and_script(tag)[0] == primary]
-
 
 def counts_of(texts: Sequence[str]) -> Array:
     """Returns damped counts of hashed n-grams in texts [rows]; n-grams have spaces at their ends only."""
@@ -178,8 +173,8 @@ def most_frequent_words(texts: Sequence[str]) -> str | None:
 
 def resembles_another(tag: str, texts: Sequence[str], profiles: LanguageProfiles | None = None) -> str | None:
     """Returns another language that texts clearly resemble, by `profiles`, or else by frequent words."""
-    if profiles is not None and (own := _own_likeness(tag, texts, profiles)) is not None:
-        most, nearest = max((cosine, each) for each, cosine in profiles.likeness(texts).items())
+    if (found := _likeness(tag, texts, profiles)) is not None:
+        own, most, nearest = found
         return nearest if own < _CONTRADICTS * most and most >= _CLEAR else None
     primary, other = language_and_script(tag)[0], most_frequent_words(texts)
     if other is None or primary in (other, *_NEAR_ENGLISH):
@@ -190,17 +185,20 @@ def resembles_another(tag: str, texts: Sequence[str], profiles: LanguageProfiles
     return other if other in _WITHOUT_RELATIVES else None
 
 
-def _own_likeness(tag: str, texts: Sequence[str], profiles: LanguageProfiles | None) -> float | None:
-    if profiles is None or letters_in(texts) < _FEWEST_LETTERS or not (own := profiles.own(tag)):
+def _likeness(tag: str, texts: Sequence[str], profiles: LanguageProfiles | None) -> tuple[float, float, str] | None:
+    """Returns the cosine of texts with the profiles of a language, in any script or of its macrolanguage, and the
+    greatest cosine and its language; None without such a profile, or for too few letters."""
+    if profiles is None or letters_in(texts) < _FEWEST_LETTERS:
         return None
-    likeness = profiles.likeness(texts)
-    return max(likeness[each] for each in own)
+    primary, cosines = language_and_script(tag)[0], profiles.likeness(texts)
+    own = [cosine for each, cosine in cosines.items() if each == tag or language_and_script(each)[0] == primary]
+    return (max(own), *max((cosine, each) for each, cosine in cosines.items())) if own else None
 
 
 def _similarity(tag: str, texts: Sequence[str], profiles: LanguageProfiles | None) -> float:
     """Returns how similar texts are to a language; at 1, they are clearly in it."""
-    if (likeness := _own_likeness(tag, texts, profiles)) is not None:
-        return likeness / _CLEAR
+    if (found := _likeness(tag, texts, profiles)) is not None:
+        return found[0] / _CLEAR
     return share_of_frequent_words(texts, tag) / _FREQUENT if tag in FREQUENT_WORDS else 0.0
 
 

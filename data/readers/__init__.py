@@ -7,8 +7,7 @@ from typing import Any
 from datasets import Dataset, Features, Image, Value
 
 from ...utils.errors import CorpusError
-from ..corpus.captions import enumeration
-from ..corpus.corpus import CAPTIONS, Caption
+from ..corpus.corpus import CAPTIONS, Caption, enumeration
 from ..corpus.images import path_inside
 from ..corpus.text_files import read_texts
 

@@ -24,8 +24,7 @@ from datasets import Dataset, Features, IterableDataset
 from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.identity import file_states
 from ...utils.languages import counts_as, normalize_language, normalize_languages
-from ..corpus.captions import MAX_CHARACTERS, RowCount, enumeration
-from ..corpus.corpus import CAPTIONS
+from ..corpus.corpus import CAPTIONS, MAX_CHARACTERS, RowCount, enumeration
 from ..corpus.loading import cached_rows, load_translations
 from ..corpus.tables import SCORE, has_header, pair_in_name, table_rows
 from ..corpus.text_files import NO_TMX, TMX, files_matching, kind_of, numbered_lines, open_plain

@@ -15,8 +15,7 @@ from datasets import Dataset, Features, Image, IterableDataset, Value
 from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.languages import normalize_language, normalize_languages
 from ..corpus.caption_index import CaptionIndex
-from ..corpus.captions import MAX_CHARACTERS, RowCount
-from ..corpus.corpus import CAPTIONS
+from ..corpus.corpus import CAPTIONS, MAX_CHARACTERS, Place, RowCount
 from ..corpus.normalize import ImageRules, SkippedImage, as_caption_corpus
 from ..corpus.text_files import files_matching
 
@@ -118,7 +117,7 @@ def load_wit(
     if split is not None:
         corpus = wit_split(corpus, split)
     rules = ImageRules(on_bad_image == "skip", skipped) if check_images else None
-    return as_caption_corpus(corpus.cast_column("image", Image()), images=rules, place="WIT row {}".format)
+    return as_caption_corpus(corpus.cast_column("image", Image()), images=rules, place=Place("WIT"))
 
 
 def _captions(

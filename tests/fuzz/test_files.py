@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from babelens.data import load_captions, load_translations
-from babelens.data.corpus.captions import CaptionRules, normalize_captions
+from babelens.data.corpus.corpus import CaptionRules, normalize_captions
 from babelens.data.readers.bitext import read_translations
 from babelens.processing.images import MAX_ASPECT, check_image, open_image
 from babelens.utils.errors import BabelensError, CorpusError, ImageError, LanguageTagError

@@ -8,10 +8,8 @@ import PIL.Image
 import pytest
 from datasets import Dataset, Features, Image, List, Translation, Value, disable_progress_bars, enable_progress_bars
 
-from babelens.data.corpus.captions import CaptionRules
-from babelens.data.corpus.corpus import CAPTIONS
+from babelens.data.corpus.corpus import CAPTIONS, CaptionRules, corpus_overlaps
 from babelens.data.corpus.normalize import ImageRules, as_caption_corpus, as_translation_corpus
-from babelens.data.corpus.overlap import corpus_overlaps
 
 
 def png(seed=0):
@@ -64,7 +62,7 @@ def test_bad_images_are_left_out_counted_and_named(streaming, caplog, monkeypatc
         enable_progress_bars()
     [skipped] = rules.skipped
     assert skipped.place.startswith("row 3") and skipped.image_id == "y"
-    assert f"left out 1 images: {skipped.place}: {skipped.reason}" in caplog.messages
+    assert f"left out 1 with an image that cannot be read ({skipped.place}: {skipped.reason})" in caplog.text
 
 
 def test_an_image_without_a_name_is_called_by_its_content():

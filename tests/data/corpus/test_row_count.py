@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from PIL import Image
 
 from babelens.data import load_captions
-from babelens.data.corpus.captions import RowCount
+from babelens.data.corpus.corpus import RowCount
 from babelens.data.readers.bitext import read_translations
 from babelens.utils.errors import BabelensError
 

@@ -85,8 +85,8 @@ def test_a_torn_shard_is_refused(shards, kept):
     [
         ({"a.png": image(), "a.json": b"{"}, "a: unusable JSON"),
         ({"a.png": image()}, "a: 0 texts"),
-        ({"a.txt": b"a"}, "row 0, image_id 'a': no image"),
-        ({"a.png": b"?", "a.txt": b"a"}, "row 0, image_id 'a': image of 1 bytes: not an image"),
+        ({"a.txt": b"a"}, "a: no image"),
+        ({"a.png": b"?", "a.txt": b"a"}, "a: image of 1 bytes: not an image"),
     ],
 )
 def test_what_cannot_be_used_is_named(tmp_path, members, message):
