@@ -209,7 +209,7 @@ class _Normalizer:
         return Features(({"image_id": Value("string")} if has_names else {}) | {"captions": CAPTIONS})
 
     def _places(self, batch: Mapping[str, list[Any]], rows: Sequence[int], *, named: bool = False) -> list[str]:
-        if "__url__" in batch:  # of an archive
+        if {"__url__", "image_id"} <= batch.keys():  # of an archive
             return [f"{url} {name}" for url, name in zip(batch["__url__"], batch["image_id"], strict=True)]
         if not named or "image_id" not in batch:
             return list(map(self.place, rows))

@@ -45,8 +45,6 @@ def read_table(file: Path, named: ColumnNames | None = None) -> tuple[Dataset, P
     """Returns the rows of a table, JSON lines or a JSON document (a list of objects, or COCO's captions), and their
     names in errors. If columns are `named`, the rows are images: their files become `image`, and their names the
     `image_id` of rows without one. Addresses of images that are not local stay, in `IMAGE_URL`."""
-    if not file.is_file():
-        raise CorpusError(f"{file}: no such file")
     is_json = kind_of(file) in JSON_FILES
     unit, numbered = _json_records(file) if is_json else ("line", _csv_records(file))
     rows = list(numbered)
