@@ -92,7 +92,7 @@ def as_caption_corpus(
                 dataset = dataset.cast_column(name, feature)
             except (pa.ArrowException, TypeError, ValueError) as error:
                 raise CorpusError(f"{place(0)}: the column {name!r} is of type {held}: {error}") from error
-    if not {*_IDENTIFYING} & {*names}:
+    if not set(_IDENTIFYING) & set(names):
         raise CorpusError(f"a caption corpus needs a column 'image'; the columns are {', '.join(names)}")
     return _Normalizer(found, rules, images, split, place, names_images=True)(dataset)
 
@@ -110,8 +110,8 @@ def as_translation_corpus(
     or columns named by languages, which `columns` (language -> column) or the `name` of a configuration, such as
     `en-de`, may state instead. Other columns are dropped; other arguments are as in `as_caption_corpus`."""
     rules = captions or CaptionRules(at_least=2)
-    found = find_captions(dataset, ColumnNames(caption=columns or None), rules, name)
-    kept = [*found.read, *(each for each in ("image_id", "split") if each in dataset.column_names)]
+    found: ColumnNames = find_captions(dataset, ColumnNames(caption=columns or None), rules, name)
+    kept = found.read + [each for each in ("image_id", "split") if each in dataset.column_names]
     return _Normalizer(found, rules, None, split, place)(dataset.select_columns(kept))
 
 
@@ -222,7 +222,7 @@ class _Normalizer:
         ids = batch.get("image_id")
         if ids is None and self.names_images:
             ids = [_digest_of(cell) for cell in batch[next(name for name in _IDENTIFYING if name in batch)]]
-        texts = {} if ids is None else {"image_id": list(map(image_id_of, ids, places))}
+        texts: dict[str, list[Any]] = {} if ids is None else {"image_id": list(map(image_id_of, ids, places))}
         texts["captions"] = [
             normalize_row(self.source.of(batch, row, place), self.captions, place, count)
             for row, place in enumerate(places)

@@ -139,8 +139,10 @@ def _with_images(columns: Record, place: Place, file: Path, named: ColumnNames) 
     folder = next((each for each in folders if os.path.isfile(each / given[0])), file.parent).absolute()
     found = _image_files(folder, given, place)
     others = {name: cells for name, cells in columns.items() if name not in (column, "image")}
-    ids = (name if each is None else each for each, name in zip(columns.get("image_id", given), given, strict=True))
-    others["image_id"] = [image_id_of(each, place(row)) for row, each in enumerate(ids)]
+    ids = columns.get("image_id") or given
+    others["image_id"] = [
+        image_id_of(given[row] if each is None else each, place(row)) for row, each in enumerate(ids)
+    ]
     if not any(found):
         logger.warning("%s: %s has addresses: captions are read without images; %s", file, column, DOWNLOAD)
         return {IMAGE_URL: given} | others
