@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
+from ..data.corpus.files import parse_file
 from ..data.corpus.images import is_system_name, readable_images, skipped_line
 from ..data.corpus.tables import table_rows
-from ..data.corpus.text_files import parse_file
 from ..inference.embedder import Embedder
 from ..inference.pipelines import (
     LABEL_ALONE,

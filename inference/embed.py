@@ -28,10 +28,9 @@ from PIL import Image
 from transformers import BatchFeature
 
 from ..data.corpus.corpus import enumeration, image_id_of
+from ..data.corpus.files import IMAGES, files_named, numbered_lines, opened, parse_object, read_json_lines, tar_samples
 from ..data.corpus.images import path_inside, read_image, skipped_line, walk_images
 from ..data.corpus.loading import parquet_file
-from ..data.corpus.tar_shards import IMAGES, files_named, opened, tar_samples
-from ..data.corpus.text_files import numbered_lines, parse_object, read_json_lines
 from ..modeling.encoding import autocasting, progress_bar
 from ..processing.text_inputs import default_language
 from ..utils.errors import CorpusError, InputError, LanguageTagError, MissingExtraError, SaveError

@@ -12,7 +12,7 @@ import transformers
 from torch import nn
 from transformers import AutoProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
-from ..data.corpus.text_files import read_lines
+from ..data.corpus.files import read_lines
 from ..modeling.embedding_trimming import named_token_ids, trim_embeddings, vocabulary_size
 from ..modeling.tower_loading import without_pooler
 from ..processing.vocabulary_trimming import choose_pieces, count_pieces, trim_tokenizer

@@ -24,7 +24,7 @@ from datasets import Dataset, Image, IterableDataset, List, Value
 from ...utils.errors import CorpusError, LanguageTagError, did_you_mean
 from ...utils.languages import counts_as, normalize_language
 from .corpus import AnyDataset, CaptionRules, enumeration, listed
-from .text_files import parse_object
+from .files import parse_object
 from .text_languages import (
     SAMPLE,
     are_sentences,

@@ -23,11 +23,10 @@ from ...utils.identity import remote_state
 from ...utils.languages import normalize_language, normalize_languages
 from .columns import ColumnNames
 from .corpus import UNNAMED, CaptionRules, Place, languages_of
+from .files import NO_TMX, TAR_FEATURES, TMX, files_named, kind_of, tar_rows
 from .images import is_photo_folder
 from .normalize import ImageRules, SkippedImage, as_caption_corpus, as_translation_corpus
 from .tables import JSON_FILES, METADATA, TABLES, is_table, read_table
-from .tar_shards import FEATURES as TAR_FEATURES, files_named, tar_rows
-from .text_files import NO_TMX, TMX, kind_of
 
 Source: TypeAlias = str | Path | Dataset | IterableDataset | DatasetDict | IterableDatasetDict
 Languages = str | list[str] | tuple[str, ...] | None
@@ -65,7 +64,7 @@ def load_captions(
               `{"file_name": "cat.jpg", "captions": {"en": ["a cat", "a small cat"], "de": "eine Katze"}}`, and
               optionally `image_id` (by default the file name), `split` and other columns;
             - a parquet file, a folder of them, or a pattern such as `data/*.parquet`;
-            - tar shards in WebDataset's layout (`data.corpus.tar_shards`): a folder of them, or
+            - tar shards in WebDataset's layout (`data.corpus.files`): a folder of them, or
               `train-{000..099}.tar`, local or a URL. The `image_id` of a sample is its name;
             - a folder written by `save_to_disk`, a data set's id on the Hub, or a `Dataset` or `IterableDataset`;
             - a CSV or TSV file with a header, JSON lines, or a JSON document such as COCO's captions, compressed or

@@ -8,8 +8,8 @@ from datasets import Dataset, Features, Image, Value
 
 from ...utils.errors import CorpusError
 from ..corpus.corpus import CAPTIONS, Caption, enumeration
+from ..corpus.files import read_texts
 from ..corpus.images import path_inside
-from ..corpus.text_files import read_texts
 
 TRUTH = ("false", "true")  # the answers to a yes-or-no task, in the order of their labels
 CORPUS = {"image": Image(), "image_id": Value("string"), "captions": CAPTIONS}

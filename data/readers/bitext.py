@@ -25,9 +25,9 @@ from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.identity import file_states
 from ...utils.languages import counts_as, normalize_language, normalize_languages
 from ..corpus.corpus import CAPTIONS, MAX_CHARACTERS, RowCount, enumeration
+from ..corpus.files import NO_TMX, TMX, files_matching, kind_of, numbered_lines, open_plain
 from ..corpus.loading import cached_rows, load_translations
 from ..corpus.tables import SCORE, has_header, pair_in_name, table_rows
-from ..corpus.text_files import NO_TMX, TMX, files_matching, kind_of, numbered_lines, open_plain
 
 _SCORES = "scores"
 _TAG = r"[A-Za-z]{2,3}(?:_[A-Za-z]+)*"

@@ -18,7 +18,7 @@ from ...utils.errors import CorpusError
 from ...utils.languages import normalize_languages
 from ..benchmarks import Benchmark, find_benchmark
 from ..corpus.corpus import RowCount, enumeration, listed
-from ..corpus.text_files import read_json, read_lines, read_texts
+from ..corpus.files import read_json, read_lines, read_texts
 from . import CORPUS, Record, aligned_texts, caption_row, captions_in, find_file, task_dataset, value_of
 
 CocoTexts: TypeAlias = Literal["coco", "stair", "coco-cn", "korean", "yj"]

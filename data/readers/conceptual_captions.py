@@ -13,8 +13,8 @@ from ...utils.errors import CorpusError
 from ...utils.identity import file_states
 from ...utils.languages import normalize_languages
 from ..corpus.corpus import CaptionRules, RowCount, normalize_captions, normalize_row
+from ..corpus.files import parse_file, read_json, read_lines
 from ..corpus.loading import cached_rows, load_captions
-from ..corpus.text_files import parse_file, read_json, read_lines
 from . import CORPUS, Folder, caption_row, find_file
 
 Tags = str | list[str] | tuple[str, ...]

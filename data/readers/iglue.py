@@ -21,7 +21,7 @@ from datasets import ClassLabel, Dataset, Image, Value
 from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.languages import normalize_language
 from ..corpus.corpus import CaptionRules, RowCount, enumeration, normalize_row
-from ..corpus.text_files import parse_file, read_json, read_json_lines
+from ..corpus.files import parse_file, read_json, read_json_lines
 from . import CORPUS, TRUTH, Folder, Record, caption_row, image_path, task_dataset, value_of
 
 ENTAILMENT = ("contradiction", "neutral", "entailment")

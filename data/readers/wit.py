@@ -16,8 +16,8 @@ from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.languages import normalize_language, normalize_languages
 from ..corpus.caption_index import CaptionIndex
 from ..corpus.corpus import CAPTIONS, MAX_CHARACTERS, Place, RowCount
+from ..corpus.files import files_matching
 from ..corpus.normalize import ImageRules, SkippedImage, as_caption_corpus
-from ..corpus.text_files import files_matching
 
 _TEXTS = {
     "reference": "caption_reference_description",

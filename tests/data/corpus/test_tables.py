@@ -13,9 +13,9 @@ from PIL import Image
 
 from babelens.data import load_bitext, load_captions, load_translations
 from babelens.data.batching.views import image_text_pairs, images_of
-from babelens.data.corpus import text_files
+from babelens.data.corpus import files
+from babelens.data.corpus.files import parse_json, parse_object, read_lines, read_texts
 from babelens.data.corpus.tables import pair_in_name, table_rows
-from babelens.data.corpus.text_files import parse_json, parse_object, read_lines, read_texts
 from babelens.data.readers.bitext import is_bitext, read_translations
 from babelens.utils.errors import CorpusError, LanguageTagError
 from tests.support.tiny_training import prepared
@@ -246,7 +246,7 @@ def test_damaged_archives_and_endless_lines_are_refused(tmp_path, monkeypatch):
         (tmp_path / "a.gz").write_bytes(content)
         with pytest.raises(CorpusError, match=r"a\.gz after line \d+: "):
             list(read_lines(tmp_path / "a.gz"))
-    monkeypatch.setattr(text_files, "MAX_BYTES", 1000)
+    monkeypatch.setattr(files, "MAX_BYTES", 1000)
     (tmp_path / "a.gz").write_bytes(gzip.compress(b"fine\n" + b"x" * 998 + b"\n" + b"x" * 1000))
     lines = read_lines(tmp_path / "a.gz")
     assert [len(text) for _, text in (next(lines), next(lines))] == [4, 998]

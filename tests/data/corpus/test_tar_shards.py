@@ -11,9 +11,8 @@ import PIL.Image
 import pytest
 from datasets import IterableDataset
 
+from babelens.data.corpus.files import MAX_BYTES, MAX_IMAGE_BYTES
 from babelens.data.corpus.loading import load_captions
-from babelens.data.corpus.tar_shards import MAX_IMAGE_BYTES
-from babelens.data.corpus.text_files import MAX_BYTES
 from babelens.utils.errors import CorpusError
 
 
