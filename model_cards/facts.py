@@ -13,7 +13,7 @@ from transformers import TrainingArguments
 
 from ..data.emoji.build import read_sources
 from ..utils.languages import normalize_language, normalize_languages
-from .base_models import MULTILINGUAL, TEXT_TOWER, BaseModel
+from .base_models import MULTILINGUAL, TEXT_TOWER, BaseModel, DataSource as DataSource
 
 IMAGE_LANGUAGE = "captioned images"
 PAIR_LANGUAGE = "translations only"
@@ -27,17 +27,6 @@ RECALLS = ("t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r5", "i2t_r10", "mean_r
 _REPORTED_VERSIONS = ("babelens", "torch", "transformers", "datasets", "tokenizers")
 # Settings of a run's output folder, logs and uploads, which do not affect its result.
 _UNREPORTED = ("_dir", "logging_", "report_to", "run_name", "disable_tqdm", "save_", "hub_", "push_to_hub")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DataSource:
-    """Training data: its SPDX license, its role (`images`, `translations`), who made it, and its address."""
-
-    name: str
-    license: str
-    role: str
-    attribution: str
-    url: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from babelens.inference.embed import EmbeddingJob, embed_source
 from babelens.inference.embedder import Embedder
 from babelens.inference.onnx.export import export_onnx
 from babelens.inference.onnx.model import GraphSettings
-from babelens.model_cards.result_tables import add_results
+from babelens.model_cards.cards import add_results
 from babelens.publishing import folder_problems
 from babelens.search import build_index, open_index, search_index
 from babelens.training.run import RecipeRun

@@ -16,7 +16,7 @@ from transformers import TrainingArguments
 
 from babelens.model_cards.base_models import TEXT_TOWER, BaseModel
 from babelens.model_cards.card_text import paths_in, publishable
-from babelens.model_cards.cards import RidgeCardFacts, model_card, write_adapter_card, write_card
+from babelens.model_cards.cards import RidgeCardFacts, add_results, model_card, write_adapter_card, write_card
 from babelens.model_cards.facts import (
     PIPELINE_TAGS,
     DataSource,
@@ -30,7 +30,6 @@ from babelens.model_cards.facts import (
     retrieval_results,
     training_run,
 )
-from babelens.model_cards.result_tables import add_results
 from babelens.trainers.rc3_tasks import RC3_TASKS
 from babelens.trainers.ridge_solving import LanguageResult
 from babelens.utils.errors import ModelFolderError

@@ -8,10 +8,17 @@ import yaml
 from huggingface_hub import ModelCardData, ModelInfo
 
 from babelens.model_cards import base_models
-from babelens.model_cards.base_models import IMAGE_TOWER, TEXT_TOWER, BaseModel, base_model_facts
+from babelens.model_cards.base_models import (
+    IMAGE_TOWER,
+    TEXT_TOWER,
+    BaseModel,
+    base_model_facts,
+    check_weights_license,
+    weights_license,
+    what_it_forbids,
+)
 from babelens.model_cards.cards import model_card
 from babelens.model_cards.facts import DataSource, ModelCardFacts
-from babelens.model_cards.licenses import check_weights_license, weights_license, what_it_forbids
 from babelens.utils.errors import PublishError
 
 CAPTIONS = DataSource(name="Captions", license="CC0-1.0", role="captions", attribution="nobody")
