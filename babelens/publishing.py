@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -19,22 +19,30 @@ from huggingface_hub.utils import httpx, validate_repo_id
 from peft import PeftConfig
 from peft.utils import CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME
 from safetensors.torch import load_file
-from transformers import AutoModel, AutoProcessor
+from transformers import AutoModel, AutoProcessor, ProcessorMixin
 from yaml import YAMLError
 
 from .configuration.configuration_mla import RidgeConfig, VectorSpaceConfig
 from .data.corpus.corpus import enumeration
 from .inference.onnx.model import GRAPH_FOLDER, SETTINGS_FILE, GraphSettings
-from .model_cards.base_models import base_model_facts
+from .model_cards.base_models import base_model_facts, check_weights_license
 from .model_cards.card_text import IDENTITY, is_of_another_model, paths_in_files, tokens_in_files
-from .model_cards.cards import ACQUIRED, placeholder_repository
-from .model_cards.licenses import check_weights_license
+from .model_cards.cards import (
+    ACQUIRED,
+    card_environment,
+    language_metadata,
+    placeholder_repository,
+    render_card,
+    requirements,
+)
+from .model_cards.facts import PIPELINE_TAG, training_run
 from .processing.processing_ridge import GLOSSARY_FILE
 from .registry import METHODS, dual_encoder_of
 from .utils.errors import BabelensError, PublishError, SourceUnavailableError, first_line, named
-from .utils.identity import holds_weights
+from .utils.identity import folder_identity, holds_weights
 from .utils.pretrained import damaged_files, explained, is_finite, load_config, load_model, load_processor
-from .utils.sentence_files import MODULES_FILE
+from .utils.redaction import typed_command
+from .utils.sentence_files import MODULES_FILE, listed_languages
 
 logger = logging.getLogger(__name__)
 
@@ -316,3 +324,134 @@ def _reason(error: Exception) -> str:
 
 def _read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+# ---- A Space: a Gradio page on which anyone can try the model, by the code in the model's repository ----
+# https://huggingface.co/docs/hub/spaces-config-reference
+
+GRADIO = "6.31.0"  # the version that the tests run
+_MAX_TITLE = 60
+_OF_PAGE = ("torch", "transformers", "PIL")  # packages that app.py needs in addition to the model's code
+
+
+def space_files(folder: str | Path, model: str) -> dict[str, bytes]:
+    """The files of a Space for the repository `model`, by path; the folder's card gives languages and examples."""
+    folder = Path(folder)
+    if "/" not in model:
+        raise PublishError(f"the page of a Space loads {model!r} from the Hub: include the owner, as in owner/{model}")
+    if (folder / CONFIG_NAME).is_file():
+        raise PublishError(f"{folder} is an adapter, without code that a Space could run: publish a whole model")
+    if dual_encoder_of(load_config(folder).model_type) is None:
+        raise PublishError(f"{folder} is not a dual encoder: a Space compares images and texts with one")
+    metadata = ModelCard.load(folder / CARD).data.to_dict()
+    given = metadata.get("language_bcp47") or metadata["language"]
+    languages = [given] if isinstance(given, str) else list(given)
+    published = files_to_publish(folder)
+    examples = [
+        [each["src"], each["candidate_labels"].replace(", ", "\n"), each.get("group") or languages[0]]
+        for each in metadata.get("widget") or []
+        if "candidate_labels" in each and str(PurePosixPath(each.get("src", ""))) in published
+    ]
+    environment = card_environment()
+    counted = f"{len(languages)} languages" if len(languages) > 1 else "one language"
+    facts = {"model": model, "gradio": GRADIO, "count": counted, "title": model.partition("/")[2][:_MAX_TITLE]}
+    # Lists of texts are the same in Python as in JSON.
+    facts |= {
+        "languages": json.dumps(languages, ensure_ascii=False),
+        "examples": json.dumps(examples, ensure_ascii=False),
+    }
+    written = {
+        CARD: environment.get_template("space.md.jinja").render(facts),
+        "app.py": environment.get_template("space_app.py.jinja").render(facts),
+        "requirements.txt": "".join(f"{line}\n" for line in requirements(folder, _OF_PAGE)),
+    }
+    images = {source: (folder / source).read_bytes() for source, *_ in examples}
+    return {path: text.encode() for path, text in written.items()} | images
+
+
+def push_space(
+    folder: str | Path, model: str, space: str, *, private: bool = False, api: HfApi | None = None
+) -> Published:
+    """Publishes a Space for a folder that is on the Hub as `model`. The repository `space` is created if it is
+    missing; with `private`, an existing one must already be private."""
+    files, api = space_files(folder, model), api or HfApi()
+    with upload_errors_explained(f"the Space of {folder}", space, api), TemporaryDirectory() as scratch:
+        space = api.create_repo(space, repo_type="space", space_sdk="gradio", private=private, exist_ok=True).repo_id
+        for path, content in files.items():
+            place = Path(scratch, path)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+        return upload(api, scratch, space, "Upload a page to try the model", private=private, kind="space")
+
+
+# ---- The card that transformers' `push_to_hub` uploads with a model, a processor or a trainer ----
+# This model's card in the folder that it was loaded from, or else a short card with the class, the languages, how to
+# load the model, and for a trainer how it was trained.
+
+
+def pushed_card(part: Any, repo_id: str, folder: str | Path, trainer: Any = None) -> str | None:
+    """The card of a model or a processor that is pushed, maybe by a trainer; None for a class of other packages."""
+    config: Any = getattr(part, "config", part)
+    if trainer is None:
+        tokenizer = getattr(part, "tokenizer", None)
+        source = getattr(part, "name_or_path", "") or getattr(tokenizer, "name_or_path", "")
+        if kept := _own_card(source, repo_id, folder):
+            return kept
+    found = [
+        (method, model)
+        for method in METHODS.values()
+        for model in method.models
+        if type(part) is model or (isinstance(part, ProcessorMixin) and type(part) is method.processor)
+    ]
+    if not found:
+        return None
+    (method, model), name = found[0], repo_id.rpartition("/")[2]
+    native = getattr(config, "native_language", None)
+    languages = list(dict.fromkeys([*([native] if native else []), *listed_languages(config)]))
+    is_dual_encoder = hasattr(model, "get_image_features")
+    metadata = {
+        **language_metadata(languages),
+        "pipeline_tag": PIPELINE_TAG if is_dual_encoder else None,
+        "tags": ["babelens", method.name, "vision-language", "multilingual"],
+        "model_name": name,
+    }
+    facts = {
+        "name": name,
+        "class_name": model.__name__,
+        "auto_class": model.auto_classes[0],
+        "is_dual_encoder": is_dual_encoder,
+        "languages": languages,
+        "run": None if trainer is None else _run_of(trainer),
+        "metrics": {} if trainer is None else _last_scores(trainer.state.log_history),
+    }
+    return named_card(str(render_card("plain.md.jinja", metadata, facts)), repo_id)
+
+
+def _run_of(trainer: Any) -> Any:
+    history = trainer.state.log_history
+    trained = any("train_runtime" in entry for entry in history)
+    return training_run(trainer.args, history, typed_command()) if trained else None
+
+
+def _last_scores(history: list[dict[str, Any]]) -> dict[str, float]:
+    last: dict[str, Any]
+    last = next((entry for entry in reversed(history) if any(name.startswith("eval_") for name in entry)), {})
+    costs = ("runtime", "per_second", "model_preparation_time")
+    return {
+        name.removeprefix("eval_"): value
+        for name, value in last.items()
+        if name.startswith("eval_") and isinstance(value, int | float) and not any(cost in name for cost in costs)
+    }
+
+
+def _own_card(source: str | Path, repo_id: str, saved: str | Path) -> str | None:
+    """The card in the folder that a model was loaded from; None if it is not from babelens, or is of another model."""
+    path = Path(source, CARD)
+    if not str(source) or not path.is_file():
+        return None
+    metadata = ModelCard.load(path, ignore_metadata_errors=True).data.to_dict()
+    pushed = folder_identity(saved, with_processor=False)
+    is_other = pushed is not None and pushed != folder_identity(source, with_processor=False)
+    if is_other or "babelens" not in (metadata.get("tags") or ()) or is_of_another_model(metadata, source):
+        return None
+    return named_card(path.read_text(encoding="utf-8-sig"), repo_id)

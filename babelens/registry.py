@@ -158,8 +158,8 @@ def register() -> None:
 
 
 def _pushed_card(*pushed: Any, **given: Any) -> str | None:
-    """Calls `pushed_cards.pushed_card`, which is imported only when something is pushed."""
-    card: str | None = imported("babelens.pushed_cards:pushed_card")(*pushed, **given)
+    """Calls `publishing.pushed_card`, which is imported only when something is pushed."""
+    card: str | None = imported("babelens.publishing:pushed_card")(*pushed, **given)
     return card
 
 

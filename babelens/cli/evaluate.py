@@ -398,7 +398,7 @@ def mteb(
     begin_work()
     from ..evaluation.mteb import evaluate_mteb, model_index, mteb_model, mteb_tasks
     from ..inference.embedder import Embedder
-    from ..model_cards.result_tables import add_results, check_card
+    from ..model_cards.cards import add_results, check_card
 
     if card:
         try:

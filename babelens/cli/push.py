@@ -38,8 +38,7 @@ def push(
     begin_work()
     from huggingface_hub.utils import validate_repo_id
 
-    from ..publishing import doubts, files_to_publish, folder_problems, push as push_folder
-    from ..spaces import push_space, space_files
+    from ..publishing import doubts, files_to_publish, folder_problems, push as push_folder, push_space, space_files
     from ..utils.errors import PublishError
 
     console = plain_console()

@@ -10,8 +10,8 @@ from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME
 from ..configuration.presets import list_presets, preset_facts
 from ..data.corpus.corpus import Overlap, languages_of
 from ..data.emoji.benchmark import published_manifest
+from ..model_cards.base_models import check_hub_license, check_weights_license, weights_license
 from ..model_cards.facts import DataSource as CardSource
-from ..model_cards.licenses import check_hub_license, check_weights_license, weights_license
 from ..registry import METHODS
 from ..trainers.arguments import ContrastiveTrainingArguments
 from ..utils.errors import PublishError, RecipeError

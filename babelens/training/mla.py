@@ -29,9 +29,8 @@ from transformers.utils import CONFIG_NAME
 
 from ..configuration.configuration_two_tower import IMAGE_TEXT, TEXT_TEXT, TRIPLET
 from ..configuration.presets import load_preset, merged, preset_facts
-from ..model_cards.base_models import TEXT_TOWER, base_model_facts
+from ..model_cards.base_models import OTHER, TEXT_TOWER, base_model_facts
 from ..model_cards.cards import write_adapter_card
-from ..model_cards.licenses import OTHER
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.modeling_mla_student import MlaStudentModel
 from ..modeling.peft_mla import save_adapter

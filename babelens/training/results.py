@@ -16,7 +16,7 @@ from ..evaluation.results import RESULTS, Results, write_results
 from ..evaluation.retrieval import evaluate_retrieval
 from ..inference.embedder import Embedder, default_device
 from ..inference.loading import load_encoder, stated_truncation
-from ..model_cards.base_models import IMAGE_TOWER, TEXT_TOWER, UNKNOWN, WHOLE_MODEL, BaseModel, base_model_facts
+from ..model_cards.base_models import IMAGE_TOWER, OTHER, TEXT_TOWER, UNKNOWN, WHOLE_MODEL, BaseModel, base_model_facts
 from ..model_cards.card_text import public_name, publishable
 from ..model_cards.cards import write_card
 from ..model_cards.facts import (
@@ -29,7 +29,6 @@ from ..model_cards.facts import (
     retrieval_results,
     training_run,
 )
-from ..model_cards.licenses import OTHER
 from ..modeling.encoding import evaluation_mode
 from ..registry import METHODS
 from ..trainers.base import BabelensTrainer

@@ -13,8 +13,7 @@ from babelens.cli.main import _Redacting, app, main
 from babelens.model_cards.card_text import publishable
 from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import DataSource, ModelCardFacts, TrainingRun
-from babelens.publishing import folder_problems
-from babelens.pushed_cards import _run_of
+from babelens.publishing import _run_of, folder_problems
 from babelens.training.run import RecipeRun
 from tests.support.tiny_recipes import mural
 from tests.support.tiny_training import write_shapes
@@ -72,7 +71,7 @@ def test_cards_of_scripts(monkeypatch):
 
     command = ["train.py", "--hub_token", SECRETS[1], "--hub_model_id", "a/b", f"--api-key={SECRETS[1]}"]
     monkeypatch.setattr(sys, "argv", [*command, "--note", SECRETS[0]])
-    monkeypatch.setattr("babelens.pushed_cards.training_run", lambda args, history, command: command)
+    monkeypatch.setattr("babelens.publishing.training_run", lambda args, history, command: command)
     told = _run_of(Trainer)
     _leaves_no_secret(told)
     assert "--hub_model_id a/b" in told

@@ -7,7 +7,7 @@ import shutil
 import pytest
 import yaml
 
-from babelens.spaces import GRADIO, push_space, space_files
+from babelens.publishing import GRADIO, push_space, space_files
 from babelens.utils.errors import PublishError
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")

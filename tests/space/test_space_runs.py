@@ -16,8 +16,7 @@ from PIL import Image
 from babelens import Embedder
 from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import DataSource, Example, ModelCardFacts
-from babelens.publishing import push
-from babelens.spaces import push_space
+from babelens.publishing import push, push_space
 from tests.support.browser import browser
 from tests.support.hub_double import HubDouble, write_files
 
