@@ -5,7 +5,7 @@ so a resumed run gets the same batches as an uninterrupted one."""
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from itertools import count, islice
 from pathlib import Path
@@ -76,12 +76,12 @@ class ExampleKey(NamedTuple):
     seed: int
 
 
+@dataclass(eq=False)
 class TaskMixture(torch_data.Dataset):
     """The data of several tasks as one dataset, whose indices are `ExampleKey`s."""
 
-    def __init__(self, tasks: dict[str, SizedView]) -> None:
-        self.tasks = tasks
-        self.epoch = 0
+    tasks: dict[str, SizedView]
+    epoch: int = 0
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch to sample next; accelerate's data loader calls it when an epoch begins or resumes."""
@@ -270,38 +270,34 @@ def sample_of_stream(stream: IterableDataset, rows: int) -> Iterator[dict[str, A
             yield row
 
 
+@dataclass(eq=False)
 class StreamMixture(torch_data.IterableDataset):
     """The data of several tasks, at least one of them a stream, as an endless stream of batches, with the arguments of
     `TaskBatchSampler`. `block_size` rows of a stream are shuffled together, and other data as a whole."""
 
-    # Set by `StreamLoader`; the position is the number of used batches, and the states of each worker's streams.
-    position: dict[str, Any]
-    collate: Callable[[list[tuple[ExampleKey, Example]]], Any]
+    tasks: dict[str, SizedView | StreamView]
+    batch_size: int | Mapping[str, int]
+    _: KW_ONLY
+    seed: int
+    block_size: int
+    process: int = 0
+    num_processes: int = 1
+    num_workers: int = 0
 
-    def __init__(
-        self,
-        tasks: dict[str, SizedView | StreamView],
-        batch_size: int | Mapping[str, int],
-        *,
-        seed: int,
-        block_size: int,
-        process: int = 0,
-        num_processes: int = 1,
-        num_workers: int = 0,
-    ) -> None:
-        self.tasks, self.batch_size, self.seed, self.block_size = tasks, batch_size, seed, block_size
-        self.process, self.num_processes, self.num_workers = process, num_processes, num_workers
-        batch_sizes(batch_size, tasks)  # raises an error if data do not fill a batch
-        self.rows = {task: self._share(task, view) for task, view in tasks.items() if isinstance(view, StreamView)}
+    def __post_init__(self) -> None:
+        # Set by `StreamLoader`; the position is the number of used batches, and the states of each worker's streams.
+        self.collate: Callable[[list[tuple[ExampleKey, Example]]], Any]
+        self.position: dict[str, Any]
+        batch_sizes(self.batch_size, self.tasks)  # raises an error if data do not fill a batch
+        streams = {task: view for task, view in self.tasks.items() if isinstance(view, StreamView)}
+        self.rows = {task: self._share(task, view) for task, view in streams.items()}
 
     @property
     def settings(self) -> dict[str, Any]:
         """The settings that a resumed run must not change."""
-        sizes = batch_sizes(self.batch_size, self.tasks)
-        same = set(sizes.values())
         return {
             "tasks": list(self.tasks),
-            "batch size": same.pop() if len(same) == 1 else sizes,
+            "batch size": batch_sizes(self.batch_size, self.tasks),
             "seed": self.seed,
             "shuffle_buffer_size": self.block_size,
             "number of processes": self.num_processes,

@@ -126,10 +126,9 @@ class TextFilter:
     max_images: int | None = 10
 
     def __post_init__(self) -> None:
-        if not 1 <= self.min_words <= self.max_words:
-            raise CorpusError(f"min_words={self.min_words} and max_words={self.max_words} leave no text")
-        if self.max_characters < 1 or (self.max_images is not None and self.max_images < 1):
-            raise CorpusError("max_characters and max_images must be at least 1")
+        most_images = 1 if self.max_images is None else self.max_images
+        if not 1 <= self.min_words <= self.max_words or min(self.max_characters, most_images) < 1:
+            raise CorpusError(f"no text passes {self}")
 
     def __str__(self) -> str:
         """For model cards, such as `texts of 3 to 100 words, 1000 characters at most and 10 images at most`."""

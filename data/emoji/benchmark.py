@@ -122,9 +122,9 @@ def _with_keyword_captions(table: pa.Table, count: int) -> pa.Table:
     """Adds `count` captions made of keywords to each row, for each language that has keywords."""
     captions = []
     for row in table.select(["image_id", "vendor", "captions", "keywords"]).to_pylist():
-        names = {caption["language"]: caption["text"] for caption in row["captions"]}
+        names, keywords = _texts_of(row)
         added = []
-        for language, words in _words_by_language(row["keywords"]).items():
+        for language, words in keywords.items():
             rng = random.Random(f"{row['image_id']} {row['vendor']} {language}")  # the same wherever it is loaded
             for _ in range(count if words and names.get(language) else 0):
                 chosen = rng.sample(words, min(3, len(words)))
@@ -134,12 +134,11 @@ def _with_keyword_captions(table: pa.Table, count: int) -> pa.Table:
     return _with_column(table, "captions", captions)
 
 
-def _words_by_language(keywords: list[dict[str, str]]) -> dict[str, list[str]]:
-    """Returns language -> keywords; CLDR has none for some emoji."""
-    return {
-        entry["language"]: [word for word in entry["text"].split(KEYWORD_SEPARATOR) if word.strip()]
-        for entry in keywords
-    }
+def _texts_of(row: dict[str, Any]) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Returns language -> name, and language -> keywords; CLDR has none for some emoji."""
+    keywords = {each["language"]: each["text"].split(KEYWORD_SEPARATOR) for each in row["keywords"]}
+    names = {each["language"]: each["text"] for each in row["captions"]}
+    return names, {language: [word for word in words if word.strip()] for language, words in keywords.items()}
 
 
 def _with_column(table: pa.Table, name: str, cells: Sequence[Any]) -> pa.Table:
@@ -321,11 +320,8 @@ def weakly_aligned_emoji(corpus: Dataset, *, pairs: int = 1, seed: int = 0) -> D
 
 def _sampled(concept: dict[str, Any], pairs: int, seed: int) -> Iterator[list[Caption]]:
     """Yields a name and keywords in another language, for each of `pairs` sampled pairs of languages."""
-    names = {caption["language"]: caption["text"] for caption in concept["captions"]}
-    keywords = {
-        language: [word for word in words if word != names.get(language)]
-        for language, words in _words_by_language(concept["keywords"]).items()
-    }
+    names, keywords = _texts_of(concept)
+    keywords = {tag: [word for word in words if word != names.get(tag)] for tag, words in keywords.items()}
     languages = [(a, b) for a in sorted(names) for b in sorted(keywords) if a != b and keywords[b]]
     rng = random.Random(f"{concept['image_id']} {concept['vendor']} {seed}")  # the same in any corpus
     for a, b in rng.sample(languages, min(pairs, len(languages))):

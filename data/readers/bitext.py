@@ -200,10 +200,8 @@ def bitexts(source: str | Path) -> list[Bitext]:
 def is_bitext(source: str) -> bool:
     """Returns whether a source is one of `bitexts`; `load_translations` reads tables with a header."""
     for file in files_matching(source) or files_matching(f"{source}.*"):
-        side = _SIDE.fullmatch(file.name)
-        if file.name.endswith((*TMX, ".zip")) or (side and side[4] != _SCORES):
-            return True
-        if kind_of(file) == ".tsv" and pair_in_name(file) is not None and not has_header(file):
+        side, is_table = _SIDE.fullmatch(file.name), kind_of(file) == ".tsv" and pair_in_name(file) is not None
+        if file.name.endswith((*TMX, ".zip")) or (side and side[4] != _SCORES) or (is_table and not has_header(file)):
             return True
     return False
 

@@ -18,7 +18,7 @@ from ...utils.errors import CorpusError
 from ...utils.languages import normalize_languages
 from ..benchmarks import Benchmark, find_benchmark
 from ..corpus.corpus import RowCount, enumeration, listed
-from ..corpus.files import read_json, read_lines, read_texts
+from ..corpus.files import parse_file, read_json, read_lines, read_texts
 from . import CORPUS, Record, aligned_texts, caption_row, captions_in, find_file, task_dataset, value_of
 
 CocoTexts: TypeAlias = Literal["coco", "stair", "coco-cn", "korean", "yj"]
@@ -213,9 +213,7 @@ def _coco_row(root: Path, name: str, texts: Texts, place: str) -> dict[str, Any]
 
 def _records(file: Path, key: str | None) -> list[Record]:
     """Returns the records of a JSON file: a list of objects, or an object with the list under a key."""
-    content = read_json(file)
-    if key is not None:
-        content = content.get(key) if isinstance(content, dict) else None
+    content = read_json(file) if key is None else parse_file(file).get(key)
     if not isinstance(content, list) or not all(isinstance(record, dict) for record in content):
         where = "a list of objects" if key is None else f"an object with a list of objects {key!r}"
         raise CorpusError(f"{file}: expected {where}, as it was published")
@@ -320,17 +318,17 @@ class Crisscrossed:
         pairs rated at least `POSITIVE`. Ratings of captions and of images count in both directions."""
         ratings = self.ratings[kind]
         pairs = ratings.pairs[ratings.scores >= POSITIVE[kind]].tolist()
+        found: list[set[int]] = [set() for _ in range(len(self.corpus) if kind == "sis" else len(self.texts))]
         if kind == "sits":
             pairs += enumerate(self.image_of_text)
-        if kind == "sts":
-            for _, own in groupby(range(len(self.texts)), key=self.image_of_text.__getitem__):
-                pairs += combinations(own, 2)
-        found: list[set[int]] = [set() for _ in range(len(self.corpus) if kind == "sis" else len(self.texts))]
+        else:
+            if kind == "sts":
+                for _, own in groupby(range(len(self.texts)), key=self.image_of_text.__getitem__):
+                    pairs += combinations(own, 2)
+            pairs = [pair for a, b in pairs if a != b for pair in ((a, b), (b, a))]
         for first, second in pairs:
             found[first].add(second)
-            if kind != "sits":
-                found[second].add(first)
-        return [sorted(items if kind == "sits" else items - {index}) for index, items in enumerate(found)]
+        return [sorted(items) for items in found]
 
 
 def _crisscrossed(root: Path, languages: Sequence[str]) -> Crisscrossed:
@@ -363,29 +361,25 @@ def _crisscrossed(root: Path, languages: Sequence[str]) -> Crisscrossed:
 # ---- Benchmarks ----
 
 
-def _read_coco(root: Path, languages: Sequence[str], *, captions: str) -> Dataset:
+def _read_coco(captions: str, root: Path, languages: Sequence[str]) -> Dataset:
     return _coco(root, "test", [captions], complete=True)
 
 
-def _read_multi30k(root: Path, languages: Sequence[str], *, described: tuple[str, ...]) -> Dataset:
-    five = [language for language in languages if language in described]
-    return load_multi30k(
-        root / "data", "test_2016_flickr", tuple(languages), described=five, images=root / _FLICKR_IMAGES
-    )
+def _read_multi30k(described: Sequence[str], root: Path, languages: Sequence[str]) -> Dataset:
+    five, folder = [tag for tag in languages if tag in described], root / "data"
+    return load_multi30k(folder, "test", tuple(languages), described=five, images=root / _FLICKR_IMAGES)
 
 
 # Name of a benchmark -> the function that reads its folder: into a corpus, or data for a special protocol.
 READERS: dict[str, Callable[[Path, tuple[str, ...]], Any]] = {
-    "coco-1k": partial(_read_coco, captions="coco"),
-    "coco-5k": partial(_read_coco, captions="coco"),
-    "coco-cn": partial(_read_coco, captions="coco-cn"),
-    "coco-ko": partial(_read_coco, captions="korean"),
+    **dict.fromkeys(("coco-1k", "coco-5k"), partial(_read_coco, "coco")),
+    "coco-cn": partial(_read_coco, "coco-cn"),
+    "coco-ko": partial(_read_coco, "korean"),
     "cxc": _crisscrossed,
     "flickr30k": lambda root, languages: load_flickr30k(root, "test"),
-    "multi30k": partial(_read_multi30k, described=("en", "de")),
-    "multi30k-task1": partial(_read_multi30k, described=()),
-    "stair-1k": partial(_read_coco, captions="stair"),
-    "stair-5k": partial(_read_coco, captions="stair"),
+    "multi30k": partial(_read_multi30k, ("en", "de")),
+    "multi30k-task1": partial(_read_multi30k, ()),
+    **dict.fromkeys(("stair-1k", "stair-5k"), partial(_read_coco, "stair")),
     "xtd": load_xtd,
 }
 
