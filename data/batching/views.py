@@ -214,9 +214,6 @@ class ImageFeatures:
         for row, features in zip(rows, by_row, strict=True):
             if features is None or not len(features) or not np.isfinite(features).all():
                 raise CorpusError(f"row {row}: the features of an image must be a list of finite numbers")
-        if len(sizes := sorted({len(features) for features in by_row})) > 1:
-            lengths = " and ".join(map(str, sizes))
-            raise CorpusError(f"image features must have one length, not {lengths} numbers")
         return np.stack(by_row)
 
 

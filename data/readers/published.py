@@ -18,10 +18,8 @@ Corpus: TypeAlias = Dataset | IterableDataset
 
 def _several(*, sources: list[dict[str, Any]]) -> Dataset:
     """Joins several sources: `sources: [{source: multi30k, folder: …}, {source: coco, …}]`."""
-    parts = []
-    for given in sources:
-        options = {key: value for key, value in given.items() if key != "source"}
-        parts.append(load_published(given.get("source", ""), **options))
+    given = [dict(each) for each in sources]
+    parts = [load_published(each.pop("source", ""), **each) for each in given]
     if not parts or not all(isinstance(part, Dataset) for part in parts):
         raise CorpusError("sources: name the data sets to join, with streaming: false")
     columns = [column for column in parts[0].column_names if all(column in part.column_names for part in parts)]
