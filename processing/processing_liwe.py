@@ -60,9 +60,7 @@ class LiweProcessor(WordLevelProcessor):
                 advice = "whose rules find its words: give language='zh'"
                 raise InputError(f"{truncated_repr(text)} came without its language, {advice}")
         whole = [self._words(text, language) for text, language in zip(texts, languages, strict=True)]
-        rows = self.cut(texts, whole, layout)
-        padding = [[PADDING_ID] * self.word_length] * len(rows)
-        return {"input_ids": layout.padded(rows, padding)} | layout.mask(rows)  # [N, W, C], [N, W]
+        return self.encode_rows(texts, whole, layout, [PADDING_ID] * self.word_length)
 
     @property
     def needs_language(self) -> bool:

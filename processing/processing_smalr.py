@@ -77,10 +77,8 @@ class SmalrProcessor(WordLevelProcessor):
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
         languages = [learned_language(language, self.languages) for language in languages]
         whole = [self.ids_of(text, language) for text, language in zip(texts, languages, strict=True)]
-        rows = self.cut(texts, whole, layout)
-        ids = layout.padded(rows, [PADDING_ID] * len(rows))  # [N, T]
         known = [self.languages.index(language) for language in languages]
-        return {"input_ids": ids, **layout.mask(rows), "language_ids": known}
+        return self.encode_rows(texts, whole, layout, PADDING_ID) | {"language_ids": known}
 
     def to_json_file(self, json_file_path: str | os.PathLike) -> None:
         """Writes the vocabularies next to the settings, in time for `push_to_hub=True` to upload both."""

@@ -55,21 +55,13 @@ def split_words(text: str, language: str) -> list[str]:
     cut = _CUTS.get(primary)
     segmenter = _icu_segmenter(primary) if primary in _ICU_LANGUAGES else _BOUNDARY.split
     segmenter = _korean_segmenter() if primary == "ko" else segmenter
-    words = [word for word in segmenter(_folded(text, primary)) if _WORD.search(word)]
+    words = [word for word in segmenter(fold(text, language)) if _WORD.search(word)]
     return [part for word in words for part in cut.split(word)] if cut else words
 
 
 def fold(text: str, language: str) -> str:
     """Normalizes a text as `split_words` does, without splitting it, to look up words from other sources."""
-    return _folded(text, _primary(language))
-
-
-@cache
-def _primary(language: str) -> str:
-    return normalize_language(language).partition("-")[0]
-
-
-def _folded(text: str, primary: str) -> str:
+    primary = _primary(language)
     if primary in ("tr", "az"):
         text = text.replace("İ", "i").replace("I", "ı")
     text = unicodedata.normalize("NFKC", text).casefold()
@@ -79,6 +71,11 @@ def _folded(text: str, primary: str) -> str:
     if primary == "ar":
         text = _ARABIC_SIGNS.sub("", text).translate(_ARABIC_LETTERS)
     return _CONTROL.sub(" ", text)
+
+
+@cache
+def _primary(language: str) -> str:
+    return normalize_language(language).partition("-")[0]
 
 
 @cache
@@ -123,11 +120,14 @@ class WordLevelProcessor(PerLanguageProcessor):
         self.max_text_length = max_text_length
 
     @staticmethod
-    def cut(texts: list[str], rows: list[list[Any]], layout: TextLayout) -> list[list[Any]]:
+    def encode_rows(
+        texts: list[str], rows: list[list[Any]], layout: TextLayout, padding: int | list[int]
+    ) -> dict[str, list[Any]]:
+        """Returns `input_ids` and `attention_mask` of the words of texts, cut and padded."""
         kept = [row[: layout.end] for row in rows]
         shortened = [text for text, row, rest in zip(texts, rows, kept, strict=True) if len(rest) < len(row)]
         note_cut_texts(shortened, f"{layout.max_length} words")
-        return kept
+        return {"input_ids": layout.padded(kept, [padding] * len(kept))} | layout.mask(kept)
 
     def ids_of(self, text: str, language: str) -> list[int]:
         """Returns the ids of the words of a text, or of their characters."""
