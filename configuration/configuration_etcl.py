@@ -27,10 +27,8 @@ class EtclConfig(TwoTowerConfig):
     model_type = "etcl"
     auto_classes = ("AutoConfig",)
     sub_configs_defaults: ClassVar[dict[str, SubConfigSpec]] = {
-        "text_config": SubConfigSpec(config_class=AutoConfig, model_type="bert", init_kwargs=BERT_BASE_LABSE),
-        "vision_config": SubConfigSpec(
-            config_class=AutoConfig, model_type="align_vision_model", init_kwargs=EFFICIENTNET_B7
-        ),
+        "text_config": SubConfigSpec(AutoConfig, "bert", BERT_BASE_LABSE),
+        "vision_config": SubConfigSpec(AutoConfig, "align_vision_model", EFFICIENTNET_B7),
     }
 
     temperature_init_value: float | int = 1.0

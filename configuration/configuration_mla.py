@@ -153,9 +153,7 @@ class MlaBaseConfig(DualEncoderConfig):
         learned_dtype: Precision of the learned parts, if not the native model's; written when a model is saved.
     """
 
-    sub_configs_defaults: ClassVar[dict[str, SubConfigSpec]] = {
-        "base_config": SubConfigSpec(config_class=AutoConfig, model_type="clip", init_kwargs={})
-    }
+    sub_configs_defaults: ClassVar[dict[str, SubConfigSpec]] = {"base_config": SubConfigSpec(AutoConfig, "clip")}
 
     base_config: dict | PreTrainedConfig | None = None
     native_language: str = "en"
@@ -257,7 +255,7 @@ class MlaStudentConfig(MlaBaseConfig):
     auto_classes = ("AutoConfig",)
     sub_configs_defaults: ClassVar[dict[str, SubConfigSpec]] = {
         **MlaBaseConfig.sub_configs_defaults,
-        "text_config": SubConfigSpec(config_class=AutoConfig, model_type="bert", init_kwargs={"vocab_size": 119_547}),
+        "text_config": SubConfigSpec(AutoConfig, "bert", {"vocab_size": 119_547}),
     }
 
     text_config: dict | PreTrainedConfig | None = None

@@ -31,10 +31,8 @@ class MuralConfig(TwoTowerConfig):
     model_type = "mural"
     auto_classes = ("AutoConfig",)
     sub_configs_defaults: ClassVar[dict[str, SubConfigSpec]] = {
-        "text_config": SubConfigSpec(config_class=AutoConfig, model_type="bert", init_kwargs=BERT_BASE_250K),
-        "vision_config": SubConfigSpec(
-            config_class=AutoConfig, model_type="align_vision_model", init_kwargs=EFFICIENTNET_B5
-        ),
+        "text_config": SubConfigSpec(AutoConfig, "bert", BERT_BASE_250K),
+        "vision_config": SubConfigSpec(AutoConfig, "align_vision_model", EFFICIENTNET_B5),
     }
 
     tasks: list[str] | tuple[str, ...] = (IMAGE_TEXT, TEXT_TEXT)
