@@ -9,14 +9,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PredictionOutput, SaveStrategy, TrainOutput, seed_worker
 
 from ..data.batching.mixture import StreamLoader, StreamMixture, TaskBatchSampler, TaskMixture
 from ..utils.errors import InputError
 from ..utils.hub_mixin import card_writers
 from .arguments import PrecisionTrainingArguments, data_seed
-from .checkpoints import CheckpointMarks, newest_checkpoint, prepare_saving, trainer_state
+from .checkpoints import CheckpointMarks, newest_checkpoint, prepare_saving
 
 # (model, processor, evaluation data) -> dict metric -> value, without the prefix `eval_`.
 Evaluator = Callable[[Any, Any, Any], Mapping[str, float]]
@@ -158,8 +159,9 @@ class BabelensTrainer(Trainer):
     def set_initial_training_values(self, args: Any, dataloader: Any, *others: Any) -> Any:
         """As in transformers, but no epoch is left after the last step; transformers would train one more step."""
         epochs, *values = super().set_initial_training_values(args, dataloader, *others)
-        is_done = self._resumed and trainer_state(self._resumed).get("global_step", 0) >= values[-1]
-        return (0 if is_done else epochs, *values)
+        if self._resumed and (state := Path(self._resumed, TRAINER_STATE_NAME)).is_file():
+            epochs = 0 if TrainerState.load_from_json(str(state)).global_step >= values[-1] else epochs
+        return (epochs, *values)
 
     def check_loss(self, loss: Tensor, name: str) -> None:
         """Raises an `InputError` that names the loss [] if it is NaN or infinite."""

@@ -16,7 +16,6 @@ from typing import Any
 
 from accelerate import PartialState
 from transformers import TrainerCallback, TrainerState, TrainingArguments
-from transformers.trainer import TRAINER_STATE_NAME
 
 from ..utils.errors import InputError
 from ..utils.files import apply_umask, ensure_parents, errors_naming
@@ -132,11 +131,6 @@ def _checkpoints(output_dir: str | Path) -> list[Path]:
     return sorted(filter(Path.is_dir, found), key=lambda path: int(path.name.rpartition("-")[2]))
 
 
-def has_checkpoint(output_dir: str | Path) -> bool:
-    """Returns whether there is a complete checkpoint in `output_dir`."""
-    return any(map(is_complete, _checkpoints(output_dir)))
-
-
 def newest_checkpoint(output_dir: str | Path) -> Path | None:
     """The newest complete checkpoint in `output_dir`, or None; logs a warning for newer incomplete ones."""
     for path in reversed(_checkpoints(output_dir)):
@@ -144,12 +138,6 @@ def newest_checkpoint(output_dir: str | Path) -> Path | None:
             return path
         logger.warning("%s is not marked as complete; it is skipped and not changed", path)
     return None
-
-
-def trainer_state(folder: str | Path) -> dict[str, Any]:
-    """Reads the `trainer_state.json` of a checkpoint; empty if there is none."""
-    file = Path(folder) / TRAINER_STATE_NAME
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
 # ---- Model folders ----

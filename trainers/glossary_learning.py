@@ -9,7 +9,6 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,6 @@ _MOST_OF_A_DICTIONARY = 100_000  # words, which take up two megabytes
 TESTED_LISTS = 100
 _LONGEST_SENSE = 3  # words: a longer sense explains the word instead of translating it
 _NOTES = re.compile(r"\([^)]*\)|\[[^]]*\]|\{[^}]*\}|<[^>]*>")
-NO_DICTIONARY: Mapping[str, str] = MappingProxyType({})
 
 
 def learn_glossary(sentences: Sequence[tuple[str, str]], names: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
@@ -105,7 +103,7 @@ def known_words(
 ) -> Mapping[str, str]:
     """The known words of a language, with a native translation of each (`senses`)."""
     if dictionary is None:
-        return NO_DICTIONARY
+        return {}
     words, translations = dictionary
     known = senses((words, translations), natives, tokenizer)
     given = {_plain(word).lower() for word in words}
@@ -150,7 +148,7 @@ def glossary_from(
     texts: Sequence[str],
     natives: Sequence[str],
     further: Sequence[Pairs],
-    known: Mapping[str, str] = NO_DICTIONARY,
+    known: Mapping[str, str],
     without: Sequence[int] = (),
 ) -> dict[str, str]:
     """Calls `learn_glossary` on sentences and groups of names, without the sentences at the given positions and others
@@ -168,7 +166,7 @@ def glossary_from(
 
 
 def held_out_glosses(
-    texts: Sequence[str], natives: Sequence[str], further: Sequence[Pairs], known: Mapping[str, str] = NO_DICTIONARY
+    texts: Sequence[str], natives: Sequence[str], further: Sequence[Pairs], known: Mapping[str, str]
 ) -> tuple[Tensor, list[str]]:
     """Returns positions of sentences, ascending, and glosses, "" if unknown, learned without these sentences."""
     order = in_random_order(len(texts))[: max(min(_HELD_OUT, len(texts) // 5), 1)]

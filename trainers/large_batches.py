@@ -178,11 +178,6 @@ def gather_rows(rows: Tensor, counts: list[int]) -> Tensor:
 
 def gather_labels(positives: Tensor, counts: list[int]) -> Tensor:
     """Gathers labels of additional positives (see `contrastive_loss`), integers, [n] or [K, n] -> [N] or [K, N]."""
-    if len(counts) > 1 and positives.dtype == torch.bool:
-        raise TypeError(
-            f"positives of {len(counts)} processes must be integer labels [K, n], which can be compared across "
-            f"processes; a boolean mask {list(positives.shape)} covers only the rows of its own process"
-        )
     return gather_rows(positives.movedim(-1, 0), counts).movedim(0, -1)
 
 

@@ -15,7 +15,6 @@ from itertools import islice
 from statistics import fmean
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from accelerate.utils import send_to_device
 from datasets import Dataset, IterableDataset
@@ -34,7 +33,7 @@ from ..data.batching.mixture import (
     one_pair_at_a_time,
 )
 from ..data.batching.rc3 import TranslationCollator, TripletCollator
-from ..data.batching.views import CorpusView, Images, StreamView, translation_pairs, triplets, weak_pairs
+from ..data.batching.views import CorpusView, StreamView, translation_pairs, triplets, weak_pairs
 from ..modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from ..processing.augmentation import ImageAugmentation, TrainingTransform
 from ..utils.errors import InputError
@@ -149,18 +148,14 @@ class Rc3Trainer(BabelensTrainer):
                     "augmented_regions needs a RegionExtractor: files have no regions of augmented images"
                 )
             return FeatureView(examples, "regions", self.regions)
-        with self.args.main_process_first(desc="regions"):
-            features = self._extracted(view.images, augmented)
-        return FeatureView(examples, "regions", features, view.rows)
-
-    def _extracted(self, images: Images, augmented: int) -> np.ndarray:
-        """Returns the regions of images [n, R, d], or of several versions of each image [n, V, R, d]."""
-        extractor: Any = self.regions
+        extractor, images = self.regions, view.images
         compute, identity = partial(extractor, images), extractor.identity
-        if augmented and self._augmentation is not None:
+        if augmented:
             compute = partial(extractor.versions, images, self._augmentation, augmented)
             identity = f"{identity} {self._augmentation} {augmented}"
-        return features_of_images(compute, images, identity, self.cache_dir)
+        with self.args.main_process_first(desc="regions"):
+            features = features_of_images(compute, images, identity, self.cache_dir)
+        return FeatureView(examples, "regions", features, view.rows)
 
     @cached_property
     def _augmentation(self) -> ImageAugmentation | None:

@@ -12,7 +12,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from ..evaluation.results import RESULTS
 from ..trainers.base import BabelensTrainer
-from ..trainers.checkpoints import atomic_directory, has_checkpoint, newest_checkpoint, prepare_saving
+from ..trainers.checkpoints import atomic_directory, newest_checkpoint, prepare_saving
 from ..trainers.tower_training import checked_training
 from ..utils.errors import InputError, RecipeError
 from ..utils.identity import holds_weights
@@ -82,7 +82,7 @@ class RecipeRun:
 
     def _train(self, *, resume: bool) -> BabelensTrainer:
         kept, stages = self.checkpoints, self.recipe.all_stages
-        has_run = any(kept.glob(f"*/{FINISHED}")) or has_checkpoint(kept / stages[0].name)
+        has_run = any(kept.glob(f"*/{FINISHED}")) or newest_checkpoint(kept / stages[0].name) is not None
         if has_run and not resume:
             raise FileExistsError(f"{self.output} already holds a run: resume it, or choose another folder")
         if not has_run:
