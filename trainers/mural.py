@@ -10,8 +10,7 @@ from .contrastive import ContrastiveTrainer
 
 class MuralTrainer(ContrastiveTrainer):
     """Tasks: `image_text` on a caption corpus or `image_text_pairs`, and `text_text`, with a tenth of its weight
-    (appendix A.1, figure 7), on a translation corpus or `translation_pairs`. The paper uses LAMB with a learning rate
-    of 1e-3 for image-text and 1e-4 for text-text, a linear warm-up (10 000 of 600 000 steps) and a linear decay."""
+    (appendix A.1, figure 7), on a translation corpus or `translation_pairs`. `recipes/mural` has the paper's rates."""
 
     task_weights = {IMAGE_TEXT: 1.0, TEXT_TEXT: 0.1}
 
@@ -19,9 +18,8 @@ class MuralTrainer(ContrastiveTrainer):
 class EtclTrainer(ContrastiveTrainer):
     """Tasks: `triplet` on a caption corpus with several languages or on `triplets`; the others as for `MuralTrainer`.
     The paper first trains MURAL with `image_text` and `text_text`, each with the weight 1/2 (equation 3), and then
-    ETCL with only `triplet` (equation 4), on all unordered pairs of languages (section 3.4). It uses LAMB with a
-    weight decay of 1e-5: first a learning rate of 1e-3, with a warm-up of 10 000 steps and a linear decay over 800
-    000, in batches of 16 384; then 1e-4 with a linear decay over 3000 steps, in batches of 32 768."""
+    ETCL with only `triplet` (equation 4), on all unordered pairs of languages (section 3.4). `recipes/etcl` has its
+    rates and batch sizes."""
 
     task_weights = {TRIPLET: 1.0, IMAGE_TEXT: 0.5, TEXT_TEXT: 0.5}
 

@@ -85,7 +85,6 @@ def learn(
     captions: Mapping[str, Captions] | None = None,
     teacher: Teacher | None = None,
     glossaries: bool = True,
-    batch_size: int = 64,
     precision: str = "float32",
     cache_dir: str | None = None,
 ) -> dict[str, LanguageResult]:
@@ -105,9 +104,8 @@ def learn(
         precision: `float32` or `bfloat16`, of the text encoder.
         cache_dir: for the text encoder's features; by default the folder for the features of frozen towers.
     """
-    teacher = teacher or NativeTeacher(model, processor, batch_size)
-    reading = {"batch_size": batch_size, "precision": precision, "cache_dir": cache_dir}
-    learner = _Learner(model, processor, teacher, names or {}, dictionaries or {}, glossaries, reading)
+    given = teacher or NativeTeacher(model, processor), names or {}, dictionaries or {}, glossaries
+    learner = _Learner(model, processor, *given, precision, cache_dir)
     with _restored_on_error(model, processor):
         return learner.learn(translations, captions or {})
 
@@ -119,7 +117,6 @@ def learn_unstated(
     *,
     names: Mapping[str, NameTranslations] | None = None,
     dictionaries: Mapping[str, Pairs] | None = None,
-    batch_size: int = 64,
     precision: str = "float32",
     cache_dir: str | None = None,
 ) -> dict[str, LanguageResult]:
@@ -128,9 +125,8 @@ def learn_unstated(
     embeddings (arXiv 2601.10096). Languages with names or a dictionary learn glossaries from these. The model has a
     text encoder and no languages; the other arguments are those of `learn`. Returns, for the tag `und`, how well
     native texts retrieve their own embeddings."""
-    reading = {"batch_size": batch_size, "precision": precision, "cache_dir": cache_dir}
-    teacher = NativeTeacher(model, processor, batch_size)
-    learner = _Learner(model, processor, teacher, names or {}, dictionaries or {}, True, reading)
+    given = NativeTeacher(model, processor), names or {}, dictionaries or {}, True
+    learner = _Learner(model, processor, *given, precision, cache_dir)
     with _restored_on_error(model, processor):
         return learner.learn_unstated(texts)
 
@@ -204,7 +200,8 @@ class _Learner:
     names: Mapping[str, NameTranslations]
     dictionaries: Mapping[str, Pairs]
     glossaries: bool
-    reading: dict[str, Any]
+    precision: str
+    cache_dir: str | None
     targets: Tensor = field(init=False)  # [n, d], for all different native texts
     position: dict[str, int] = field(init=False)  # native text -> its row
     deviations: Tensor = field(init=False)  # [n, rank], of the targets from their mean
@@ -235,7 +232,7 @@ class _Learner:
             self._set_space(self._embedded(said) if said else images, images)
         if model.text_model is not None:
             processor.language_codes |= language_codes(processor.encoder_tokenizer, translations)
-        features = encoder_features(model, processor, {tag: own for tag, (own, _) in texts.items()}, **self.reading)
+        features = self._encoded({tag: own for tag, (own, _) in texts.items()})
         names = self._names()
         lessons: dict[str, _Lesson] = {}
         for tag, (own, natives) in texts.items():
@@ -366,7 +363,7 @@ class _Learner:
         """Returns the teacher's embeddings of texts [n, d]."""
         # The base model is measured on a language that it has not learned: a warning would not help.
         with counting_cut_texts(), self.reading_native:
-            found, place = native_targets(self.teacher, texts, self.reading["cache_dir"])
+            found, place = native_targets(self.teacher, texts, self.cache_dir)
         return found[[place[text] for text in texts]]
 
     def learn_unstated(self, texts: Sequence[str]) -> dict[str, LanguageResult]:
@@ -378,7 +375,7 @@ class _Learner:
         _check_counts(UNDETERMINED, texts, texts)
         self._embed_natives(texts, sets_space=True)
         processor.language_codes |= language_codes(processor.encoder_tokenizer)
-        pooled = encoder_features(model, processor, {UNDETERMINED: texts}, **self.reading)[UNDETERMINED]
+        pooled = self._encoded({UNDETERMINED: texts})[UNDETERMINED]
         rows = torch.tensor([self.position[each] for each in texts])
         solved, values = _solve(model, None, pooled, self.deviations[rows])
         model.maps.add(0)  # copies the maps, which an error restores
@@ -392,8 +389,11 @@ class _Learner:
         found = normalize(solved.predicted)
         return {UNDETERMINED: result_of(model, solved, found, self.targets, rows, solved.tested)}
 
+    def _encoded(self, texts: Mapping[str, list[str]]) -> dict[str, Tensor]:
+        return encoder_features(self.model, self.processor, texts, self.precision, self.cache_dir)
+
     def _embed_natives(self, texts: Iterable[str], *, sets_space: bool) -> None:
-        self.targets, self.position = native_targets(self.teacher, texts, self.reading["cache_dir"])
+        self.targets, self.position = native_targets(self.teacher, texts, self.cache_dir)
         if sets_space:
             self._set_space(self.targets, self.targets)
         self.deviations = self._deviations(self.targets, self.model.maps.mean)
@@ -419,7 +419,7 @@ class _Learner:
         groups = [(tag, each.weight, *group) for tag, each in self.names.items() for group in each.groups]
         if groups:
             translated = (native for *_, natives in groups for native in natives)
-            targets, position = native_targets(self.teacher, translated, self.reading["cache_dir"])
+            targets, position = native_targets(self.teacher, translated, self.cache_dir)
             deviations = self._deviations(targets, self.model.maps.mean)
             for tag, weight, texts, natives in groups:
                 wanted = deviations[[position[each] for each in natives]]

@@ -10,13 +10,13 @@ from datasets.utils.logging import tqdm
 from torch import Tensor
 
 from ..modeling.encoding import autocasting, evaluation_mode
-from ..modeling.modeling_mla import MlaPreTrainedModel
 from ..modeling.modeling_ridge import RidgeModel
-from ..processing.processing_mla import MlaStudentProcessor
 from ..processing.processing_ridge import RidgeProcessor
 from ..utils.identity import model_identity
 from ..utils.languages import language_and_script, normalize_language
 from .frozen_features import frozen_features
+
+_AT_ONCE = 64  # texts to encode
 
 
 class Teacher(Protocol):
@@ -32,12 +32,10 @@ class Teacher(Protocol):
 class NativeTeacher:
     reads_any = True
 
-    def __init__(
-        self, model: MlaPreTrainedModel, processor: RidgeProcessor | MlaStudentProcessor, batch_size: int
-    ) -> None:
+    def __init__(self, model: RidgeModel, processor: RidgeProcessor) -> None:
         from ..inference.embedder import Embedder  # imports the loaders of all encoders
 
-        self._embedder = Embedder(model.native_model, processor.native, batch_size=batch_size)
+        self._embedder = Embedder(model.native_model, processor.native, batch_size=_AT_ONCE)
         self._language = processor.native_language
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
@@ -61,13 +59,7 @@ def native_targets(teacher: Teacher, texts: Iterable[str], cache_dir: str | None
 
 
 def encoder_features(
-    model: RidgeModel,
-    processor: RidgeProcessor,
-    texts: Mapping[str, list[str]],
-    *,
-    batch_size: int,
-    precision: str,
-    cache_dir: str | None,
+    model: RidgeModel, processor: RidgeProcessor, texts: Mapping[str, list[str]], precision: str, cache_dir: str | None
 ) -> dict[str, Tensor]:
     """Returns the features of the text encoder by language, [n, W]; empty without a text encoder. Each language has
     its own file in the cache, so it is not encoded again together with others."""
@@ -80,8 +72,8 @@ def encoder_features(
     def read(texts: list[str], token: tuple[int, int] | None) -> Tensor:
         order, parts = sorted(range(len(texts)), key=lambda row: len(texts[row])), []
         with evaluation_mode(encoder), autocasting(device, precision):
-            for start in range(0, len(order), batch_size):
-                chosen = [texts[row] for row in order[start : start + batch_size]]
+            for start in range(0, len(order), _AT_ONCE):
+                chosen = [texts[row] for row in order[start : start + _AT_ONCE]]
                 cut: dict[str, Any] = {"truncation": True, "max_length": length}
                 inputs = tokenizer(chosen, padding=True, return_tensors="pt", **cut).to(device)
                 ids = inputs["input_ids"]
