@@ -436,7 +436,9 @@ class SmalrModel(WordDualEncoderModel):
             mask, lengths = torch.cat([mask, mask * ~is_masked]), lengths.repeat(2)
         table, indices = self._distinct_words(rows)
         pooled, states = self._encode(table, indices, lengths, languages.repeat(rows.shape[0] // count))
-        texts, means = normalize(pooled), means_of_words(table, indices, mask)
+        texts = normalize(pooled)
+        weights = mask.to(table.dtype) / mask.sum(1, keepdim=True).clamp(min=1)  # without words, the mean is zero
+        means = nn.functional.embedding_bag(indices, table, per_sample_weights=weights, mode="sum")
         hidden = (nn.functional.embedding(indices[:count], table), states[:count]) if with_states else None
         found = {
             "text_embeds": texts[:count],
@@ -523,15 +525,18 @@ class SmalrModel(WordDualEncoderModel):
         first, second = torch.triu_indices(*[len(grid.indices)] * 2, offset=1, device=grid.indices.device)
         are_there = grid.is_there[first] & grid.is_there[second]  # [pairs of languages, K]
         pairs = torch.stack([grid.indices[first][are_there], grid.indices[second][are_there]])  # [2, P]
-        total = output.text_embeds.new_zeros(())
+        total, rows_at = output.text_embeds.new_zeros(()), nn.functional.embedding  # whose gradient is fast on a CPU
         if not pairs.numel():
             return total
         for fill, masked, whole in (
             (self.alignment.fill_sentence, output.masked_sentence_embeds, output.sentence_embeds),
             (self.alignment.fill_text, output.masked_text_embeds, output.text_embeds),
         ):
-            filled = fill_pairs(fill, masked, pairs)
-            total = total + masked_reconstruction_loss(rows_at(masked, pairs), filled, rows_at(whole, pairs))
+            # The layer on pairs of sentences, with each sentence's part computed once. [N, d], [2, P] -> [P, 2 d]
+            one, other = (masked @ weight.T for weight in fill.weight.chunk(2, dim=1))
+            filled = rows_at(pairs[0], one) + rows_at(pairs[1], other) + fill.bias
+            predicted = torch.stack(filled.chunk(2, dim=1))  # [2, P, d]
+            total = total + masked_reconstruction_loss(rows_at(pairs, masked), predicted, rows_at(pairs, whole))
         return total
 
     def parameter_parts(self) -> dict[str, int]:
@@ -544,21 +549,3 @@ class SmalrModel(WordDualEncoderModel):
             "embeddings": count_parameters(self.word_embedding),
             "alignment": count_parameters(self.alignment),
         }
-
-
-def means_of_words(table: Tensor, indices: Tensor, mask: Tensor) -> Tensor:
-    """Returns the mean of the words that the mask keeps, or zeros. [n, d], [N, T], [N, T] -> [N, d]"""
-    weights = mask.to(table.dtype) / mask.sum(1, keepdim=True).clamp(min=1)
-    return nn.functional.embedding_bag(indices, table, per_sample_weights=weights, mode="sum")
-
-
-def rows_at(x: Tensor, indices: Tensor) -> Tensor:
-    """Returns `x[indices]`, [n, d], [...] -> [..., d]; unlike indexing, its gradient is fast on a CPU."""
-    return nn.functional.embedding(indices, x)
-
-
-def fill_pairs(fill: nn.Linear, masked: Tensor, pairs: Tensor) -> Tensor:
-    """Applies the layer to pairs of sentences, [N, d], [2, P] -> [2, P, d], and computes each sentence's part once."""
-    first, second = fill.weight.chunk(2, dim=1)  # [2 d, d] each
-    filled = rows_at(masked @ first.T, pairs[0]) + rows_at(masked @ second.T, pairs[1]) + fill.bias  # [P, 2 d]
-    return torch.stack(filled.chunk(2, dim=1))

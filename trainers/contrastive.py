@@ -146,13 +146,6 @@ class ContrastiveTrainer(BabelensTrainer):
         augmentation = ImageAugmentation(**(self.args.image_augmentation or {}))
         return TrainingTransform(self.processing_class.image_processor, augmentation)
 
-    def refuse_augmentation(self, task: str) -> None:
-        if self.args.image_augmentation is not None:
-            raise InputError(
-                f"image_augmentation has no effect on task {task!r}: the features of its images are computed once; "
-                "leave it out, or set cache_frozen_features to false"
-            )
-
     # ---- Training ----
 
     def get_train_dataloader(self) -> Any:

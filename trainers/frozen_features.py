@@ -135,17 +135,22 @@ class FrozenEncoder:
         return features_of_images(compute, images, f"{self.image} {self.args.chosen_precision}", self.cache_dir)
 
 
+def refuse_augmentation(args: ContrastiveTrainingArguments, kind: str) -> None:
+    """Raises an `InputError` if images or texts (`kind`) are augmented although their features are computed once."""
+    if getattr(args, f"{kind}_augmentation") is not None:
+        raise InputError(
+            f"{kind}_augmentation has no effect: the features of {kind}s are computed once, by a frozen model; leave "
+            "it out, or set cache_frozen_features to false"
+        )
+
+
 def frozen_towers(
     model: Any, processor: Any, args: ContrastiveTrainingArguments, cache_dir: str | None = None
 ) -> FrozenEncoder:
     """Returns the frozen towers of a model with two towers; other models have none here."""
     names = getattr(model, "frozen_towers", ()) if args.cache_frozen_features else ()
-    for name, option in ((IMAGE, "image_augmentation"), (TEXT, "text_augmentation")):
-        if name in names and getattr(args, option) is not None:
-            raise InputError(
-                f"{option} has no effect: the {name} tower is frozen, so its features are computed once; leave it "
-                "out, or set cache_frozen_features=False"
-            )
+    for name in names:
+        refuse_augmentation(args, name)
 
     def embedder() -> "Embedder":
         from ..inference.embedder import Embedder  # imports the loaders of all encoders

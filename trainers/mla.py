@@ -25,7 +25,7 @@ from ..utils.identity import contents_digest, model_identity, settings_of
 from ..utils.languages import learned_language, normalize_languages
 from .arguments import MlaTrainingArguments
 from .contrastive import ContrastiveTrainer
-from .frozen_features import FrozenEncoder
+from .frozen_features import IMAGE, FrozenEncoder, refuse_augmentation
 
 
 class NativeSide:
@@ -140,7 +140,7 @@ class MlaTrainer(ContrastiveTrainer):
             views = _with_both_sides(views, native)
         if self._caches_features:
             if task != TEXT_TEXT:
-                self.refuse_augmentation(task)
+                refuse_augmentation(self.args, IMAGE)
             with self.args.main_process_first(desc="frozen features"):
                 views = self._with_features(task, views)
         return GroupedView(views, one_at_a_time=not self.args.mix_languages)

@@ -16,7 +16,7 @@ from ..modeling.modeling_dual_encoder import pool_image
 from ..utils.identity import model_identity
 from .arguments import LiweTrainingArguments, SmalrTrainingArguments
 from .contrastive import ContrastiveTrainer
-from .frozen_features import features_of_images
+from .frozen_features import IMAGE, features_of_images, refuse_augmentation
 
 
 class WordDualEncoderTrainer(ContrastiveTrainer):
@@ -38,7 +38,7 @@ class WordDualEncoderTrainer(ContrastiveTrainer):
         view = CaptionedImages(data.corpus, languages, with_images=task == IMAGE_TEXT)
         if self._backbone is None or view.images is None:
             return view
-        self.refuse_augmentation(task)
+        refuse_augmentation(self.args, IMAGE)
         identity = model_identity(self._backbone, self.processing_class.image_processor)
         with self.args.main_process_first(desc="frozen features"):
             compute = partial(self._compute_features, view.images)
