@@ -214,11 +214,6 @@ def _kept(mask: Tensor | None, of: Tensor, dimensions: int) -> Tensor:
 CACHE = "cache" if "cache" in Seq2SeqModelOutput.__dataclass_fields__ else "past_key_values"
 
 
-def cached(cache: Cache | None) -> dict[str, Any]:
-    """Returns a decoder's keys and values under transformers' name, for a call or an output."""
-    return {CACHE: cache}
-
-
 class Rc3PreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     """Base class of RC3's models."""
 
@@ -352,12 +347,12 @@ class Rc3Model(Rc3PreTrainedModel):
             encoder_attention_mask=encoded.attention_mask,
             use_cache=use_cache,
             return_dict=True,
-            **cached(past_key_values if cache is None else cache),
+            **{CACHE: past_key_values if cache is None else cache},
             **kwargs,
         )
         return Seq2SeqModelOutput(
             last_hidden_state=decoded.last_hidden_state,
-            **cached(decoded.get(CACHE)),
+            **{CACHE: decoded.get(CACHE)},
             decoder_hidden_states=decoded.hidden_states,
             decoder_attentions=decoded.attentions,
             cross_attentions=decoded.cross_attentions,

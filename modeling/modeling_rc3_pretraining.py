@@ -202,8 +202,6 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         """Computes MCLM, ITM and the contrast of R-XVtCL; also returns the requested states of MCLM."""
         config = self.config
         parts: dict[str, Any] = {}
-        if not (config.mclm_weight or config.itm_weight or config.rxvtcl_weight):
-            return parts
         images = self._embed_images(batch)
         if config.mclm_weight:
             parts |= self._masked_language_losses(batch, images, kwargs)

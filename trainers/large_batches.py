@@ -1,17 +1,14 @@
 """The contrastive loss of a batch that is embedded in chunks, or by several processes.
 
-Gradient caching has the memory of a small batch (GradCache, Gao et al. 2021). The embeddings are computed chunk by
-chunk without a graph. The loss of all embeddings gives the gradient of every embedding. Each chunk is then embedded
-again, with the same random numbers, and the gradients of its embeddings are propagated to the weights; the graph of
-the first chunk is kept instead, which saves its second pass and takes no more memory than that of another chunk. The
+Gradient caching (GradCache, Gao et al. 2021) embeds chunk by chunk without a graph. The loss of all embeddings gives
+the gradient of each; every chunk is then embedded again, with the same random numbers, and the gradients of its
+embeddings are propagated to the weights. Only the graph of the first chunk is kept, which saves its second pass. The
 texts of a chunk have similar lengths, so there is little padding. The gradient is exactly that of the whole batch,
-unless a tower with batch normalization is trained: it normalizes each chunk by itself, as it would on several devices,
-and updates its running statistics once per chunk.
+unless a tower with batch normalization is trained: it normalizes each chunk by itself, as it would on several devices.
 
-Embeddings and labels are gathered from all processes, which may have different numbers of rows, with gradient. Every
-process computes the loss of the whole batch. The gradient of a process's rows is the sum over the processes;
-DistributedDataParallel then averages the gradients of the weights. Sum and average cancel: the result is the gradient
-of one process with the whole batch."""
+Embeddings and labels are gathered from all processes, which may have different numbers of rows, and each process
+computes the loss of the whole batch. The gradient of a process's rows is the sum over the processes; when
+DistributedDataParallel averages the gradients of the weights, sum and average cancel."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext

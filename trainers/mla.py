@@ -1,8 +1,4 @@
-"""MLA's trainer (Zhang et al. 2022, section 3.3). The task `text_text`, on translation pairs (language, native
-language), is native language transfer; `image_text`, on captions in the acquired languages, is language exposure. The
-paper trains one after the other, in two runs of this trainer; a run with both samples a batch, and a language, for
-each. The task `triplet`, on images with captions in a language and in the native language, has both losses on each
-batch: native language transfer continues during language exposure, as in the authors' code."""
+"""MLA's trainer (Zhang et al. 2022, section 3.3): native language transfer and language exposure."""
 
 import copy
 from collections.abc import Sequence
@@ -47,8 +43,10 @@ class NativeSide:
 
 
 class MlaTrainer(ContrastiveTrainer):
-    """Tasks: `text_text` on translations between each language and the native language, `image_text` on captions,
-    `triplet` on captions with their native translations.
+    """Tasks: `text_text`, native language transfer on translations into the native language; `image_text`, language
+    exposure on captions. The paper trains one after the other, in two runs of this trainer; a run with both samples a
+    batch, and a language, for each. `triplet`, on captions with their native translations, has both losses on each
+    batch: native language transfer continues during language exposure, as in the authors' code.
 
     `args.languages` names the languages to train, by default all that the model has to learn. A student also learns
     the native language, whose texts are paired with themselves; if the whole student is trained (MKD), it learns from
