@@ -318,9 +318,6 @@ class Rc3TaskTrainingArguments(PrecisionTrainingArguments):
         self.ddp_find_unused_parameters = True
 
 
-# ---- Batches ----
-
-
 def data_seed(args: TrainingArguments) -> int:
     """The seed for sampling batches: `data_seed` if it is set, otherwise `seed`."""
     return args.data_seed if args.data_seed is not None else args.seed

@@ -125,6 +125,8 @@ class BabelensTrainer(Trainer):
         mixture.batch_size = self.task_batch_size
         length = self.args.max_steps * self.args.gradient_accumulation_steps
         self._stream = StreamLoader(mixture, self.data_collator, length=length, **loader_options(self.args))
+        if self._resumed:
+            self._stream.load(self._resumed)
         return self._stream
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
@@ -236,9 +238,6 @@ def over_languages(name: str, values: Mapping[str, float]) -> dict[str, float]:
     return {name: mean} | {f"{name}_{language}": value for language, value in values.items()}
 
 
-# ---- Finite numbers ----
-
-
 class FiniteGradients(TrainerCallback):
     """Stops training before a NaN or infinite gradient reaches the weights. With float16, accelerate skips the step
     and reduces the loss scale instead."""
@@ -259,9 +258,6 @@ def check_weights(model: nn.Module, step: int) -> None:
     for name, value in model.state_dict().items():
         if value.is_floating_point() and not value.isfinite().all():
             raise InputError(f"after step {step}, {name} is not finite; nothing was saved. {_ADVICE}")
-
-
-# ---- Data loaders ----
 
 
 def loader_options(args: TrainingArguments) -> dict[str, Any]:
@@ -290,14 +286,10 @@ def mixture_loader(
 
 
 class StreamProgress(TrainerCallback):
-    """Resumes streams, and counts an epoch as a fraction of `max_steps`: the length of a stream is unknown."""
+    """Counts an epoch of a stream as a fraction of `max_steps`, because its length is unknown."""
 
     def __init__(self, trainer: BabelensTrainer) -> None:
         self.trainer = trainer
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.trainer._stream is not None and self.trainer._resumed:
-            self.trainer._stream.load(self.trainer._resumed)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.trainer._stream is not None:

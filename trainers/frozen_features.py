@@ -35,9 +35,6 @@ DEFAULT_CACHE = Path(config.HF_DATASETS_CACHE) / "babelens" / "features"
 IMAGE, TEXT = "image", "text"
 
 
-# ---- The cache ----
-
-
 def frozen_features(
     compute: Callable[[], Any], *, identity: str, items: Iterable[bytes], cache_dir: str | Path | None = None
 ) -> np.ndarray:
@@ -80,9 +77,6 @@ def _kept(file: Path) -> np.ndarray | None:
         pass
     logger.warning("%s is damaged: its features are computed again", file)
     return None
-
-
-# ---- Texts and images ----
 
 
 @dataclass

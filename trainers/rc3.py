@@ -82,8 +82,6 @@ class Rc3Trainer(BabelensTrainer):
         mixture = TaskMixture({name: self._view(name, train_dataset, training=True) for name in self._needed})
         return mixture, TaskCollator({name: self._collator(name) for name in self._needed})
 
-    # ---- Data ----
-
     @property
     def _needed(self) -> list[str]:
         config = self.model.config
@@ -175,8 +173,6 @@ class Rc3Trainer(BabelensTrainer):
     def task_batch_size(self) -> dict[str, int]:
         return batch_sizes_of(self.args, self._train_batch_size, self.data_sets, self.args.data_set_batch_sizes or {})
 
-    # ---- One step ----
-
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
@@ -199,8 +195,6 @@ class Rc3Trainer(BabelensTrainer):
             logs |= {name: round(value.item(), 4) for name, value in means.items()}
             self._sums, self._summed = {}, 0
         super().log(logs, start_time)
-
-    # ---- Evaluation ----
 
     def is_named(self, data: Any) -> bool:
         return isinstance(data, dict) and not data.keys() & set(self.data_sets)

@@ -162,8 +162,6 @@ class Rc3TaskTrainer(BabelensTrainer):
                 raise InputError(f"generation: {type(self.model).__name__} does not generate texts")
             self.model.generation_config.update(**self.args.generation)
 
-    # ---- Training ----
-
     def prepare(self, model: Any, train_dataset: Dataset | TaskData) -> tuple[Any, Any]:
         processor = self.processing_class
         options: dict[str, Any] = {}
@@ -184,8 +182,6 @@ class Rc3TaskTrainer(BabelensTrainer):
         output = model(**inputs[self.task.name])
         self.check_loss(output.loss, self.task.name)
         return (output.loss, output) if return_outputs else output.loss
-
-    # ---- Evaluation ----
 
     def measure(self, data: Dataset | TaskData) -> dict[str, float]:
         """Returns the metrics of the task in percent, such as `accuracy` and `accuracy_<language>`."""

@@ -31,8 +31,6 @@ class WordDualEncoderTrainer(ContrastiveTrainer):
             self._backbone.requires_grad_(False)
         return super().prepare(model, train_dataset)
 
-    # ---- Data ----
-
     def make_view(self, task: str, data: TaskData) -> SizedView:
         languages = data.languages or self.args.languages or getattr(self.processing_class, "languages", None)
         view = CaptionedImages(data.corpus, languages, with_images=task == IMAGE_TEXT)
