@@ -52,6 +52,6 @@ def test_images_with_cached_features_are_never_decoded(make_mla_trainer, monkeyp
 
 
 def test_augmentation_of_images_with_features_is_refused(make_mla_trainer):
-    with pytest.raises(InputError, match=r"image_augmentation .* 'image_text'"):
+    with pytest.raises(InputError, match="image_augmentation has no effect"):
         make_mla_trainer(["image_text"], **STILL)
     make_mla_trainer(["text_text"], **STILL)
