@@ -4,6 +4,7 @@ multilingual one all others (Zhang et al. 2022, section 3.2, tables 4 and 7)."""
 import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import compress
 from typing import Any, ClassVar, Literal, Self
 
 from transformers import PreTrainedConfig, ProcessorMixin
@@ -81,18 +82,12 @@ class ExtendedProcessor(PerLanguageProcessor):
     ) -> dict[str, list[Any]]:
         """Returns `input_ids` and, if wanted, `attention_mask`, of native texts and of all others."""
         native, other = self.tokenizers
-        rows: list[list[int]] = [[]] * len(texts)
-        for kind in {*is_native}:
-            places = [place for place, each in enumerate(is_native) if each is kind]
-            given = [texts[place] for place in places]
-            if kind:
-                tokens = self.native_tokens(given, layout)
-            else:
-                spelled = (self.with_same_letters([texts[place]], languages[place])[0] for place in places)
-                logged = given if self.has_text_encoder else []
-                tokens = layout.tokens(other, [self.text_prompt + text for text in spelled], logged)
-            for place, row in zip(places, tokens, strict=True):
-                rows[place] = row
+        others = [(text, tag) for text, tag, each in zip(texts, languages, is_native, strict=True) if not each]
+        spelled = [self.text_prompt + self.with_same_letters([text], tag)[0] for text, tag in others]
+        logged = [text for text, _ in others] if self.has_text_encoder else []
+        of_natives = iter(self.native_tokens([*compress(texts, is_native)], layout))
+        of_others = iter(layout.tokens(other, spelled, logged))
+        rows = [next(of_natives if each else of_others) for each in is_native]
         padding = [(native if each else other).pad_token_id or 0 for each in is_native]
         return {"input_ids": layout.padded(rows, padding)} | layout.mask(rows)
 

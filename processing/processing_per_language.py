@@ -46,6 +46,8 @@ class TextLayout:
         self, tokenizer: Any, texts: list[str], given: list[str] | None = None, room: int = 0, **settings: Any
     ) -> list[list[int]]:
         """Returns the tokens of texts, cut so that `room` remains; logs those that are cut, as they were `given`."""
+        if not texts:
+            return []
         cut = {"truncation": self.cut, "max_length": self.max_length - room, "verbose": False}
         encoded = call_tokenizer(tokenizer, texts, **cut | settings)
         note_cut_texts(overlong(texts if given is None else given, encoded), f"{self.max_length} tokens")
