@@ -50,7 +50,7 @@ def serve(
         console.print(f"Loading {model} …", highlight=False)
         embedder = Embedder.from_pretrained(model, draft_jpegs=True, trust_remote_code=trust_remote_code)
         console.print(f"Reading the images of {images} …", highlight=False)
-        service = ImageService.of_folder(embedder, images, model=model, cache=image_cache(), language=language)
+        service = ImageService(embedder, images, model=model, cache=image_cache(), language=language)
         address = f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}/"
         ready = f"{len(service)} images can be searched at {address} (Ctrl-C stops the server)"
         with suppress(KeyboardInterrupt):

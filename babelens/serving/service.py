@@ -9,7 +9,6 @@ from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from threading import Lock
-from typing import Self
 
 import numpy as np
 
@@ -41,9 +40,17 @@ class ImageService:
     found."""
 
     def __init__(
-        self, embedder: Embedder, index: ImageIndex, folder: Path, *, model: str, language: str | None = None
+        self, embedder: Embedder, folder: Path, *, model: str, cache: Path | None = None, language: str | None = None
     ) -> None:
-        self.embedder, self.index, self.folder, self.model = embedder, index, folder, model
+        embedder.check_takes_images()
+        self.embedder, self.folder, self.model = embedder, folder, model
+        self.languages, self.takes_any_language = languages_of(embedder.processor, model)
+        self.language = None if language is None else normalize_language(language)
+        if self.language and not self.takes_any_language:  # before all images are read
+            self.language = learned_language(self.language, self.languages)
+        for weight in (*embedder.model.parameters(), *embedder.model.buffers()):
+            weight.data = weight.data.clone()  # it may be mapped from its file, which could be overwritten
+        self.index = index = ImageIndex.of_folder(embedder, folder, cache=cache)
         self._root = os.path.realpath(folder)
         self._out = {path for path in index.paths if not self._is_inside(path)}
         if self._out:
@@ -51,28 +58,8 @@ class ImageService:
                 "left out %d images that links take out of the folder: %s, …", len(self._out), min(self._out)
             )
         self._positions = {self._id(path): row for row, path in enumerate(index.paths) if path not in self._out}
-        self.languages, self.takes_any_language = languages_of(embedder.processor, model)
         self.needs_language = needs_language(embedder.processor)
-        self.language = _checked(language, embedder, model)
         self._encoding = Lock()  # the model encodes one query at a time
-
-    @classmethod
-    def of_folder(
-        cls,
-        embedder: Embedder,
-        folder: Path,
-        *,
-        model: str,
-        cache: Path | None = None,
-        language: str | None = None,
-    ) -> Self:
-        """Encodes the images of a folder; checks the language first."""
-        embedder.check_takes_images()
-        _checked(language, embedder, model)  # before all images are read
-        for weight in (*embedder.model.parameters(), *embedder.model.buffers()):
-            weight.data = weight.data.clone()  # it may be mapped from its file, which could be overwritten
-        index = ImageIndex.of_folder(embedder, folder, cache=cache)
-        return cls(embedder, index, folder, model=model, language=language)
 
     def __len__(self) -> int:
         return len(self._positions)
@@ -146,11 +133,3 @@ def _thumbnail(path: Path, changed: int, side: int) -> bytes:
     written = BytesIO()
     image.save(written, "WEBP", quality=80, method=2)
     return written.getvalue()
-
-
-def _checked(language: str | None, embedder: Embedder, model: str) -> str | None:
-    if language is None:
-        return None
-    stated, takes_any = languages_of(embedder.processor, model)
-    tag = normalize_language(language)
-    return tag if takes_any else learned_language(tag, stated)

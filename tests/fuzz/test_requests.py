@@ -22,7 +22,7 @@ def client(make_mla, tmp_path_factory):
     colors = np.random.default_rng(0).integers(0, 256, (6, 4, 4, 3), dtype=np.uint8)
     for number, color in enumerate(colors):
         Image.fromarray(color).resize((40, 30)).save(folder / f"{number}.png")
-    service = ImageService.of_folder(Embedder(*make_mla()), folder, model="tiny")
+    service = ImageService(Embedder(*make_mla()), folder, model="tiny")
     with TestClient(create_app(service), base_url="http://localhost") as client:
         yield client
 

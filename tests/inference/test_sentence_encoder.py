@@ -61,7 +61,7 @@ def test_an_index_and_a_server_take_it(folder, tmp_path, monkeypatch):
         for each in ImageIndex.of_folder(embedder, shapes).search(embedder.encode_text("a red dot")[0], 3)
     ]
     assert [each["id"] for each in json.loads(asked.stdout)["results"]] == expected
-    with serving(ImageService.of_folder(embedder, shapes, model=str(folder))) as server:
+    with serving(ImageService(embedder, shapes, model=str(folder))) as server:
         answer = server.ask("/api/search?q=a%20red%20dot&top=3")
         assert answer.status == 200 and [each["file"] for each in answer.json["results"]] == expected
         assert server.ask("/api/info").json["needs_language"] is False

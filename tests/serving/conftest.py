@@ -28,7 +28,7 @@ def embedder(make_mla):
 
 @pytest.fixture(scope="module")
 def service(embedder, folder):
-    return ImageService.of_folder(embedder, folder, model="runs/tiny")
+    return ImageService(embedder, folder, model="runs/tiny")
 
 
 @pytest.fixture(scope="module")

@@ -121,7 +121,7 @@ def test_images_are_listed_in_an_order_that_stays(server, service):
 
 
 def test_queries_without_a_language_are_read_in_the_default_one(embedder, folder):
-    with serving(ImageService.of_folder(embedder, folder, model="m", language="DE")) as server:
+    with serving(ImageService(embedder, folder, model="m", language="DE")) as server:
         stated, default = (server.ask(f"/api/search?q=gris{more}").json for more in ("&language=de", ""))
         assert stated == default and default["language"] == "de"
 
@@ -135,7 +135,7 @@ def test_info(server, service):
 
 def test_a_language_that_the_model_does_not_read_is_refused_before_images_are_read(embedder, tmp_path):
     with pytest.raises(LanguageTagError, match="'sw'"):
-        ImageService.of_folder(embedder, tmp_path / "nothing", model="m", language="sw")
+        ImageService(embedder, tmp_path / "nothing", model="m", language="sw")
 
 
 def test_many_clients_at_once_get_the_answers_of_one(server):

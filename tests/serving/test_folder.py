@@ -29,14 +29,14 @@ def images(tmp_path):
 def test_links_that_lead_out_are_left_out_and_named(clip, images, caplog):
     (images / "link.png").symlink_to(images.parent / "outside" / "secret.png")
     (images / "near.png").symlink_to("a.png")
-    service = ImageService.of_folder(clip, images, model="m")
+    service = ImageService(clip, images, model="m")
     assert len(service) == 3 and "link.png" in caplog.text
     found = service.by_image((images / "link.png").read_bytes(), 10)
     assert sorted(image.file for image in found) == ["a.png", "b.png"]
 
 
 def test_an_image_that_becomes_a_link_or_goes_is_not_served(clip, images):
-    service = ImageService.of_folder(clip, images, model="m")
+    service = ImageService(clip, images, model="m")
     first, second = (image.id for image in service.listed(2))
     paths = service.path(first), service.path(second)
     for path in paths:
@@ -55,7 +55,7 @@ def test_an_image_that_is_deleted_is_not_found_any_more(clip, images):
         (images / name).write_bytes((images / "a.png").read_bytes() if name == "copy.png" else b"")
     for name in ("c.png", "d.png"):
         Image.effect_noise((32, 32), 80).save(images / name)
-    service = ImageService.of_folder(clip, images, model="m")
+    service = ImageService(clip, images, model="m")
     with serving(service) as server:
         listed = server.ask("/api/images").json["results"]
         gone = {each["file"]: each["id"] for each in listed if each["file"] in ("a.png", "b.png", "c.png")}
@@ -74,7 +74,7 @@ def test_an_image_that_is_deleted_is_not_found_any_more(clip, images):
 
 def test_an_empty_folder(clip, tmp_path):
     with pytest.raises(CorpusError, match="no images"):
-        ImageService.of_folder(clip, tmp_path, model="m")
+        ImageService(clip, tmp_path, model="m")
 
 
 def test_a_model_that_is_overwritten_changes_no_answer(images, tmp_path):
@@ -82,7 +82,7 @@ def test_a_model_that_is_overwritten_changes_no_answer(images, tmp_path):
     weights = saved(tiny_clip(), tmp_path / "clip") / "model.safetensors"
     other = {name: 2 * weight + 1 for name, weight in load_file(weights).items()}
     save_file(other, tmp_path / "other.safetensors", metadata={"format": "pt"})
-    service = ImageService.of_folder(Embedder.from_pretrained(tmp_path / "clip"), images, model=str(tmp_path / "clip"))
+    service = ImageService(Embedder.from_pretrained(tmp_path / "clip"), images, model=str(tmp_path / "clip"))
     kept = {name: weight.clone() for name, weight in service.embedder.model.state_dict().items()}
     with weights.open("r+b") as file:
         file.write((tmp_path / "other.safetensors").read_bytes())

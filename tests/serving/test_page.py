@@ -215,7 +215,7 @@ def test_names_of_files_are_text(open_page, embedder, tmp_path):
     evil = "<img src=x onerror=document.title='run'>"
     for name, color in ((f"{evil}.png", "red"), ("<script>document.title='run'<\\script>.png", "blue")):
         Image.new("RGB", (8, 8), color).save(tmp_path / name)
-    with serving(ImageService.of_folder(embedder, tmp_path, model=evil)) as server:
+    with serving(ImageService(embedder, tmp_path, model=evil)) as server:
         page = open_page(f"{server.address}?q={quote(evil)}&language=en")
         names = settled(page)
         assert f"{evil}.png" in names and len(names) == 2
@@ -235,7 +235,7 @@ def test_the_language_of_the_browser_or_the_nearest_is_chosen(open_page, embedde
     nearest = "async tag => (await import('./static/page.js')).nearest([tag], ['zh', 'zh-Hant', 'pt-BR', 'sr-Latn'])"
     for wanted, found in {"zh-TW": "zh-Hant", "zh-CN": "zh", "pt": "pt-BR", "sr-Cyrl": ""}.items():
         assert page.evaluate(nearest, wanted) == found
-    with serving(ImageService.of_folder(embedder, folder, model="m", language="fr")) as other:
+    with serving(ImageService(embedder, folder, model="m", language="fr")) as other:
         assert open_page(other.address, ["de"]).locator("#language").input_value() == "fr"
 
 
