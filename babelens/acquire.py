@@ -469,7 +469,6 @@ class VectorTable:
         values = np.array([vector for _, vector in given], dtype=np.float32)  # None becomes nan
         lengths = np.linalg.norm(values, axis=1)
         usable = np.isfinite(lengths) & (lengths > 0)
-        self.left_out = len(texts) - int(usable.sum())
         self._vectors = {
             text: vector / length
             for (text, _), vector, length, good in zip(given, values, lengths, usable, strict=True)

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from rows import Changes, Experiment, OnlyTable, Output, Rows, Seeds, chosen, markdown, numbers, spread
+from rows import Changes, Experiment, Output, Rows, Seeds, chosen, markdown, numbers, spread
 from transformers import AutoConfig, AutoModel
 
 from babelens import Embedder
@@ -85,15 +85,13 @@ def mla(
     one_language: Annotated[
         bool, typer.Option("--one-language", help="One language a step, as in the paper, instead of mixed batches.")
     ] = False,
-    only_table: OnlyTable = False,
 ) -> None:
     """MLA's ablations and baselines: twelve languages for the same frozen CLIP, from the same data."""
     settings = [f"model.from_pretrained={base}", f"training.mix_languages={str(not one_language).lower()}"]
     experiment = Experiment(output, "emoji/mla/mla:{}", settings)
     shared = dict.fromkeys(("transfer-exposure-mse", "kept", "kept-nce"), ("mla", "transfer"))
     names = chosen(rows, MLA)
-    if not only_table:
-        experiment.train_all(names, numbers(seeds), shared)
+    experiment.train_all(names, numbers(seeds), shared)
     print(mla_table(experiment, names, numbers(seeds)))
 
 
@@ -141,7 +139,6 @@ def etcl(
     rows: Rows = "",
     score: Annotated[str, typer.Option(help="Such as `t2i_r10` or `mean_recall`.")] = "t2i_r10",
     settings: Changes = None,
-    only_table: OnlyTable = False,
 ) -> None:
     """ETCL's comparisons: all rows of a seed go on from its `mural`, with as many steps.
 
@@ -150,9 +147,8 @@ def etcl(
     """
     experiment = Experiment(output, "emoji/etcl/etcl:{}", settings or [])
     names = chosen(rows, ETCL)
-    if not only_table:
-        shared = {row: ("mural", "mural") for row in ETCL if row != "mural"}
-        experiment.train_all(names, numbers(seeds), shared)
+    shared = {row: ("mural", "mural") for row in ETCL if row != "mural"}
+    experiment.train_all(names, numbers(seeds), shared)
     for question in QUESTIONS:
         print(f"{question}, {score}\n{etcl_table(experiment, names, numbers(seeds), question, score)}\n")
 
@@ -190,7 +186,6 @@ def smalr(
     counts: Annotated[
         str, typer.Option(help=f"Numbers of languages to train {', '.join(COUNTED)} on, of the paper's ten.")
     ] = "10",
-    only_table: OnlyTable = False,
 ) -> None:
     """SMALR's family and LIWE, on the same frozen CLIP's features of the same images.
 
@@ -203,8 +198,7 @@ def smalr(
     for count in sorted({*numbers(counts), len(SMALR_LANGUAGES)}, reverse=True):
         experiment = smalr_experiment(output, backbone, count)
         own = names if count == len(SMALR_LANGUAGES) else [row for row in names if row in COUNTED]
-        if not only_table:
-            experiment.train_all(own, of_seeds, dict.fromkeys(("hem", "la"), ("smalr", "latent")))
+        experiment.train_all(own, of_seeds, dict.fromkeys(("hem", "la"), ("smalr", "latent")))
         found[count] = {row: point for row in own if (point := smalr_point(experiment, row, of_seeds))}
     shown = list(found[len(SMALR_LANGUAGES)].values())
     if base := found[len(SMALR_LANGUAGES)].get("smalr"):
@@ -315,7 +309,6 @@ def rc3(
     rows: Rows = "",
     steps: Annotated[int | None, typer.Option(help="Pre-training steps; default: the recipe's.")] = None,
     settings: Changes = None,
-    only_table: OnlyTable = False,
 ) -> None:
     """RC3's ablations: pre-trained in seven languages, fine-tuned on each task in English alone.
 
@@ -333,7 +326,7 @@ def rc3(
 
     recipes = {task: "emoji/rc3/entailment" + f":{task}" * (task != "entailment") for task in TASKS}
     fine_tuning = {task: Experiment(output / task, recipe, start) for task, recipe in recipes.items()}
-    for seed in [] if only_table else numbers(seeds):
+    for seed in numbers(seeds):
         for row in names:
             pretraining.train(RC3[row][1], seed)
             for experiment in fine_tuning.values():

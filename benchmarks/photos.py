@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rows import Experiment, OnlyTable, Output, Rows, Seeds, chosen, markdown, numbers, spread
+from rows import Experiment, Output, Rows, Seeds, chosen, markdown, numbers, spread
 from transformers import AutoModel
 
 from babelens import Embedder
@@ -193,7 +193,6 @@ def losses(
     seeds: Seeds = "1,2,3",
     rows: Rows = "",
     output: Output = Path("runs/photo-losses"),
-    only_table: OnlyTable = False,
 ) -> None:
     """Text -> image R@10 in English of `photos/mla/clip` with each loss. No setting was chosen for a loss: the rates
     are those that the recipe has for the softmax."""
@@ -207,8 +206,7 @@ def losses(
     shared = [f"{key}={value}" for key, value in given.items()]
     experiment = Experiment(output, "photos/mla/clip", lambda row, _: [*shared, *LOSSES[row][1]])
     names = chosen(rows, LOSSES)
-    if not only_table:
-        experiment.train_all(names, numbers(seeds))
+    experiment.train_all(names, numbers(seeds))
     lines = []
     for row in names:
         runs = [experiment.folder(row, seed) for seed in numbers(seeds)]

@@ -20,7 +20,6 @@ Rows = Annotated[str, typer.Option(help="Comma-separated list; default: all.")]
 Changes = Annotated[
     list[str] | None, typer.Option("--set", help="Keys of every run's recipe, such as `training.max_steps=10`.")
 ]
-OnlyTable = Annotated[bool, typer.Option("--only-table", help="Do not train; make the table of the finished runs.")]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -121,12 +121,7 @@ def _next_to(figures: Figures, measured: Results) -> dict[str, Any]:
             numbers = {"r1": (numbers["t2i_r1"] + numbers["i2t_r1"]) / 2}
         ours.append(numbers.get(metric, math.nan))
     kept = [index for index, value in enumerate(ours) if not math.isnan(value)]
-    return {
-        "source": figures.source,
-        "note": figures.note,
-        "test_set": figures.test_set,
-        "metric": figures.metric,
-        "ranking": figures.ranking,
+    return asdict(figures) | {
         "columns": [figures.columns[index] for index in kept],
         "ours": [ours[index] for index in kept],
         "rows": {row: [values[index] for index in kept] for row, values in figures.rows.items()},

@@ -76,17 +76,20 @@ class EmojiBenchmark:
             name: _VendorGallery(embedder, corpus, vendor, split) for name, (vendor, split) in asked.items()
         }
 
-    def report(self) -> dict[str, Any]:
+    def report(self, ranks: dict[str, QueryRanks] | None = None) -> dict[str, Any]:
         """Computes the answers as JSON values: `unseen_concepts` has question 1, `unseen_vendor` questions 2 (group
         `image`), 3 (`pair`) and 4 (`unseen`). Each has `vendor`, `split`, `n_images`, `n_flags`, `chance`
         (text-to-image recall of a random ranking) and `groups` with the numbers of `evaluate_retrieval` by
-        `languages`, and their `mean`; `flags` and `others` have them for flags and for other emoji as queries."""
+        `languages`, and their `mean`; `flags` and `others` have them for flags and for other emoji as queries. `ranks`
+        receives the ranks of single queries, by question and language: `unseen_vendor/de`."""
         report: dict[str, Any] = {}
         for name, gallery in self.galleries.items():
             n_images, groups = len(gallery.is_flag), {}
             for group, languages in self.groups.items():
                 numbers = {language: gallery.numbers(language) for language in languages}
                 groups[group] = {"languages": numbers, "mean": _mean(list(numbers.values()))}
+                if ranks is not None:
+                    ranks |= {f"{name}/{language}": QueryRanks.of(*gallery.ask(language)) for language in languages}
             report[name] = {
                 "vendor": gallery.vendor,
                 "split": gallery.split,
@@ -96,15 +99,6 @@ class EmojiBenchmark:
                 "groups": groups,
             }
         return report
-
-    def ranks(self) -> dict[str, QueryRanks]:
-        """Returns the ranks of single queries, by question and language: `unseen_vendor/de`."""
-        return {
-            f"{name}/{language}": QueryRanks.of(*gallery.ask(language))
-            for name, gallery in self.galleries.items()
-            for languages in self.groups.values()
-            for language in languages
-        }
 
     def labelled_images(self, count: int = 3) -> list[LabelledImage]:
         """Returns images of unseen concepts, each with its name and three other names in one of the training

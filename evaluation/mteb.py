@@ -11,13 +11,14 @@ from typing import Any
 import langcodes
 import mteb
 import numpy as np
-from huggingface_hub import EvalResult, ModelCard
+from huggingface_hub import EvalResult
 from mteb.languages import check_language_code
 from mteb.models import ModelMeta
 from mteb.models.abs_encoder import AbsEncoder
 from mteb.models.model_meta import ScoringFunction
 
 from ..inference.embedder import Embedder
+from ..inference.texts import languages_of
 from ..utils.errors import InputError, LanguageTagError, ModelKindError, SourceUnavailableError
 from ..utils.files import optional_file
 from ..utils.identity import model_identity
@@ -142,8 +143,6 @@ def _described(embedder: Embedder, source: str | None, name: str | None, loading
     model, processor = embedder.model, embedder.processor
     on_hub = source is not None and not Path(source).is_dir()
     folder = Path(source or getattr(model, "name_or_path", "") or type(model).__name__)
-    card = None if source is None else optional_file(source, "README.md", loading)
-    stated = {} if card is None else ModelCard.load(card).data.to_dict()
     known = known_languages(embedder)
     # The name of a repository's folder in the Hub's cache is the commit.
     configuration = optional_file(source, "config.json", loading) if source and on_hub else None
@@ -151,7 +150,7 @@ def _described(embedder: Embedder, source: str | None, name: str | None, loading
     facts = {
         "name": name or (source if on_hub else f"local/{folder.resolve().name}"),
         "revision": commit or model_identity(model, processor),
-        "languages": _mteb_codes(known or stated.get("language_bcp47") or stated.get("language") or []),
+        "languages": _mteb_codes(known or (languages_of(processor, source)[0] if source else [])),
         "n_parameters": sum(parameter.numel() for parameter in model.parameters()),
         # For any text, in a language that the model has learned.
         "embed_dim": embedder.encode_text(["1"], language=(known or ["en"])[0]).shape[1],
@@ -170,10 +169,10 @@ def known_languages(embedder: Embedder) -> list[str]:
     return [*([native] if native else []), *getattr(embedder.processor, "languages", [])]
 
 
-def _mteb_codes(tags: str | list[str]) -> list[str] | None:
+def _mteb_codes(tags: list[str]) -> list[str] | None:
     """Converts languages to mteb's codes, such as `ukr-Cyrl`, without languages that mteb does not have."""
     codes = set()
-    for tag in [tags] if isinstance(tags, str) else tags:
+    for tag in tags:
         language = langcodes.Language.get(tag).maximize()
         code = f"{language.to_alpha3()}-{_SCRIPTS.get(language.script or '', language.script)}"
         try:

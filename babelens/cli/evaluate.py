@@ -237,12 +237,13 @@ def emoji(
 
     embedder = Embedder.from_pretrained(model, trust_remote_code=trust_remote_code)
     benchmark = EmojiBenchmark(embedder)
-    report = benchmark.report()
+    ranks: dict[str, QueryRanks] = {}
+    report = benchmark.report(ranks)
     print_emoji_report(report)
     if consistency:
         print_consistency(emoji_consistency(embedder, benchmark.groups["image"]))
     results = new_results()
-    results.add_emoji(report, benchmark.ranks())
+    results.add_emoji(report, ranks)
     save_results(results, output)
 
 

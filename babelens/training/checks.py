@@ -10,7 +10,7 @@ from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME
 from ..configuration.presets import list_presets, preset_facts
 from ..data.corpus.corpus import Overlap, languages_of
 from ..data.emoji.benchmark import published_manifest
-from ..model_cards.base_models import check_hub_license, check_weights_license, weights_license
+from ..model_cards.base_models import UNKNOWN, check_hub_license, check_weights_license, weights_license
 from ..model_cards.facts import DataSource as CardSource
 from ..registry import METHODS
 from ..trainers.arguments import ContrastiveTrainingArguments
@@ -98,22 +98,16 @@ def _check_source(run: Any, key: str, source: DataSource) -> None:
 
 
 def _check_licenses(recipe: Recipe) -> None:
+    if recipe.license is None and recipe.license_name is not None:
+        raise RecipeError("license_name requires license: other")
+    stated = [source for source in recipe.train.values() if source.source not in (EMOJI, WEAK_EMOJI)]
     try:
         if recipe.license is not None:
             check_hub_license(recipe.license, recipe.license_name)
-            return
+        elif stated and all(source.license != UNKNOWN for source in stated):  # otherwise the card says `other`
+            weights_license([CardSource(name=e.source, license=e.license, role="", attribution="") for e in stated])
     except PublishError as error:
         raise RecipeError(f"license: {error}") from error
-    if recipe.license_name is not None:
-        raise RecipeError("license_name requires license: other")
-    stated = {task: source for task, source in recipe.train.items() if source.source not in (EMOJI, WEAK_EMOJI)}
-    if any(source.license == "unknown" for source in stated.values()):
-        return  # the card then says `other`
-    for task, source in stated.items():
-        try:
-            weights_license([CardSource(name=source.source, license=source.license, role="", attribution="")])
-        except PublishError as error:
-            raise RecipeError(f"train.{task}.license: {error}") from error
 
 
 def check_start(run: Any) -> None:

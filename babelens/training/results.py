@@ -87,8 +87,9 @@ class Reporting:
             pair_languages=self.data.pair_languages,
             unseen_languages=self.recipe.unseen_languages,
         )
-        report = benchmark.report()
-        self.results.add_emoji(report, benchmark.ranks())
+        ranks: dict[str, QueryRanks] = {}
+        report = benchmark.report(ranks)
+        self.results.add_emoji(report, ranks)
         self.examples = [_example(embedder, shown) for shown in benchmark.labelled_images()]
         return report
 
