@@ -63,7 +63,8 @@ from .utils.errors import (
     suggestion,
 )
 from .utils.identity import check_free
-from .utils.languages import counts_as, normalize_language
+from .utils.language_matching import counts_as
+from .utils.languages import normalize_language
 from .utils.pretrained import explained, load_processor, located
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,8 @@ from huggingface_hub.dataclasses import strict
 from transformers import MBartConfig
 
 from ..utils.hub_mixin import HubCodeMixin
-from ..utils.languages import language_id, normalize_language
+from ..utils.language_matching import language_id
+from ..utils.languages import normalize_language
 from .configuration_two_tower import check_positive, check_probabilities
 
 REGIONS: Final = "regions"

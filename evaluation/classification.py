@@ -35,7 +35,8 @@ from ..inference.pipelines import (
     templates_of,
 )
 from ..utils.errors import CorpusError, InputError, LanguageTagError
-from ..utils.languages import did_you_mean_language, normalize_language, normalize_languages
+from ..utils.language_matching import did_you_mean_language
+from ..utils.languages import normalize_language, normalize_languages
 from .ranking import QueryRanks, embedding_ranks, percent_within
 
 logger = logging.getLogger(__name__)

@@ -26,7 +26,8 @@ from ..inference.embedder import Embedder, finite_matrix, unit_rows
 from ..inference.translation import Translator
 from ..modeling.modeling_consistency import CrossLingualConsistency
 from ..utils.errors import CorpusError, InputError
-from ..utils.languages import learned_language, normalize_languages
+from ..utils.language_matching import learned_language
+from ..utils.languages import normalize_languages
 from .emoji import SEEN_VENDOR, TEST_VENDOR
 from .ranking import Scores, check_protocol, ranks_by
 

@@ -22,7 +22,8 @@ from ..inference.texts import languages_of
 from ..utils.errors import InputError, LanguageTagError, ModelKindError, SourceUnavailableError
 from ..utils.files import optional_file
 from ..utils.identity import model_identity
-from ..utils.languages import language_and_script, normalize_language, normalize_languages
+from ..utils.language_matching import language_and_script
+from ..utils.languages import normalize_language, normalize_languages
 
 _SOURCE = "https://github.com/embeddings-benchmark/mteb/"
 _SCRIPTS = {"Kore": "Hang"}  # mteb's script for Korean

@@ -27,7 +27,8 @@ from ..configuration.configuration_two_tower import head_of_task
 from ..modeling.modeling_dual_encoder import as_output, normalize
 from ..processing.text_inputs import UNDETERMINED, default_language, takes_language
 from ..utils.errors import ImageError, InputError, ModelFolderError
-from ..utils.languages import language_and_script, language_for_each, normalize_language
+from ..utils.language_matching import language_and_script
+from ..utils.languages import language_for_each, normalize_language
 
 logger = logging.getLogger(__name__)
 

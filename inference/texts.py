@@ -18,7 +18,8 @@ from ..processing.processing_mla import MlaProcessor
 from ..processing.processing_ridge import RidgeProcessor
 from ..processing.text_inputs import UNDETERMINED
 from ..utils.errors import BabelensError, LanguageTagError
-from ..utils.languages import language_and_script, normalize_languages
+from ..utils.language_matching import language_and_script
+from ..utils.languages import normalize_languages
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,8 @@ from transformers.tokenization_utils_base import PaddingStrategy
 
 from ..configuration.configuration_mla import text_positions, tower_pooling
 from ..utils.errors import InputError
-from ..utils.languages import is_same_language, language_id, normalize_language, normalize_languages
+from ..utils.language_matching import is_same_language, language_id
+from ..utils.languages import normalize_language, normalize_languages
 from .processing_dual_encoder import MAX_TEXT_TOKENS, DualEncoderProcessor
 from .processing_per_language import PerLanguageProcessor, TextLayout
 from .text_inputs import call_tokenizer

@@ -17,7 +17,8 @@ from transformers import BatchFeature, PreTrainedTokenizerBase, PreTrainedTokeni
 
 from ..configuration.configuration_two_tower import check_probabilities
 from ..utils.errors import InputError, LanguageTagError
-from ..utils.languages import did_you_mean_language, language_id, normalize_language, normalize_languages
+from ..utils.language_matching import did_you_mean_language, language_id
+from ..utils.languages import normalize_language, normalize_languages
 from .image_processing_mural import MuralImageProcessor
 from .processing_dual_encoder import as_batch
 from .processing_per_language import PerLanguageProcessor, TextLayout, texts_and_languages

@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ..utils.errors import LanguageTagError, ModelFolderError
-from ..utils.languages import learned_language, normalize_language, normalize_languages
+from ..utils.language_matching import learned_language
+from ..utils.languages import normalize_language, normalize_languages
 from .glossary import LONGEST_PIECE, MOST_WORDS, Glossary, first_words, is_word
 from .processing_mla import ExtendedProcessor
 from .processing_per_language import TextLayout, file_beside

@@ -10,7 +10,8 @@ from typing import Any
 
 from ..configuration.configuration_smalr import PADDING_ID, SPECIAL_IDS, UNKNOWN_ID
 from ..utils.errors import InputError
-from ..utils.languages import learned_language, normalize_language
+from ..utils.language_matching import learned_language
+from ..utils.languages import normalize_language
 from .processing_per_language import TextLayout, file_beside
 from .word_tokenizers import WordLevelProcessor, frequent, split_words
 

@@ -18,7 +18,8 @@ from ..modeling.modeling_mla import MlaPreTrainedModel
 from ..modeling.peft_mla import to_mla_model
 from ..utils.errors import InputError
 from ..utils.identity import contents_digest, model_identity, settings_of
-from ..utils.languages import learned_language, normalize_languages
+from ..utils.language_matching import learned_language
+from ..utils.languages import normalize_languages
 from .arguments import MlaTrainingArguments
 from .contrastive import ContrastiveTrainer
 from .frozen_features import IMAGE, FrozenEncoder, refuse_augmentation

@@ -13,7 +13,8 @@ from ..data.corpus.corpus import languages_of
 from ..modeling.losses.contrastive import symmetric_contrastive_loss
 from ..modeling.modeling_dual_encoder import MIN_TEMPERATURE
 from ..utils.errors import InputError, LanguageTagError
-from ..utils.languages import learned_language, normalize_languages
+from ..utils.language_matching import learned_language
+from ..utils.languages import normalize_languages
 from .base import over_languages
 
 

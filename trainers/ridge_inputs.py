@@ -13,7 +13,8 @@ from ..modeling.encoding import autocasting, evaluation_mode
 from ..modeling.modeling_ridge import RidgeModel
 from ..processing.processing_ridge import RidgeProcessor
 from ..utils.identity import model_identity
-from ..utils.languages import language_and_script, normalize_language
+from ..utils.language_matching import language_and_script
+from ..utils.languages import normalize_language
 from .frozen_features import frozen_features
 
 _AT_ONCE = 64  # texts to encode

@@ -11,7 +11,8 @@ import typer
 
 from ..utils.errors import LanguageTagError, did_you_mean, suggestion
 from ..utils.identity import check_free
-from ..utils.languages import counts_as, normalize_language, normalize_languages
+from ..utils.language_matching import counts_as
+from ..utils.languages import normalize_language, normalize_languages
 from ..utils.redaction import typed_command
 from .common import (
     AsJson,

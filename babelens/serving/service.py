@@ -17,7 +17,8 @@ from ..inference.image_index import ImageIndex
 from ..inference.texts import languages_of, warn_of_language
 from ..processing.images import open_image
 from ..processing.text_inputs import UNDETERMINED, default_language, needs_language
-from ..utils.languages import learned_language, normalize_language
+from ..utils.language_matching import learned_language
+from ..utils.languages import normalize_language
 
 logger = logging.getLogger(__name__)
 

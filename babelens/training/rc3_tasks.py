@@ -26,7 +26,7 @@ from ..trainers.arguments import Rc3TaskTrainingArguments
 from ..trainers.base import BabelensTrainer
 from ..trainers.rc3_tasks import RC3_TASKS, Rc3Task, Rc3TaskTrainer, TranslationTask
 from ..utils.errors import ModelKindError, RecipeError
-from ..utils.languages import language_id
+from ..utils.language_matching import language_id
 from ..utils.pretrained import load_config, load_model, load_processor
 from .data import RecipeData
 from .rc3 import REGION_SIZES, Rc3Builder, RegionsRecipe, load_regions

@@ -22,7 +22,8 @@ from typing import Any
 from datasets import Dataset, Image, IterableDataset, List, Value
 
 from ...utils.errors import CorpusError, LanguageTagError, did_you_mean
-from ...utils.languages import counts_as, normalize_language
+from ...utils.language_matching import counts_as
+from ...utils.languages import normalize_language
 from .corpus import AnyDataset, CaptionRules, enumeration, listed
 from .files import parse_object
 from .text_languages import (

@@ -27,7 +27,8 @@ import pyarrow.compute as pc
 from datasets import Dataset, Features, Image, IterableDataset, List, Value, concatenate_datasets
 
 from ...utils.errors import CorpusError, LanguageTagError
-from ...utils.languages import counts_as, normalize_language
+from ...utils.language_matching import counts_as
+from ...utils.languages import normalize_language
 from .images import image_bytes
 
 AnyDataset = TypeVar("AnyDataset", Dataset, IterableDataset)

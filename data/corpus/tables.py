@@ -19,7 +19,7 @@ from charset_normalizer import from_bytes
 from datasets import Dataset
 
 from ...utils.errors import CorpusError
-from ...utils.languages import counts_as
+from ...utils.language_matching import counts_as
 from .columns import CAPTION_COLUMNS, ColumnNames, tag_in
 from .corpus import DOWNLOAD, IMAGE_URL, Place, image_id_of, listed
 from .files import COMPRESSED, DAMAGED, kind_of, numbered_lines, open_plain, read_json, read_json_lines

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import regex
 
 from ...utils.errors import CorpusError
-from ...utils.languages import language_and_script
+from ...utils.language_matching import language_and_script
 
 SAMPLE = 300  # number of cells that are examined
 

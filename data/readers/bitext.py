@@ -23,7 +23,8 @@ from datasets import Dataset, Features, IterableDataset
 
 from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.identity import file_states
-from ...utils.languages import counts_as, normalize_language, normalize_languages
+from ...utils.language_matching import counts_as
+from ...utils.languages import normalize_language, normalize_languages
 from ..corpus.corpus import CAPTIONS, MAX_CHARACTERS, RowCount, enumeration
 from ..corpus.files import NO_TMX, TMX, files_matching, kind_of, numbered_lines, open_plain
 from ..corpus.loading import cached_rows, load_translations

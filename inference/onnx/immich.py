@@ -33,7 +33,8 @@ from ...processing.text_inputs import UNDETERMINED, counting_cut_texts
 from ...processing.text_normalization import NASAL, OPTIONAL, SEQUENCES, UNSEEN, spelling_of
 from ...utils.errors import InputError, LanguageTagError, ModelKindError
 from ...utils.files import check_new, new_folder
-from ...utils.languages import learned_language, normalize_language
+from ...utils.language_matching import learned_language
+from ...utils.languages import normalize_language
 from ..embedder import Embedder
 from ..texts import SAMPLE_TEXTS
 from .export import convert, drawn_image, load_exportable, write_graph, write_json

@@ -4,7 +4,8 @@ import pytest
 
 from babelens.utils import in_folders
 from babelens.utils.errors import InputError, LanguageTagError
-from babelens.utils.languages import language_for_each, language_id, learned_language, normalize_language
+from babelens.utils.language_matching import language_id, learned_language
+from babelens.utils.languages import language_for_each, normalize_language
 
 SPELLINGS = {
     "de": "de",
