@@ -20,6 +20,7 @@ DESCENT = {"optim": "sgd", "max_steps": 6, "weight_decay": 0.0, "lr_scheduler_ty
 
 def parallel_mla_trainer(output: Path, **changes: Any) -> MlaTrainer:
     parts = tiny_mla(tiny_clip(), train_wordpiece(shapes_texts(), 200, min_frequency=1))
+    parts[0].double()
     settings = DESCENT | {"learning_rate": 0.1, "cache": output / "cache"}
     return mla_trainer(parts, output, ["text_text", "image_text"], **settings | changes)
 
@@ -50,7 +51,8 @@ def smalr_trainer(output: Path, *, mask: bool = False, **changes: Any) -> SmalrT
         image_feature_size=12,
     )
     settings = SETTINGS | DESCENT | {"learning_rate": 0.05, "max_grad_norm": 1.0}
-    model = SmalrModel(config)
+    model = SmalrModel(config).double()
+    model.vision_model.float()
     # In training mode it would divide by the statistics of its own process's images.
     norm = model.image_branch.norm.eval()
     norm.train = lambda mode=True: norm
