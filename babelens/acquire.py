@@ -49,7 +49,6 @@ from .modeling.modeling_mla import MlaPreTrainedModel
 from .modeling.modeling_ridge import RidgeModel, VectorSpaceModel
 from .modeling.tower_loading import declared_pooling, load_text_encoder
 from .processing.processing_ridge import RidgeProcessor
-from .processing.text_inputs import UNDETERMINED
 from .trainers.arguments import fastest_precision
 from .trainers.checkpoints import atomic_directory, prepare_saving
 from .trainers.ridge import Captions, learn, learn_unstated
@@ -64,7 +63,7 @@ from .utils.errors import (
 )
 from .utils.identity import check_free
 from .utils.language_matching import counts_as
-from .utils.languages import normalize_language
+from .utils.languages import UNDETERMINED, normalize_language
 from .utils.pretrained import explained, load_processor, located
 
 logger = logging.getLogger(__name__)

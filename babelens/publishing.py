@@ -38,9 +38,9 @@ from .model_cards.cards import (
 from .model_cards.facts import PIPELINE_TAG, training_run
 from .processing.processing_ridge import GLOSSARY_FILE
 from .registry import METHODS, dual_encoder_of
-from .utils.errors import BabelensError, PublishError, SourceUnavailableError, first_line, named
+from .utils.errors import BabelensError, PublishError, SourceUnavailableError, first_line
 from .utils.identity import folder_identity, holds_weights
-from .utils.pretrained import damaged_files, explained, is_finite, load_config, load_model, load_processor
+from .utils.pretrained import damaged_files, explained, is_finite, load_config, load_model, load_processor, named
 from .utils.redaction import typed_command
 from .utils.sentence_files import MODULES_FILE, listed_languages
 

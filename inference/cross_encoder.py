@@ -14,11 +14,12 @@ from transformers import AutoModelForMultipleChoice, AutoProcessor, PreTrainedMo
 from ..data.batching.views import ImageFeatures, RetrievalSet
 from ..modeling.encoding import evaluation_mode, progress_bar
 from ..processing.images import as_rgb_image
-from ..processing.text_inputs import as_texts, call_tokenizer, counting_cut_texts
+from ..processing.processing_dual_encoder import as_texts, call_tokenizer, counting_cut_texts
 from ..utils.errors import InputError
 from ..utils.languages import language_for_each
 from ..utils.pretrained import load_model, load_processor
 from .embedder import COSINE_TIE, SCORES_AT_ONCE, ImageLike, default_device, unit_rows
+from .texts import report_cut_texts
 
 Scores = Callable[[Tensor], Tensor]  # indices of queries [rows] -> scores with all items [rows, n_items]
 # Images whose inputs are held at once: 150 MB of 224 x 224 pixels in float32.
@@ -112,7 +113,7 @@ class CrossEncoder:
                     output = self.model(**inputs.to(self.model.device, self.model.dtype))
                     scores[chosen] = output.scores.float().cpu().numpy()
                     bar.update(len(chosen))
-        cut.warn(texts)
+        report_cut_texts(cut, texts)
         if bad := np.flatnonzero(~np.isfinite(scores)).tolist():
             text, image = pairs[bad[0]]
             raise InputError(f"{texts[text]!r} with image {image} has a score that is NaN or infinite")

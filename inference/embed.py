@@ -32,7 +32,7 @@ from ..data.corpus.files import IMAGES, files_named, numbered_lines, opened, par
 from ..data.corpus.images import path_inside, read_image, skipped_line, walk_images
 from ..data.corpus.loading import parquet_file
 from ..modeling.encoding import autocasting, progress_bar
-from ..processing.text_inputs import default_language
+from ..processing.processing_dual_encoder import default_language
 from ..utils.errors import CorpusError, InputError, LanguageTagError, MissingExtraError, SaveError
 from ..utils.files import atomic_file
 from ..utils.identity import image_identity, model_identity, remote_state, state_of

@@ -22,8 +22,8 @@ from ..data.batching.views import ImageFeatures
 from ..modeling.encoding import evaluation_mode, progress_bar
 from ..modeling.modeling_dual_encoder import as_output
 from ..processing.images import as_rgb_image
-from ..processing.processing_dual_encoder import LARGEST_LENGTH
-from ..processing.text_inputs import (
+from ..processing.processing_dual_encoder import (
+    LARGEST_LENGTH,
     as_texts,
     call_tokenizer,
     counting_cut_texts,
@@ -36,7 +36,7 @@ from ..utils.errors import BabelensError, ImageError, InputError, ModelKindError
 from ..utils.languages import language_for_each
 from .loading import SentenceEncoder, SentenceInputs, load_encoder, stated_truncation
 from .onnx.model import OnnxDualEncoder, load_onnx
-from .texts import languages_of, says_multilingual, warn_of_scripts
+from .texts import languages_of, report_cut_texts, says_multilingual, warn_of_scripts
 
 ImageLike = Image.Image | np.ndarray | str | Path | bytes
 # Images that each thread of a processor convolves at a time: the states of more of them leave its caches. It is a
@@ -181,7 +181,7 @@ class Embedder:
 
         with counting_cut_texts() as cut:
             embeddings = self._encode(order, encode, "texts", show_progress, normalize, lambda p: repr(texts[p]))
-        cut.warn(texts)
+        report_cut_texts(cut, texts)
         return embeddings
 
     def process_texts(self, texts: list[str], languages: list[str]) -> BatchFeature:

@@ -28,9 +28,9 @@ from transformers.utils.peft_utils import find_adapter_config_file
 
 from ..modeling.peft_mla import MLA, to_mla_model
 from ..processing.processing_mla import MlaProcessor
-from ..utils.errors import InputError, MissingExtraError, ModelFolderError, ModelKindError, first_line, named
+from ..utils.errors import InputError, MissingExtraError, ModelFolderError, ModelKindError, first_line
 from ..utils.files import optional_file
-from ..utils.pretrained import explained, is_finite, load_model, load_processor, located
+from ..utils.pretrained import explained, is_finite, load_model, load_processor, located, named
 from ..utils.sentence_files import MODULES_FILE, SETTINGS_FILE
 
 DualEncoder = tuple[PreTrainedModel, ProcessorMixin]

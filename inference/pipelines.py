@@ -25,10 +25,10 @@ from transformers.pipelines.zero_shot_image_classification import ZeroShotImageC
 
 from ..configuration.configuration_two_tower import head_of_task
 from ..modeling.modeling_dual_encoder import as_output, normalize
-from ..processing.text_inputs import UNDETERMINED, default_language, takes_language
+from ..processing.processing_dual_encoder import default_language, takes_language
 from ..utils.errors import ImageError, InputError, ModelFolderError
 from ..utils.language_matching import language_and_script
-from ..utils.languages import language_for_each, normalize_language
+from ..utils.languages import UNDETERMINED, language_for_each, normalize_language
 
 logger = logging.getLogger(__name__)
 

@@ -23,8 +23,9 @@ from transformers import AutoModelForMultipleChoice
 from transformers.pipelines.base import Pipeline
 from transformers.pipelines.image_text_to_text import ImageTextToTextPipeline
 
+from ..processing.images import truncated_repr
+from ..processing.processing_dual_encoder import takes_language
 from ..processing.sentence_modules import SentenceModule, read_input
-from ..processing.text_inputs import takes_language, truncated_repr
 from ..utils.errors import InputError
 from .pipelines import Rows, as_rows, fetched, stated
 

@@ -13,17 +13,30 @@ import regex
 from huggingface_hub import ModelCard
 from transformers.utils import cached_file
 
-from ..processing.processing_dual_encoder import DualEncoderProcessor
+from ..processing.images import SHOWN
+from ..processing.processing_dual_encoder import DualEncoderProcessor, is_counting, note_cut_texts
 from ..processing.processing_mla import MlaProcessor
 from ..processing.processing_ridge import RidgeProcessor
-from ..processing.text_inputs import UNDETERMINED
 from ..utils.errors import BabelensError, LanguageTagError
 from ..utils.language_matching import language_and_script
-from ..utils.languages import normalize_languages
+from ..utils.languages import UNDETERMINED, normalize_languages
 
 logger = logging.getLogger(__name__)
 
 _ANY = "multilingual"  # on cards, instead of a list
+
+
+def report_cut_texts(cut: dict[str, str], texts: Sequence[str]) -> None:
+    """Logs how many of these texts were cut, if any; where a caller counts them, records them there."""
+    if is_counting():
+        for text, limit in cut.items():
+            note_cut_texts([text], limit)
+    elif found := [index for index, text in enumerate(texts) if text in cut]:
+        first = texts[found[0]]
+        logger.warning(
+            "%d of %d texts are longer than the %s that the model reads, and were cut; the first is text %d, %r",
+            *(len(found), len(texts), cut[first], found[0], f"{first[:SHOWN]}…"),
+        )
 
 
 def languages_of(processor: Any, model: str) -> tuple[list[str], bool]:

@@ -16,7 +16,7 @@ from transformers.image_processing_utils import BaseImageProcessor
 from ..configuration.configuration_two_tower import check_probabilities
 from ..utils.errors import InputError
 from .images import check_size, to_rgb
-from .text_inputs import note_cut_texts
+from .processing_dual_encoder import note_cut_texts
 
 # Steps of image processors that come after the random transforms; `include_top` is EfficientNet's second division.
 _LATER = ("do_center_crop", "do_rescale", "do_normalize", "include_top")

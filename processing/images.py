@@ -14,7 +14,6 @@ from PIL.ImageOps import exif_transpose
 from transformers.image_utils import ChannelDimension, infer_channel_dimension_format
 
 from ..utils.errors import ImageError, InputError
-from .text_inputs import truncated_repr
 
 # Common formats of photographs and drawings. Pillow opens many more, some of them (EPS) by running other programs.
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "AVIF", "BMP", "TIFF", "PPM", "JPEG2000")
@@ -26,6 +25,7 @@ MAX_PIXELS = 1 << 26
 # Largest ratio of the sides. CLIP's processor would turn 1 x 10,000 pixels into 224 x 2,240,000.
 MAX_ASPECT = 100
 _CHANNELS = (1, 3, 4)  # gray, RGB, RGB with transparency
+SHOWN = 60  # number of characters of a text or value in a message
 
 
 def open_image(
@@ -204,3 +204,8 @@ def _of_array(array: np.ndarray, layout: Any, scaled: bool) -> Any:
             raise ImageError(f"{array.dtype} values from {array.min()} to {array.max()}, not 0 to 255")
         pixels = pixels.astype(np.uint8)
     return to_rgb(PIL.Image.fromarray(np.ascontiguousarray(pixels)))
+
+
+def truncated_repr(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}… ({type(value).__name__})"

@@ -1,7 +1,15 @@
-"""The base class of all processors, and the processor of dual encoders with one vocabulary for all languages."""
+"""The base class of all processors, and the processor of dual encoders with one vocabulary for all languages. A text
+that is too long for the model is never cut silently: a processor logs it once, and callers that encode many texts
+count them instead (`counting_cut_texts`)."""
 
+import inspect
 import logging
-from collections.abc import Mapping
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -10,9 +18,8 @@ from transformers.processing_utils import ImagesKwargs, TextKwargs
 
 from ..utils.errors import InputError, ModelFolderError
 from ..utils.hub_mixin import HubCodeMixin
-from ..utils.languages import language_for_each
-from .images import as_images
-from .text_inputs import as_texts, call_tokenizer, note_cut_texts, overlong
+from ..utils.languages import UNDETERMINED, language_for_each
+from .images import SHOWN, as_images, truncated_repr
 
 # Longer than any text; tokenizers accept numbers up to 2 to the power of 64.
 LARGEST_LENGTH = 1 << 20
@@ -59,7 +66,7 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
             inputs |= self._encoded(text, language, text_settings)
         if images is not None:
             inputs |= self.read_images(images, image_settings)
-        return as_batch(inputs, text_settings.get("return_tensors"))
+        return BatchFeature(inputs, tensor_type=text_settings.get("return_tensors"))
 
     def _encoded(self, text: Any, language: Any, settings: dict[str, Any]) -> Any:
         raise NotImplementedError
@@ -115,13 +122,6 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
         do_rescale = settings.get("do_rescale", getattr(self.image_processor, "do_rescale", True))
         decoded = as_images(images, layout=settings.get("input_data_format"), scaled=do_rescale is False)
         return self.image_processor(decoded, **settings)
-
-
-def as_batch(inputs: Mapping[str, Any], return_tensors: Any) -> BatchFeature:
-    try:
-        return BatchFeature(dict(inputs), tensor_type=return_tensors)
-    except ValueError as error:
-        raise InputError(f"texts of different lengths need padding=True to become tensors ({error})") from error
 
 
 class DualEncoderProcessor(TextImageProcessor):
@@ -188,9 +188,99 @@ class DualEncoderProcessor(TextImageProcessor):
         # As with any tokenizer, a single text gives one row, not a list of rows, unless it becomes a tensor.
         prompted = [self.text_prompt + each for each in texts]
         given = prompted[0] if isinstance(text, str) else prompted
-        try:
-            encoded = call_tokenizer(self.tokenizer, given, **{"verbose": False} | settings)
-        except ValueError as error:
-            raise InputError(f"{type(self.tokenizer).__name__}: {error}") from error
+        encoded = call_tokenizer(self.tokenizer, given, **{"verbose": False} | settings)
         note_cut_texts(overlong(texts, encoded), f"{settings['max_length']} tokens")
         return encoded
+
+
+# ---- Texts ----
+
+_TOKENIZING = threading.RLock()
+if hasattr(os, "register_at_fork"):  # another thread may hold the lock when a data loader forks
+    os.register_at_fork(
+        before=_TOKENIZING.acquire, after_in_parent=_TOKENIZING.release, after_in_child=_TOKENIZING.release
+    )
+
+
+def call_tokenizer(tokenizer: Any, texts: Any, **settings: Any) -> Any:
+    """Calls a tokenizer from one thread at a time: a call changes the truncation and padding stored in a fast one."""
+    with _TOKENIZING:
+        return tokenizer(texts, **settings)
+
+
+def takes_language(processor: Any) -> bool:
+    return processor is not None and "language" in inspect.signature(type(processor).__call__).parameters
+
+
+def needs_language(processor: Any) -> bool:
+    return takes_language(processor) and bool(getattr(processor, "needs_language", True))
+
+
+def default_language(processor: Any) -> str:
+    """Returns the tag of texts without a language: `und` if the model reads such texts, its only language, or the
+    native language of a model extended from it, which is logged once. Other models have no default: an error."""
+    if not needs_language(processor) or getattr(processor, "reads_unstated", False):
+        return UNDETERMINED
+    native = getattr(processor, "native_language", None)
+    if native is not None:
+        _warn_once("texts without a language are read as %s, the native language; this is logged once", str(native))
+        return str(native)
+    others = list(getattr(processor, "languages", None) or [])
+    if len(others) == 1:
+        return str(others[0])
+    known = f"; the model has {', '.join(others)}" if others else ""
+    raise InputError(f"this model reads each language in its own way: give language='de'{known}")
+
+
+def as_texts(given: Any, name: str = "text", *, none_is_fine: bool = False) -> list[str]:
+    """Returns the texts of an argument, one or several; half a surrogate pair is not valid Unicode."""
+    if isinstance(given, bytes | Mapping | Set) or not isinstance(given, Iterable):
+        raise InputError(f"{name}= is {truncated_repr(given)}: give a text, or a list of texts")
+    texts = [given] if isinstance(given, str) else list(given)
+    if not texts and not none_is_fine:
+        raise InputError(f"{name} is an empty list")
+    for index, text in enumerate(texts):
+        called = f"{name}=" if isinstance(given, str) else f"{name}[{index}]"
+        if not isinstance(text, str):
+            raise InputError(f"{called} is {truncated_repr(text)}, which is not a text")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            at = f"character {error.start} of {text[:SHOWN]!r}"
+            raise InputError(f"{called} has half a surrogate pair at {at}: decode it with another encoding") from error
+    return texts
+
+
+_counting: ContextVar[dict[str, str] | None] = ContextVar("counting", default=None)
+
+
+@contextmanager
+def counting_cut_texts() -> Iterator[dict[str, str]]:
+    """Inside the block, processors record in the yielded dictionary each text that they cut, with the limit, instead
+    of logging them."""
+    cut: dict[str, str] = {}
+    token = _counting.set(cut)
+    try:
+        yield cut
+    finally:
+        _counting.reset(token)
+
+
+def is_counting() -> bool:
+    return _counting.get() is not None
+
+
+def note_cut_texts(texts: Sequence[str], limit: str) -> None:
+    if texts and (counting := _counting.get()) is not None:
+        counting.update(dict.fromkeys(texts, limit))
+    elif texts:
+        _warn_once("texts of more than %s are cut there, because the model reads no more; this is logged once", limit)
+
+
+@cache
+def _warn_once(message: str, about: str) -> None:
+    logger.warning(message, about)
+
+
+def overlong(texts: Sequence[str], encoded: Any) -> list[str]:
+    return [text for text, encoding in zip(texts, encoded.encodings or (), strict=False) if encoding.overflowing]

@@ -9,8 +9,9 @@ import regex
 
 from ..configuration.configuration_liwe import PADDING_ID, SPECIAL_IDS, UNKNOWN_ID
 from ..utils.errors import InputError
+from ..utils.languages import UNDETERMINED
+from .images import truncated_repr
 from .processing_per_language import TextLayout
-from .text_inputs import UNDETERMINED, truncated_repr
 from .word_tokenizers import WordLevelProcessor, frequent, split_words
 
 # Scripts whose words `split_words` finds or normalizes by the rules of a language.

@@ -14,9 +14,8 @@ from ..configuration.configuration_mla import text_positions, tower_pooling
 from ..utils.errors import InputError
 from ..utils.language_matching import is_same_language, language_id
 from ..utils.languages import normalize_language, normalize_languages
-from .processing_dual_encoder import MAX_TEXT_TOKENS, DualEncoderProcessor
+from .processing_dual_encoder import MAX_TEXT_TOKENS, DualEncoderProcessor, call_tokenizer
 from .processing_per_language import PerLanguageProcessor, TextLayout
-from .text_inputs import call_tokenizer
 from .text_normalization import NORMALIZATION, checked_normalization, same_letters
 
 

@@ -9,9 +9,8 @@ from transformers.tokenization_utils_base import PaddingStrategy, TruncationStra
 from transformers.utils import cached_file
 
 from ..utils.errors import InputError
-from ..utils.languages import language_for_each
-from .processing_dual_encoder import TextImageProcessor
-from .text_inputs import UNDETERMINED, as_texts, call_tokenizer, note_cut_texts, overlong
+from ..utils.languages import UNDETERMINED, language_for_each
+from .processing_dual_encoder import TextImageProcessor, as_texts, call_tokenizer, note_cut_texts, overlong
 
 
 @dataclass(frozen=True)

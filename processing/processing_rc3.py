@@ -20,7 +20,6 @@ from ..utils.errors import InputError, LanguageTagError
 from ..utils.language_matching import did_you_mean_language, language_id
 from ..utils.languages import normalize_language, normalize_languages
 from .image_processing_mural import MuralImageProcessor
-from .processing_dual_encoder import as_batch
 from .processing_per_language import PerLanguageProcessor, TextLayout, texts_and_languages
 
 IGNORED_LABEL = -100
@@ -288,7 +287,7 @@ class Rc3Processor(PerLanguageProcessor):
             raise InputError(f"the numbers of inputs differ: {counts}")
         if len({shapes[name][1:] for name in ("images", "regions") if name in shapes}) > 1:
             raise InputError("images= are pairs and regions= are not, or vice versa: give both for the same images")
-        return as_batch(inputs, text_settings.get("return_tensors"))
+        return BatchFeature(inputs, tensor_type=text_settings.get("return_tensors"))
 
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, Any]:
         ends = [self.language_token_id(language) for language in languages]

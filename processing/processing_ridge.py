@@ -14,11 +14,11 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ..utils.errors import LanguageTagError, ModelFolderError
 from ..utils.language_matching import learned_language
-from ..utils.languages import normalize_language, normalize_languages
+from ..utils.languages import UNDETERMINED, normalize_language, normalize_languages
 from .glossary import LONGEST_PIECE, MOST_WORDS, Glossary, first_words, is_word
+from .processing_dual_encoder import counting_cut_texts, note_cut_texts
 from .processing_mla import ExtendedProcessor
 from .processing_per_language import TextLayout, file_beside
-from .text_inputs import UNDETERMINED, counting_cut_texts, note_cut_texts
 from .text_normalization import NORMALIZATION, checked_normalization, folded, spelling_of
 
 MOST_CHARACTERS = 512
@@ -170,7 +170,7 @@ class RidgeProcessor(ExtendedProcessor):
         with counting_cut_texts() as cut:
             read = iter(self.native_tokens([gloss for gloss in found if gloss], layout))
         rows = [next(read) if gloss else [] for gloss in found]
-        too_long = [len(each) > MOST_WORDS or gloss in cut.texts for each, gloss in zip(words, found, strict=True)]
+        too_long = [len(each) > MOST_WORDS or gloss in cut for each, gloss in zip(words, found, strict=True)]
         limit = f"{MOST_WORDS} words or {self.max_native_length} tokens, translated word by word,"
         note_cut_texts(list(compress(texts, too_long)), limit)
         layout = replace(layout, max_length=self.max_native_length, with_mask=True)

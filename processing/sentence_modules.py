@@ -12,8 +12,8 @@ from transformers import AutoModel, AutoProcessor
 from ..configuration.configuration_two_tower import head_of_task
 from ..utils.errors import InputError
 from ..utils.languages import normalize_language
-from .images import as_rgb_image
-from .text_inputs import default_language, truncated_repr
+from .images import as_rgb_image, truncated_repr
+from .processing_dual_encoder import default_language
 
 _PROMPTS = "config_sentence_transformers.json"
 # sentence-transformers distinguishes paths of images from texts in the same way.

@@ -23,8 +23,8 @@ import regex
 
 from ..utils.errors import MissingExtraError
 from ..utils.languages import normalize_language
+from .processing_dual_encoder import note_cut_texts
 from .processing_per_language import PerLanguageProcessor, TextLayout
-from .text_inputs import note_cut_texts
 
 _ICU_LANGUAGES = {"zh", "yue", "ja", "th", "lo", "km", "my"}
 

@@ -22,9 +22,10 @@ from ..data.emoji.names import NameTranslations, Pairs
 from ..modeling.modeling_dual_encoder import normalize
 from ..modeling.modeling_ridge import RidgeModel, centered
 from ..processing.glossary import Glossary
+from ..processing.processing_dual_encoder import counting_cut_texts
 from ..processing.processing_ridge import RidgeProcessor
-from ..processing.text_inputs import UNDETERMINED, counting_cut_texts
 from ..utils.errors import CorpusError
+from ..utils.languages import UNDETERMINED
 from .glossary_learning import (
     TESTED_LISTS,
     glossary_from,
@@ -157,8 +158,9 @@ def _restored_on_error(model: RidgeModel, processor: RidgeProcessor) -> Iterator
         raise
     finally:
         maps.to(device)
-    if cut.texts:
-        logger.info("%d texts are longer than the base model reads (%s) and were truncated", len(cut.texts), cut.limit)
+    if cut:
+        limit = next(iter(cut.values()))
+        logger.info("%d texts are longer than the base model reads (%s) and were truncated", len(cut), limit)
 
 
 class _Further(NamedTuple):

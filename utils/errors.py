@@ -2,8 +2,7 @@
 problem, its location, and the correct form; the command line shows them as one sentence."""
 
 from collections.abc import Iterable
-from difflib import SequenceMatcher, get_close_matches
-from pathlib import Path
+from difflib import get_close_matches
 
 
 class BabelensError(Exception):
@@ -56,8 +55,6 @@ class PublishError(BabelensError, ValueError):
 
 # ---- Parts of messages ----
 
-_NAMED = 5  # maximum number of names in a message
-
 
 def did_you_mean(given: object, known: Iterable[str], prefix: str = "") -> str:
     """Returns the ending for an error about an unknown name, such as `; did you mean 'mural'?` for `murral`, or "".
@@ -70,37 +67,6 @@ def suggestion(name: str) -> str:
     return f"; did you mean {name!r}?"
 
 
-def nearest_first(given: object, known: Iterable[str]) -> list[str]:
-    """Returns the known names, first those most like the unknown one: similar, longer (`epochs`) or abbreviated
-    (`lr`)."""
-    wanted = str(given).lower()
-
-    def unlikeness(name: str) -> float:
-        initials = "".join(part[:1] for part in name.lower().split("_"))
-        is_part = bool(wanted) and (wanted in name.lower() or wanted == initials)
-        return -SequenceMatcher(None, wanted, name.lower()).ratio() - is_part
-
-    return sorted(known, key=unlikeness)
-
-
-def wrong_encoding(error: UnicodeDecodeError) -> str:
-    kind = ", but UTF-16" if error.object[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in error.object else ""
-    byte = f"byte 0x{error.object[error.start]:02x}"
-    return f"not UTF-8{kind} ({byte} at position {error.start}): save the file as UTF-8"
-
-
-def no_folder(source: str) -> str:
-    """Returns the message for a model name that is neither a local folder nor a valid name on the Hub."""
-    parent = Path(source).parent
-    hint = did_you_mean(Path(source).name, [each.name for each in parent.iterdir()] if parent.is_dir() else [])
-    return f"No folder {source!r} here{hint or '; names on the Hugging Face Hub are OWNER/NAME'}"
-
-
 def first_line(error: BaseException) -> str:
     """Returns the first line of an error's message, without the advice that libraries add on other lines."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
-
-
-def named(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more

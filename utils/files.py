@@ -12,7 +12,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from .errors import BabelensError, InputError, SaveError
+from .errors import BabelensError, InputError, SaveError, did_you_mean
 
 _SCRATCH = ".unfinished-"
 # Libraries written in Rust, such as tokenizers and safetensors, end the messages of system errors like this.
@@ -135,3 +135,16 @@ def optional_file(source: str | os.PathLike, name: str, loading: Mapping[str, An
     where = {key: loading[key] for key in ("cache_dir", "local_files_only", "revision", "token") if key in loading}
     found = cached_file(str(source), name, _raise_exceptions_for_missing_entries=False, **where)
     return None if found is None else Path(found)
+
+
+def wrong_encoding(error: UnicodeDecodeError) -> str:
+    kind = ", but UTF-16" if error.object[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in error.object else ""
+    byte = f"byte 0x{error.object[error.start]:02x}"
+    return f"not UTF-8{kind} ({byte} at position {error.start}): save the file as UTF-8"
+
+
+def no_folder(source: str) -> str:
+    """Returns the message for a model name that is neither a local folder nor a valid name on the Hub."""
+    parent = Path(source).parent
+    hint = did_you_mean(Path(source).name, [each.name for each in parent.iterdir()] if parent.is_dir() else [])
+    return f"No folder {source!r} here{hint or '; names on the Hugging Face Hub are OWNER/NAME'}"

@@ -22,7 +22,6 @@ FILES = {
         "modeling.modeling_dual_encoder",
         "modeling.losses.contrastive",
         "modeling.modeling_two_tower",
-        "processing.text_inputs",
         "processing.images",
         "processing.image_processing_mural",
         "processing.processing_dual_encoder",

@@ -20,6 +20,7 @@ def did_you_mean_language(language: str, known: Sequence[str]) -> str:
     return f"; there are: {', '.join(known)}"
 
 
+UNDETERMINED = "und"
 _TAG = re.compile(
     r"(?P<language>[a-z]{2,3})(?P<extlang>-[a-z]{3})?(?P<script>-[a-z]{4})?(?P<region>-(?:[a-z]{2}|[0-9]{3}))?"
     r"(?P<variants>(?:-(?:[a-z0-9]{5,8}|[0-9][a-z0-9]{3}))*)",
@@ -66,7 +67,7 @@ def learned_language(language: str, known: Sequence[str]) -> str:
     if language in known:
         return language
     primary, script = language_and_script(language)
-    alike = [tag for tag in known if tag.partition("-")[0] == primary != "und"]
+    alike = [tag for tag in known if tag.partition("-")[0] == primary != UNDETERMINED]
     fitting = [tag for tag in alike if language_and_script(tag)[1] == script]
     if not fitting and not (script and primary in _SEVERAL_SCRIPTS):
         fitting = [tag for tag in alike if not script or not language_and_script(tag)[1]]

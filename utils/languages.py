@@ -8,6 +8,8 @@ from typing import Any
 
 from .errors import InputError, LanguageTagError, suggestion
 
+# BCP 47's tag of a text in no stated language.
+UNDETERMINED = "und"
 # language [-extlang] [-Script] [-REGION] [-variant]*: the part of RFC 5646 that captions use.
 _TAG = re.compile(
     r"[a-z]{2,3}(-[a-z]{3})?(-[a-z]{4})?(-([a-z]{2}|[0-9]{3}))?(-([a-z0-9]{5,8}|[0-9][a-z0-9]{3}))*", re.IGNORECASE

@@ -33,10 +33,8 @@ from .errors import (
     ModelKindError,
     SourceUnavailableError,
     first_line,
-    named,
-    no_folder,
 )
-from .files import optional_file
+from .files import no_folder, optional_file
 
 # Arguments that `from_pretrained` of configurations and processors has too; the others are only for models.
 _WHERE = {"backend", "cache_dir", "code_revision", "force_download", "local_files_only", "proxies", "revision"}
@@ -57,6 +55,8 @@ _ENDS = {"add_bos_token", "add_eos_token"}
 _OF_VOCABULARIES = {"backend", "merges", "name_or_path", "tokenizer_class", "tokenizer_file", "vocab"}
 _DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 
+
+_NAMED = 5  # maximum number of names in a message
 
 logger = logging.getLogger(__name__)
 
@@ -343,3 +343,8 @@ def is_finite(tensor: torch.Tensor) -> bool:
         return True
     wide = tensor.float() if tensor.element_size() == 1 else tensor  # PyTorch has no isfinite for 8-bit numbers
     return bool(wide.sum().isfinite()) or bool(wide.isfinite().all())
+
+
+def named(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

@@ -19,8 +19,8 @@ from ..utils.errors import (
     InputError,
     ModelFolderError,
     did_you_mean,
-    no_folder,
 )
+from ..utils.files import no_folder
 
 if TYPE_CHECKING:
     from datasets import Dataset

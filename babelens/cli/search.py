@@ -54,8 +54,9 @@ def search(
     begin_work()
     from ..inference.embedder import Embedder
     from ..inference.texts import languages_of, warn_of_language
-    from ..processing.text_inputs import UNDETERMINED, default_language
+    from ..processing.processing_dual_encoder import default_language
     from ..search.lance import open_index, search_index
+    from ..utils.languages import UNDETERMINED
 
     opened = open_index(index) if index else None
     embedder = Embedder.from_pretrained(model, draft_jpegs=True, trust_remote_code=trust_remote_code)

@@ -16,9 +16,9 @@ from ..inference.embedder import Embedder
 from ..inference.image_index import ImageIndex
 from ..inference.texts import languages_of, warn_of_language
 from ..processing.images import open_image
-from ..processing.text_inputs import UNDETERMINED, default_language, needs_language
+from ..processing.processing_dual_encoder import default_language, needs_language
 from ..utils.language_matching import learned_language
-from ..utils.languages import normalize_language
+from ..utils.languages import UNDETERMINED, normalize_language
 
 logger = logging.getLogger(__name__)
 

@@ -35,8 +35,8 @@ from ..modeling.modeling_mla import MlaModel
 from ..modeling.modeling_mla_student import MlaStudentModel
 from ..modeling.peft_mla import save_adapter
 from ..modeling.tower_loading import chosen_pooling, load_text_encoder
+from ..processing.processing_dual_encoder import note_cut_texts, overlong
 from ..processing.processing_mla import MlaProcessor, MlaStudentProcessor, closing_token_id
-from ..processing.text_inputs import note_cut_texts, overlong
 from ..processing.text_normalization import NORMALIZATION
 from ..trainers.arguments import PrecisionTrainingArguments
 from ..trainers.base import BabelensTrainer, FiniteGradients

@@ -5,6 +5,8 @@ merge key `<<` of 1.1 still works."""
 
 import copy
 import re
+from collections.abc import Iterable
+from difflib import SequenceMatcher
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -12,7 +14,8 @@ from typing import Any
 
 import yaml
 
-from ..utils.errors import RecipeError, did_you_mean, nearest_first, wrong_encoding
+from ..utils.errors import RecipeError, did_you_mean
+from ..utils.files import wrong_encoding
 
 RECIPES = Path(str(files("babelens.recipes")))
 
@@ -190,3 +193,16 @@ def _with_keys(settings: dict[str, Any], keys: list[str], value: Any, dotted: st
         else:
             raise RecipeError(f"{dotted}: {key} is not a mapping")
     return settings | {key: value}
+
+
+def nearest_first(given: object, known: Iterable[str]) -> list[str]:
+    """Returns the known names, first those most like the unknown one: similar, longer (`epochs`) or abbreviated
+    (`lr`)."""
+    wanted = str(given).lower()
+
+    def unlikeness(name: str) -> float:
+        initials = "".join(part[:1] for part in name.lower().split("_"))
+        is_part = bool(wanted) and (wanted in name.lower() or wanted == initials)
+        return -SequenceMatcher(None, wanted, name.lower()).ratio() - is_part
+
+    return sorted(known, key=unlikeness)

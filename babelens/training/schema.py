@@ -29,9 +29,9 @@ from ..data.emoji.benchmark import load_emoji, load_weak_emoji, weakly_aligned_e
 from ..data.readers.bitext import is_bitext, load_bitext
 from ..data.readers.published import PUBLISHED
 from ..registry import METHODS, imported
-from ..utils.errors import RecipeError, did_you_mean, nearest_first
+from ..utils.errors import RecipeError, did_you_mean
 from ..utils.languages import normalize_language
-from .recipe_file import find_recipe, read_recipe, with_key
+from .recipe_file import find_recipe, nearest_first, read_recipe, with_key
 
 EMOJI = "emoji"
 WEAK_EMOJI = "emoji-weak"

@@ -31,7 +31,8 @@ import pyarrow as pa
 from datasets import Features, Image, Value
 from datasets.utils.file_utils import xopen
 
-from ...utils.errors import CorpusError, wrong_encoding
+from ...utils.errors import CorpusError
+from ...utils.files import wrong_encoding
 
 # Maximum size of a line, or of a text in an archive: a small compressed file could otherwise exhaust the memory.
 MAX_BYTES = 1 << 25

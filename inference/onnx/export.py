@@ -21,7 +21,7 @@ from torch.export import Dim
 
 from ...modeling.modeling_dual_encoder import as_output, normalize
 from ...modeling.modeling_smalr import SmalrModel
-from ...processing.text_inputs import counting_cut_texts
+from ...processing.processing_dual_encoder import counting_cut_texts
 from ...processing.word_tokenizers import WordLevelProcessor
 from ...utils.errors import InputError, MissingExtraError, ModelKindError, first_line
 from ...utils.files import errors_naming, new_folder, remove_unfinished

@@ -28,13 +28,13 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ...modeling.modeling_dual_encoder import as_output, normalize
+from ...processing.processing_dual_encoder import counting_cut_texts
 from ...processing.processing_ridge import MOST_CHARACTERS, RidgeProcessor, as_characters
-from ...processing.text_inputs import UNDETERMINED, counting_cut_texts
 from ...processing.text_normalization import NASAL, OPTIONAL, SEQUENCES, UNSEEN, spelling_of
 from ...utils.errors import InputError, LanguageTagError, ModelKindError
 from ...utils.files import check_new, new_folder
 from ...utils.language_matching import learned_language
-from ...utils.languages import normalize_language
+from ...utils.languages import UNDETERMINED, normalize_language
 from ..embedder import Embedder
 from ..texts import SAMPLE_TEXTS
 from .export import convert, drawn_image, load_exportable, write_graph, write_json

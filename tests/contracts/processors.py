@@ -67,7 +67,7 @@ class ProcessorContract(Contract):
         lengths = longest["attention_mask"].sum(1).tolist()
         for padding in (False, "do_not_pad"):
             assert [len(row) for row in processor(**texts, padding=padding)["input_ids"]] == lengths
-        with pytest.raises(InputError, match="padding=True"):
+        with pytest.raises(ValueError, match="padding=True"):
             processor(**texts, padding=False, return_tensors="pt")
         for options, width in (
             ({"padding": "max_length"}, self.max_text_tokens),

@@ -8,7 +8,7 @@ import torch
 from transformers import pipeline
 
 from babelens import Embedder
-from babelens.processing import text_inputs
+from babelens.processing import processing_dual_encoder
 from babelens.utils.errors import InputError
 from tests.contracts import drawn_images
 
@@ -31,7 +31,7 @@ def folders(request, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def unwarned():
-    text_inputs._warn_once.cache_clear()
+    processing_dual_encoder._warn_once.cache_clear()
 
 
 @pytest.mark.parametrize("name", INDEPENDENT)

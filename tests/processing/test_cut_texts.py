@@ -2,8 +2,9 @@
 
 import pytest
 
-from babelens.processing import text_inputs
-from babelens.processing.text_inputs import as_texts, counting_cut_texts
+from babelens.inference.texts import report_cut_texts
+from babelens.processing import processing_dual_encoder
+from babelens.processing.processing_dual_encoder import as_texts, counting_cut_texts
 from babelens.utils.errors import InputError
 from tests.contracts import CAPTIONS
 
@@ -15,7 +16,7 @@ LONG = "ein rotes Auto " * 80
 )
 def test_every_processor_says_once_that_it_cuts(factory, request, caplog):
     processor = request.getfixturevalue(factory)()[1]
-    text_inputs._warn_once.cache_clear()
+    processing_dual_encoder._warn_once.cache_clear()
     processor(text=CAPTIONS["de"], language="de")
     processor(text=LONG[:500], language="de", truncation=False)  # of more, a ridge reads 512 characters in any case
     assert not caplog.records
@@ -27,15 +28,15 @@ def test_every_processor_says_once_that_it_cuts(factory, request, caplog):
 
 def test_texts_that_were_cut_are_counted_where_somebody_counts(make_mla, caplog):
     processor = make_mla()[1]
-    text_inputs._warn_once.cache_clear()
+    processing_dual_encoder._warn_once.cache_clear()
     with counting_cut_texts() as cut:
         processor(text=["a", LONG], language="de")
         processor(text=LONG + "b", language="en")
-    assert cut.texts == {LONG, LONG + "b"} and not caplog.records
-    cut.warn(["a", LONG, LONG])
+    assert set(cut) == {LONG, LONG + "b"} and not caplog.records
+    report_cut_texts(cut, ["a", LONG, LONG])
     assert "2 of 3 texts are longer than the 64 tokens" in caplog.text
     caplog.clear()
-    cut.warn(["a"])
+    report_cut_texts(cut, ["a"])
     assert not caplog.records
 
 
