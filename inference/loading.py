@@ -47,7 +47,11 @@ def load_encoder(
     if not find_adapter_config_file(source, **_only(where)):
         with explained(source, where):
             if needs_sentence_transformers(source, **where):
-                return _load_sentence_encoder(source, text_prompt, **where)
+                # Of its weights, only safetensors are read.
+                weights = {"use_safetensors": where.get("use_safetensors", True)} | where.pop("model_kwargs", {})
+                loaded = load_sentence_transformer(source, model_kwargs=weights, **where)
+                kind = SentenceImageEncoder if loaded.supports("image") else SentenceEncoder
+                return kind(loaded, text_prompt), SentenceInputs()
     if text_prompt is not None:
         raise ModelKindError(f"{source} is not an embedder of sentence-transformers: leave out text_prompt")
     return load_dual_encoder(source, **loading)
@@ -216,13 +220,3 @@ def load_sentence_transformer(source: str, **loading: Any) -> Any:
         return SentenceTransformer(source, cache_folder=given.pop("cache_dir", None), **given)
     except (OSError, ValueError, ImportError) as error:
         raise ModelKindError(f"{source}: sentence-transformers cannot load it: {error}") from error
-
-
-def _load_sentence_encoder(
-    source: str, text_prompt: str | None, **loading: Any
-) -> tuple[SentenceEncoder, SentenceInputs]:
-    """Loads an embedder of sentence-transformers; of its weights, only safetensors are read."""
-    weights = {"use_safetensors": loading.get("use_safetensors", True)} | loading.pop("model_kwargs", {})
-    model = load_sentence_transformer(source, model_kwargs=weights, **loading)
-    kind = SentenceImageEncoder if model.supports("image") else SentenceEncoder
-    return kind(model, text_prompt), SentenceInputs()

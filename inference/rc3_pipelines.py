@@ -128,26 +128,15 @@ class QuestionAnsweringPipeline(Pipeline):
         be all in one, `{"image", "question", "language", "regions"}`, where the last two are optional, or a list, a
         data set or a generator of them. `question` may be a list, about the same image or, with a list of images, each
         about its own. `kwargs` are `top_k`, by default 1, and what every pipeline takes."""
-        if isinstance(question, str) and not isinstance(image, list):
-            image = {"image": image, "question": question}
-        elif question is not None:
-            questions = question if isinstance(question, list) else [question] * len(image)
-            images = image if isinstance(image, list) else [image] * len(questions)
-            if len(images) != len(questions):
-                raise InputError(f"{len(images)} images came with {len(questions)} questions: give one for each")
-            image = [{"image": one, "question": each} for one, each in zip(images, questions, strict=True)]
-        return super().__call__(image, **kwargs, **({} if language is None else {"language": language}))
+        asked = _paired("image", image, "question", question)
+        return super().__call__(asked, **kwargs, **({} if language is None else {"language": language}))
 
     def _sanitize_parameters(self, top_k: int | None = None, **given: Any) -> Parameters:
         return given, {}, {} if top_k is None else {"top_k": top_k}
 
     def preprocess(self, asked: Any, language: str | None = None, timeout: float | None = None) -> Rows:
-        if not (isinstance(asked, Mapping) and isinstance(asked.get("question"), str)):
-            raise InputError(f"a question is given with its image, {{'image': …, 'question': '…'}}, not {asked!r}")
-        row: Rows = {"images": fetched(asked.get("image"), timeout), "text": asked["question"]}
-        if takes_language(self.processor):
-            row |= {"language": stated(asked, "language", language), "regions": _regions(asked)}
-        return row
+        row = _row(asked, "image", "question", timeout)
+        return row | {"language": stated(asked, "language", language)} if takes_language(self.processor) else row
 
     def _forward(self, inputs: Rows) -> Tensor:
         """Logits [N, answers]."""
@@ -157,8 +146,24 @@ class QuestionAnsweringPipeline(Pipeline):
         return _best(logits.float().sigmoid(), top_k, "answer", self.model.config.id2label)
 
 
-def _regions(asked: Mapping[str, Any]) -> np.ndarray | None:
-    return None if asked.get("regions") is None else np.asarray(asked["regions"])
+def _paired(image_name: str, images: Any, text_name: str, texts: Any) -> Any:
+    """Images with texts as items by these names; a single one goes with each of several others."""
+    if texts is None:
+        return images
+    if not isinstance(images, list) and not isinstance(texts, list):
+        return {image_name: images, text_name: texts}
+    texts = texts if isinstance(texts, list) else [texts] * len(images)
+    images = images if isinstance(images, list) else [images] * len(texts)
+    if len(images) != len(texts):
+        raise InputError(f"{len(images)} images came with {len(texts)} texts: give one for each")
+    return [{image_name: image, text_name: text} for image, text in zip(images, texts, strict=True)]
+
+
+def _row(item: Any, image_name: str, text_name: str, timeout: float | None) -> Rows:
+    if not (isinstance(item, Mapping) and isinstance(item.get(text_name), str)):
+        raise InputError(f"give an image with its text, {{{image_name!r}: …, {text_name!r}: '…'}}, not {item!r}")
+    regions = None if item.get("regions") is None else np.asarray(item["regions"])
+    return {"images": fetched(item.get(image_name), timeout), "text": item[text_name], "regions": regions}
 
 
 def prepared(pipeline: Pipeline, rows: Rows) -> Any:
@@ -175,6 +180,10 @@ class ImageTranslationPipeline(ImageTextToTextPipeline):
 
     hub_task: ClassVar[tuple[str, str]] = ("image-text-to-text", "AutoModelForImageTextToText")
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        is_ours = takes_language(kwargs.get("processor"))
+        return super().__new__(cls) if is_ours else ImageTextToTextPipeline(*args, **kwargs)
+
     def check_model_type(self, supported_models: Any) -> None:
         """Checks nothing: transformers' list has only its own models, and would report all others as errors."""
 
@@ -183,20 +192,9 @@ class ImageTranslationPipeline(ImageTextToTextPipeline):
         text, if any, or a list; or all in one, a list, data set or generator of
         `{"images", "text", "language", "target_language", "regions"}`, where only `text` is required. `kwargs` are the
         tags `language` and `target_language`; `max_new_tokens` (256), `generate_kwargs`, and any pipeline's."""
-        if not takes_language(self.processor):
-            return super().__call__(images, text, **kwargs)
-        if isinstance(text, list):
-            each = [None] * len(text) if images is None else images
-            if not isinstance(each, list) or len(each) != len(text):
-                raise InputError(f"{len(text)} texts need a list of as many images, or none")
-            asked: Any = [{"images": image, "text": one} for image, one in zip(each, text, strict=True)]
-        else:
-            asked = images if text is None else {"images": images, "text": text}
-        return Pipeline.__call__(self, asked, **kwargs)
+        return Pipeline.__call__(self, _paired("images", images, "text", text), **kwargs)
 
     def _sanitize_parameters(self, **given: Any) -> Parameters:
-        if not takes_language(self.processor):
-            return super()._sanitize_parameters(**given)
         # The languages may come as processor arguments, as in transformers' pipeline.
         told = given.pop("processor_kwargs", None) or {}
         told = given.pop("text_kwargs", None) or told.get("text_kwargs") or told
@@ -211,23 +209,12 @@ class ImageTranslationPipeline(ImageTextToTextPipeline):
         timeout: float | None = None,
         language: str | None = None,
         target_language: str | None = None,
-        **processing_kwargs: Any,
     ) -> Any:
-        if not takes_language(self.processor):
-            return super().preprocess(inputs, timeout=timeout, **processing_kwargs)
-        if not (isinstance(inputs, Mapping) and isinstance(inputs.get("text"), str)):
-            raise InputError(f"a text is given with its image, {{'images': …, 'text': '…'}}, not {inputs!r}")
-        return {
-            "images": fetched(inputs.get("images"), timeout),
-            "regions": _regions(inputs),
-            "text": inputs["text"],
-            "language": stated(inputs, "language", language),
-            "target_language": stated(inputs, "target_language", target_language),
-        }
+        row = _row(inputs, "images", "text", timeout)
+        languages = {"language": language, "target_language": target_language}
+        return row | {name: stated(inputs, name, default) for name, default in languages.items()}
 
     def _forward(self, model_inputs: Rows, generate_kwargs: dict[str, Any] | None = None) -> Any:
-        if not takes_language(self.processor):
-            return super()._forward(model_inputs, generate_kwargs)
         rows = as_rows(model_inputs)
         targets = rows.pop("target_language")
         language = {} if None in targets else {"language": targets}  # which `generate` asks for
@@ -236,8 +223,6 @@ class ImageTranslationPipeline(ImageTextToTextPipeline):
         return {"written": written.unflatten(0, (len(targets), -1)), "text": rows["text"]}  # [N, sequences, U]
 
     def postprocess(self, model_outputs: Any, **options: Any) -> Any:
-        if not takes_language(self.processor):
-            return super().postprocess(model_outputs, **options)
         text = model_outputs["text"]
         read = text[0] if isinstance(text, list) else text  # a list of one where there was no batch
         texts = self.processor.batch_decode(model_outputs["written"].flatten(0, 1))
