@@ -66,6 +66,8 @@ def _read_black_image(model: PreTrainedModel, image_processor: BaseImageProcesso
         ) from error
 
 
+_ROWS_PER_FILE, _IMAGES_AT_ONCE = 1000, 4
+
 # ---- Ten crops (Burns et al. 2020, section 4: ResNet-152 and crops of 448 x 448) ----
 # The crops are the four corners and the centre, and their mirror images (Krizhevsky et al. 2012). The paper does not
 # give the size of an image before it is cropped: here the shorter side has 512 pixels, as 512 : 448 is 256 : 224.
@@ -124,27 +126,21 @@ class TenCropFeatures:
         return pool_image(self.backbone(pixel_values=inputs)).float()
 
 
-def write_features(
-    corpus: Dataset | Mapping[str, Dataset],
-    extract: TenCropFeatures,
-    output: str | Path,
-    *,
-    batch_size: int = 4,
-    rows_per_file: int = 1000,
-) -> None:
+def write_features(corpus: Dataset | Mapping[str, Dataset], extract: TenCropFeatures, output: str | Path) -> None:
     """Writes a caption corpus, or several by split, with `features` instead of images, as a new folder of parquet
     files that `load_captions` reads. The folder appears when all files are written."""
-    parts: Any = {f"data/{split}": each for split, each in corpus.items()} if isinstance(corpus, Mapping) else None
-    parts = parts or {"features": corpus}  # the beginnings of the names of files
+    parts: dict[str, Any] = {"features": corpus}  # by the beginnings of the names of files
+    if isinstance(corpus, Mapping):
+        parts = {f"data/{split}": each for split, each in corpus.items()}
     with new_folder(output) as folder:
         for name, part in parts.items():
-            images, count = Images(part), -(-len(part) // rows_per_file)
+            count = -(-len(part) // _ROWS_PER_FILE)
             (folder / name).parent.mkdir(exist_ok=True)
             for number in tqdm(range(count), desc="Features of images", unit=" files", disable=None):
-                rows = range(number * rows_per_file, min((number + 1) * rows_per_file, len(part)))
-                batches = (rows[start : start + batch_size] for start in range(0, len(rows), batch_size))
-                features = [each for batch in batches for each in extract(images[batch.start : batch.stop])]
-                found = part.select(rows).remove_columns("image").add_column("features", features, feature=FEATURES)
+                rows = part.select(range(len(part))[number * _ROWS_PER_FILE :][:_ROWS_PER_FILE])
+                images, starts = Images(rows), range(0, len(rows), _IMAGES_AT_ONCE)
+                features = [each for start in starts for each in extract(images[start : start + _IMAGES_AT_ONCE])]
+                found = rows.remove_columns("image").add_column("features", features, feature=FEATURES)
                 found.to_parquet(folder / f"{name}-{number:05}-of-{count:05}.parquet")
 
 

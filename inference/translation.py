@@ -155,8 +155,7 @@ class Seq2SeqTranslator:
         """Loads model and tokenizer, by default onto the accelerator; `loading` are arguments of `from_pretrained`."""
         model = load_model(AutoModelForSeq2SeqLM, folder_or_repo, **loading)
         tokenizer = load_processor(AutoTokenizer, folder_or_repo, **loading)
-        device = device or default_device()
-        return cls(model if device is None else model.to(device), tokenizer, pair=pair, batch_size=batch_size)
+        return cls(model.to(device or default_device()), tokenizer, pair=pair, batch_size=batch_size)
 
     def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
         """Translates texts, in their order. A warning counts translations that ended at the greatest length."""
@@ -176,10 +175,8 @@ class Seq2SeqTranslator:
             for text, length in zip(batch, inputs["attention_mask"].sum(1).tolist(), strict=True):
                 if length > longest:
                     raise InputError(f"a text of {length} tokens ({text[:60]!r}…): the model reads {longest}")
-            # Without the segments that BERT's tokenizers also make.
-            read: dict[str, Any] = {
-                name: inputs[name].to(self.model.device) for name in ("input_ids", "attention_mask")
-            }
+            names = ("input_ids", "attention_mask")  # without the segments that BERT's tokenizers also make
+            read: dict[str, Any] = {name: inputs[name].to(self.model.device) for name in names}
             if settings.max_length is None and settings.max_new_tokens is None:  # transformers would take 20 tokens
                 read["max_new_tokens"] = 2 * read["input_ids"].shape[1] + 20
             generated = self.model.generate(**read, **request.options).cpu()
@@ -188,9 +185,8 @@ class Seq2SeqTranslator:
             for index, text in zip(indices, found, strict=True):
                 translations[index] = text
         if cut:
-            logger.warning(
-                "%d of %d translations from %s to %s were cut at the greatest length", cut, len(texts), source, target
-            )
+            told = "%d of %d translations from %s to %s were cut at the greatest length"
+            logger.warning(told, cut, len(texts), source, target)
         return translations
 
     def fingerprint(self) -> str:
@@ -302,14 +298,12 @@ def _find(database: sqlite3.Connection, pair: LanguagePair, texts: Iterable[str]
     return {text: row[0] for text, row in rows if row is not None}
 
 
-def open_translator(
-    source: str, *, pair: LanguagePair | None = None, batch_size: int = 32, **loading: Any
-) -> Translator:
+def open_translator(source: str, **options: Any) -> Translator:
     """A translator by its name: a `.tsv` or `.jsonl` file of translations, or a translation model (folder or Hub id),
     whose translations are kept on disk, with the arguments of `Seq2SeqTranslator.from_pretrained`."""
     if Path(source).suffix in TRANSLATION_FILES:
         return TranslationTable(source)
-    return CachedTranslator(Seq2SeqTranslator.from_pretrained(source, pair=pair, batch_size=batch_size, **loading))
+    return CachedTranslator(Seq2SeqTranslator.from_pretrained(source, **options))
 
 
 # ---- Translated captions, and queries that are translated before they are encoded ----

@@ -9,7 +9,7 @@ config.json, …, preprocessor_config.json        the configuration and the proc
 import json
 import logging
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -53,8 +53,7 @@ class GraphSettings:
             given = json.loads(path.read_text("utf-8"))
             if given["format"] > _FORMAT:
                 raise ModelFolderError(f"{source} was exported by a later version of babelens: export it again")
-            known = {field.name: given[field.name] for field in fields(cls) if field.name in given}
-            return cls(**known | {"languages": tuple(given["languages"])})
+            return cls(**given | {"languages": tuple(given["languages"])})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelFolderError(f"{path} is damaged ({error}): export the model again") from error
 

@@ -68,9 +68,10 @@ def test_features_are_the_mean_over_ten_crops_cut_by_hand(extract, resnet):
 # ---- A corpus of features ----
 
 
-def test_the_corpus_has_features_in_the_place_of_images(extract, tmp_path):
+def test_the_corpus_has_features_in_the_place_of_images(extract, tmp_path, monkeypatch):
     corpus = shapes_corpus()
-    write_features(corpus, extract, tmp_path / "features", rows_per_file=6, batch_size=4)
+    monkeypatch.setattr("babelens.inference.backbones._ROWS_PER_FILE", 6)
+    write_features(corpus, extract, tmp_path / "features")
     assert len(list((tmp_path / "features").iterdir())) == 3
     found = load_captions(str(tmp_path / "features"))
     assert found.column_names == ["image_id", "captions", "features"]
