@@ -12,7 +12,7 @@ from datasets import Dataset
 
 from ..data.batching.views import RetrievalSet, images_of
 from ..data.benchmarks import Benchmark, Figures, find_benchmark
-from ..data.readers.coco import Crisscrossed, Ratings, read_benchmark
+from ..data.readers.coco import READERS, Crisscrossed, Ratings
 from ..inference.embedder import Embedder
 from ..utils.errors import CorpusError
 from .ranking import PROTOCOLS, RECALL_AT, QueryRanks, embedding_ranks, neighbor_ranks, percent_within
@@ -95,7 +95,7 @@ def load_benchmark(name: str, root: str | Path, languages: str | Sequence[str] |
     """
     facts = find_benchmark(name)
     chosen = facts.chosen(languages)
-    return LoadedBenchmark(facts, chosen, read_benchmark(facts, root, chosen))
+    return LoadedBenchmark(facts, chosen, READERS[name](Path(root), chosen))
 
 
 def _over_folds(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:

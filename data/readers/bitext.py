@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 from itertools import zip_longest
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -125,24 +126,16 @@ def bitext_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yields the rows of groups of files; the files of a group are read by turns, in proportion to their sizes."""
     for files in groups:
-        readers = [_kept(file, languages, min_score) for file in files]
-        # Sorted by the share of a file that is read, assuming lines of equal length.
-        turns = [(0.0, index) for index in range(len(files))]
-        while turns:
-            _, index = turns[0]
-            line, row = next(readers[index], (0, None))
-            if row is None:
-                heapq.heappop(turns)
-            else:
-                heapq.heapreplace(turns, (line / max(1, files[index].size), index))
-                yield row
+        readers = [_kept(file, index, languages, min_score) for index, file in enumerate(files)]
+        yield from (row for _, row in heapq.merge(*readers, key=itemgetter(0)))
 
 
 def _kept(
-    bitext: Bitext, languages: tuple[str, ...] | None, min_score: float | None
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields (line, row) of the pairs to keep; the log counts the others."""
-    file = bitext.files[0]
+    bitext: Bitext, index: int, languages: tuple[str, ...] | None, min_score: float | None
+) -> Iterator[tuple[tuple[float, int], dict[str, Any]]]:
+    """Yields the turn and the row of the pairs to keep; the log counts the others. A turn is the share of the file
+    that is read before the row, assuming lines of equal length, and the file's index."""
+    file, share = bitext.files[0], 0.0
     count = RowCount(str(file))
     tags = [tag if languages is None else counts_as(tag, languages) for tag in bitext.languages]
     for line, (first, second, *scores) in bitext.pairs():
@@ -162,7 +155,8 @@ def _kept(
             count.leave_out(f"with a text longer than {MAX_CHARACTERS:,} characters", f"line {line}")
         else:
             count.read += 1
-            yield line, {"captions": captions}
+            yield (share, index), {"captions": captions}
+            share = line / max(1, bitext.size)
     count.report()
 
 

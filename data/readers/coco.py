@@ -16,7 +16,7 @@ from pyarrow import csv
 
 from ...utils.errors import CorpusError
 from ...utils.languages import normalize_languages
-from ..benchmarks import Benchmark, find_benchmark
+from ..benchmarks import find_benchmark
 from ..corpus.corpus import RowCount, enumeration, listed
 from ..corpus.files import parse_file, read_json, read_lines, read_texts
 from . import CORPUS, Record, aligned_texts, caption_row, captions_in, find_file, task_dataset, value_of
@@ -382,9 +382,3 @@ READERS: dict[str, Callable[[Path, tuple[str, ...]], Any]] = {
     **dict.fromkeys(("stair-1k", "stair-5k"), partial(_read_coco, "stair")),
     "xtd": load_xtd,
 }
-
-
-def read_benchmark(benchmark: Benchmark, root: str | Path, languages: tuple[str, ...]) -> Any:
-    if not Path(root).is_dir():
-        raise CorpusError(f"{root}: no such folder; it should hold the files of {benchmark.name}")
-    return READERS[benchmark.name](Path(root), languages)

@@ -7,7 +7,7 @@ import pytest
 from datasets import Image
 
 from babelens.data.benchmarks import PROTOCOLS, benchmark_names, find_benchmark
-from babelens.data.readers.coco import READERS, read_benchmark
+from babelens.data.readers.coco import READERS
 from babelens.utils.errors import CorpusError
 from tests.support.published_benchmarks import FLICKR, TEST, WRITERS
 from tests.support.published_layouts import caption, coco_name, write_text
@@ -47,8 +47,7 @@ EXPECTED = {
 
 
 def read(name, root, languages=None):
-    benchmark = find_benchmark(name)
-    return read_benchmark(benchmark, root, languages or benchmark.languages)
+    return READERS[name](root, languages or find_benchmark(name).languages)
 
 
 def texts(corpus):
