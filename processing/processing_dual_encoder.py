@@ -38,8 +38,8 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
     they accept (`text_names`), their default values (`text_kwargs`), and `_encoded`."""
 
     text_names: ClassVar[frozenset[str]]
-    # Whether the inputs of a text are those of `tokenizer` in any language, so texts can be padded afterwards.
-    one_tokenizer: ClassVar[bool] = False
+    # Whether the inputs of a text depend on its language; if not, texts may come without one.
+    needs_language: bool = True
 
     def __call__(
         self,
@@ -85,11 +85,6 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
         return AutoTokenizer.from_pretrained(source, subfolder=subfolder, **loading)
 
     @property
-    def needs_language(self) -> bool:
-        """True if the inputs of a text depend on its language; if not, texts may come without one."""
-        return not self.one_tokenizer
-
-    @property
     def least_length(self) -> int:
         """Smallest `max_length` at which a truncated text keeps a word."""
         return 1
@@ -132,7 +127,7 @@ class DualEncoderProcessor(TextImageProcessor):
         pad_to_max_length: pad every text to `max_text_length`, as SigLIP's text tower needs, not to the longest one.
     """
 
-    one_tokenizer: ClassVar[bool] = True
+    needs_language = False
     text_names: ClassVar[frozenset[str]] = frozenset(TextKwargs.__annotations__) - _NOT_OF_ONE_TEXT
 
     def __init__(

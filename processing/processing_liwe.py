@@ -41,6 +41,7 @@ class LiweProcessor(WordLevelProcessor):
 
     auto_classes = ("AutoProcessor",)
     unknown_id = UNKNOWN_ID
+    needs_language = False
 
     def __init__(
         self, image_processor: Any, characters: str, max_text_length: int = 40, word_length: int = 26
@@ -62,10 +63,6 @@ class LiweProcessor(WordLevelProcessor):
                 raise InputError(f"{truncated_repr(text)} came without its language, {advice}")
         whole = [self._words(text, language) for text, language in zip(texts, languages, strict=True)]
         return self.encode_rows(texts, whole, layout, [PADDING_ID] * self.word_length)
-
-    @property
-    def needs_language(self) -> bool:
-        return False
 
     def _words(self, text: str, language: str) -> list[list[int]]:
         words = [self._characters(word)[: self.word_length] for word in split_words(text, language)]

@@ -196,7 +196,7 @@ class MlaStudentProcessor(ExtendedProcessor):
         self.normalization = checked_normalization(normalization)
 
     @property
-    def needs_language(self) -> bool:
+    def needs_language(self) -> bool:  # type: ignore[override]
         return self.native_texts == "native"
 
     @property
