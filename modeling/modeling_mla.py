@@ -112,11 +112,7 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         return loaded
 
     def save_pretrained(
-        self,
-        save_directory: str | os.PathLike,
-        is_main_process: bool = True,
-        state_dict: dict[str, Tensor] | None = None,
-        **kwargs: Any,
+        self, save_directory: str | os.PathLike, is_main_process: bool = True, state_dict: Any = None, **kwargs: Any
     ) -> None:
         """Saves as transformers does. The native model's weights are saved in the precision of its files."""
         own = self.learned_dtype

@@ -91,7 +91,7 @@ class ContrastiveTrainer(BabelensTrainer):
             return TaskMixture(self._views), collator
         stream = StreamMixture(
             self._views,
-            self._batch_sizes(args.train_batch_size),
+            self.task_batch_size,
             seed=data_seed(args),
             block_size=args.shuffle_buffer_size,
             process=args.process_index,
@@ -114,10 +114,7 @@ class ContrastiveTrainer(BabelensTrainer):
 
     @property
     def task_batch_size(self) -> int | Mapping[str, int]:
-        return self._batch_sizes(self._train_batch_size)
-
-    def _batch_sizes(self, size: int) -> int | Mapping[str, int]:
-        own = self.args.task_batch_sizes
+        size, own = self._train_batch_size, self.args.task_batch_sizes
         return batch_sizes_of(self.args, size, self._views, own) if own else size
 
     def make_view(self, task: str, data: TaskData) -> SizedView | StreamView:

@@ -12,7 +12,6 @@ DistributedDataParallel averages the gradients of the weights, sum and average c
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import fields
 from typing import Any
 
 import torch
@@ -94,8 +93,8 @@ def backward_in_chunks(
                 outputs.append(model(**_take(inputs, rows), return_logits=False))
     cached = _concatenate(outputs, order.argsort())
     loss = objective(cached)
-    leaves = {field.name: value for field in fields(cached) if (value := cached.get(field.name)) is not None}
-    gradients = dict(zip(leaves, torch.autograd.grad(loss, leaves.values(), allow_unused=True), strict=True))
+    found = torch.autograd.grad(loss, list(cached.values()), allow_unused=True)
+    gradients = dict(zip(cached, found, strict=True))
     with without_sync():
         backward(_surrogate(graph, gradients, first, is_last=False))
     del graph

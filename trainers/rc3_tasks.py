@@ -8,7 +8,6 @@ section 3 and appendix B).
     Rc3ForConditionalGeneration     MMT      a caption corpus with texts in two languages
 """
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -17,7 +16,7 @@ from datasets import Dataset
 from torch import Tensor, nn
 
 from ..data.batching.collators import Collator, TaskCollator
-from ..data.batching.mixture import FeatureView, SizedView, TaskData, TaskMixture
+from ..data.batching.mixture import FeatureView, TaskData, TaskMixture
 from ..data.batching.rc3 import (
     CandidateCollator,
     LabelCollator,
@@ -47,42 +46,28 @@ from .base import BabelensTrainer, over_languages
 
 
 @dataclass(frozen=True)
-class Rc3Task(ABC):
-    """A task for fine-tuning RC3."""
+class Rc3Task:
+    """A task for fine-tuning RC3, on labelled rows with images unless a subclass says otherwise."""
 
     name: str  # in recipes and reports
     model: type[Any]
-    metrics: tuple[str, ...]  # that `evaluate` returns, the main metric first
+    metrics: tuple[str, ...] = ("accuracy",)  # that `evaluate` returns, the main metric first
+    as_scores: bool = False  # whether a row has a score for each label
 
-    @abstractmethod
-    def examples(self, data: TaskData) -> SizedView: ...
-
-    @abstractmethod
-    def collator(self, inputs: TaskInputs, examples: Any) -> Collator:
-        """Returns the function from examples and their seeds to the inputs and labels of the model."""
-
-    def check_measures(self) -> None:  # noqa: B027 -- most tasks need no other package
-        """Checks that the packages that `evaluate` needs are installed, before a long training run."""
-
-    @abstractmethod
-    def evaluate(self, model: Any, processor: Any, data: TaskData, **options: Any) -> Results:
-        """Returns language -> metric -> percent; options are `regions`, `batch_size`, and `ranks`, to which tasks that
-        rank add the ranks of single queries by language."""
-
-
-@dataclass(frozen=True)
-class LabelTask(Rc3Task):
-    as_scores: bool = False
-    metrics: tuple[str, ...] = ("accuracy",)
-
-    def examples(self, data: TaskData) -> LabelledExamples:
+    def examples(self, data: TaskData) -> Any:
         return LabelledExamples(data.corpus, data.languages)
 
-    def collator(self, inputs: TaskInputs, examples: LabelledExamples) -> Collator:
+    def collator(self, inputs: TaskInputs, examples: Any) -> Collator:
+        """Returns the function from examples and their seeds to the inputs and labels of the model."""
         labels = inputs.config.id2label
         return LabelCollator(inputs, [labels[index] for index in sorted(labels)], as_scores=self.as_scores)
 
+    def check_measures(self) -> None:
+        """Checks that the packages that `evaluate` needs are installed, before a long training run."""
+
     def evaluate(self, model: Any, processor: Any, data: TaskData, **options: Any) -> Results:
+        """Returns language -> metric -> percent; options are `regions`, `batch_size`, and `ranks`, to which tasks that
+        rank add the ranks of single queries by language."""
         return label_accuracy(model, processor, self.examples(data), **options)
 
 
@@ -125,9 +110,9 @@ class TranslationTask(Rc3Task):
 RC3_TASKS = {
     task.name: task
     for task in (
-        LabelTask("visual-entailment", Rc3ForVisualEntailment),
-        LabelTask("visual-question-answering", Rc3ForVisualQuestionAnswering, as_scores=True),
-        LabelTask("visual-reasoning", Rc3ForVisualReasoning),
+        Rc3Task("visual-entailment", Rc3ForVisualEntailment),
+        Rc3Task("visual-question-answering", Rc3ForVisualQuestionAnswering, as_scores=True),
+        Rc3Task("visual-reasoning", Rc3ForVisualReasoning),
         RetrievalTask("image-text-retrieval", Rc3ForImageTextRetrieval),
         TranslationTask("translation", Rc3ForConditionalGeneration),
     )
