@@ -75,7 +75,7 @@ class BabelensTrainer(Trainer):
         super().__init__(model, args, processing_class=processing_class, eval_dataset=eval_dataset, **kwargs)
         self.train_dataset = train_dataset
         self._marks = CheckpointMarks()
-        for callback in (FiniteGradients(), self._marks, StreamProgress(self)):
+        for callback in (FiniteGradients(), self._marks, StreamProgress()):
             self.add_callback(callback)
 
     def prepare(self, model: Any, train_dataset: Any) -> tuple[TaskMixture | StreamMixture, Any]:
@@ -288,9 +288,6 @@ def mixture_loader(
 class StreamProgress(TrainerCallback):
     """Counts an epoch of a stream as a fraction of `max_steps`, because its length is unknown."""
 
-    def __init__(self, trainer: BabelensTrainer) -> None:
-        self.trainer = trainer
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.trainer._stream is not None:
+    def on_step_end(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **kwargs: Any) -> None:
+        if isinstance(train_dataloader, StreamLoader):
             state.epoch = state.global_step / state.max_steps

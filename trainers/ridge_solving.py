@@ -5,8 +5,8 @@ normal equations are summed over chunks, so the n-grams of all texts are never i
 features, similarities are still used. Predictions of held-out texts show how well a language was learned."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -264,10 +264,6 @@ class LanguageResult:
     gloss_weight: float = 0.0
     words: int = 0
     learned_from: str = SENTENCES
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
     def warning(self, language: str) -> str | None:
         """Returns a warning if the result is implausible or bad, otherwise None."""

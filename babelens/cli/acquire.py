@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -125,7 +126,7 @@ def acquire(
         taught.learn()
         taught.save(output, command=typed_command("babelens"))
     if as_json:
-        held_out = {tag: result.to_dict() for tag, result in taught.results.items()}
+        held_out = {tag: asdict(result) for tag, result in taught.results.items()}
         typer.echo(json.dumps({"model": str(output), "held_out": held_out}))
         return
     show_results(taught, output, console)
