@@ -4,7 +4,7 @@ pickles, which are unsafe to load, are left out."""
 import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -244,19 +244,15 @@ def push(folder: str | Path, repo_id: str, *, private: bool = False, api: HfApi 
         logger.warning("%s", sentence)
     api = api or HfApi()
     names = [*files_to_publish(folder)]
-    with upload_errors_explained(str(folder), repo_id, api), TemporaryDirectory() as scratch:
+    with upload_errors_explained(str(folder), repo_id, api):
         if api.endpoint == constants.ENDPOINT:
             ModelCard.load(folder / CARD).validate()  # otherwise a refused card would leave an empty repository
         repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
-        for name in names:
-            place = Path(scratch, name)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.symlink_to((folder / name).resolve())
-        Path(scratch, CARD).unlink()
-        Path(scratch, CARD).write_text(named_card((folder / CARD).read_text("utf-8-sig"), repo_id), encoding="utf-8")
+        files: dict[str, bytes | Path] = {name: folder / name for name in names}
+        files[CARD] = named_card((folder / CARD).read_text("utf-8-sig"), repo_id).encode()
         replaced = None if CONFIG_NAME in names else _LOADED_BY_NAME
         message = "Upload model with code and card"
-        return upload(api, scratch, repo_id, message, private=private, delete_patterns=replaced)
+        return upload(api, files, repo_id, message, private=private, delete_patterns=replaced)
 
 
 def named_card(card: str, repo_id: str) -> str:
@@ -266,7 +262,7 @@ def named_card(card: str, repo_id: str) -> str:
 
 def upload(
     api: HfApi,
-    folder: str | Path,
+    files: Mapping[str, bytes | Path],
     repo_id: str,
     message: str,
     *,
@@ -274,20 +270,28 @@ def upload(
     kind: str = "model",
     delete_patterns: list[str] | None = None,
 ) -> Published:
-    """Uploads a folder to an existing repository, as one commit on top of its current one."""
+    """Uploads files to an existing repository, as one commit on top of its current one."""
     before = api.repo_info(repo_id, repo_type=kind)
     if private and not before.private:
         raise PublishError(
             f"{repo_id} exists already and is public: make it private on the Hub, or leave out --private"
         )
-    commit = api.upload_folder(
-        repo_id=repo_id,
-        folder_path=folder,
-        repo_type=kind,
-        commit_message=message,
-        delete_patterns=delete_patterns,
-        parent_commit=before.sha,  # the files to delete were chosen from this commit
-    )
+    with TemporaryDirectory() as scratch:
+        for name, content in files.items():
+            place = Path(scratch, name)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(content, bytes):
+                place.write_bytes(content)
+            else:
+                place.symlink_to(content.resolve())
+        commit = api.upload_folder(
+            repo_id=repo_id,
+            folder_path=scratch,
+            repo_type=kind,
+            commit_message=message,
+            delete_patterns=delete_patterns,
+            parent_commit=before.sha,  # the files to delete were chosen from this commit
+        )
     return Published(str(commit.commit_url), changed=commit.oid != before.sha)
 
 
@@ -375,13 +379,9 @@ def push_space(
     """Publishes a Space for a folder that is on the Hub as `model`. The repository `space` is created if it is
     missing; with `private`, an existing one must already be private."""
     files, api = space_files(folder, model), api or HfApi()
-    with upload_errors_explained(f"the Space of {folder}", space, api), TemporaryDirectory() as scratch:
+    with upload_errors_explained(f"the Space of {folder}", space, api):
         space = api.create_repo(space, repo_type="space", space_sdk="gradio", private=private, exist_ok=True).repo_id
-        for path, content in files.items():
-            place = Path(scratch, path)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(content)
-        return upload(api, scratch, space, "Upload a page to try the model", private=private, kind="space")
+        return upload(api, files, space, "Upload a page to try the model", private=private, kind="space")
 
 
 # ---- The card that transformers' `push_to_hub` uploads with a model, a processor or a trainer ----
