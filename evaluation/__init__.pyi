@@ -8,7 +8,7 @@ from .classification import (
     neighbor_accuracy as neighbor_accuracy,
     read_labels as read_labels,
 )
-from .comparison import Difference as Difference, RunResults as RunResults, Score as Score, compare as compare
+from .comparison import Difference as Difference, Score as Score, compare as compare
 from .consistency import (
     compare_consistency as compare_consistency,
     consistency_scores as consistency_scores,
@@ -24,4 +24,5 @@ from .mteb import (
     mteb_tasks as mteb_tasks,
 )
 from .ranking import QueryRanks as QueryRanks
+from .results import Results as Results
 from .retrieval import evaluate_retrieval as evaluate_retrieval, evaluate_translate_test as evaluate_translate_test

@@ -5,13 +5,14 @@ stratified bootstrap). The test is about other queries; the standard deviation i
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..utils.errors import InputError
 from .ranking import RECALL_AT, QueryRanks
+from .results import Key, Results
 
 RESAMPLES = 10_000
 SIGNIFICANT = {0.001: "***", 0.01: "**", 0.05: "*"}
@@ -21,18 +22,6 @@ _RECALLS = [f"{direction}_r{k}" for direction in ("t2i", "i2t") for k in RECALL_
 _OF_RANKS = {name: [name] for name in _RECALLS}
 _OF_RANKS |= {f"r{k}": [f"t2i_r{k}", f"i2t_r{k}"] for k in RECALL_AT}
 _OF_RANKS |= {"mean_recall": _RECALLS, "accuracy": ["t2i_r1"], "top1": ["t2i_r1"], "top5": ["t2i_r5"]}
-
-Key = tuple[str, str]  # test set, language
-
-
-@dataclass(frozen=True)
-class RunResults:
-    """The results of one run: its name in errors, its scores by test set and language, and then by metric, and the
-    ranks of its queries."""
-
-    name: str
-    scores: Mapping[Key, Mapping[str, float]]
-    ranks: Mapping[Key, QueryRanks] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -83,7 +72,7 @@ def spread(values: Sequence[float]) -> str:
     return f"{statistics.mean(values):.1f}{deviation}"
 
 
-def compare(rows: Mapping[str, Sequence[RunResults]], metrics: Sequence[str] | None = None) -> list[Score]:
+def compare(rows: Mapping[str, Sequence[Results]], metrics: Sequence[str] | None = None) -> list[Score]:
     """Compares rows, name -> the results of each seed, on every test set and language that they have in common; the
     scores are in the order of test set, language, row and metric."""
     runs = [run for results in rows.values() for run in results]
@@ -92,14 +81,16 @@ def compare(rows: Mapping[str, Sequence[RunResults]], metrics: Sequence[str] | N
         raise InputError(f"{', '.join(run.name for run in runs)} have no test set and language in common")
     for key in common:
         _check_same_queries(key, runs)
-    known = [name for name in _names(runs[0].scores[common[0]]) if all(name in run.scores[common[0]] for run in runs)]
+    known = [name for name in runs[0].scores[common[0]] if all(name in run.scores[common[0]] for run in runs)]
     if unknown := [name for name in metrics or () if name not in known]:
         raise InputError(f"the metric {unknown[0]!r} is not in all runs; available: {', '.join(known)}")
     first, scores = next(iter(rows.values())), []
     for test_set, language, keys in _entries(common):
         for row, results in rows.items():
             for metric in metrics or known:
-                parts = [[run.scores[key][metric] for key in keys if metric in run.scores[key]] for run in results]
+                parts = [
+                    [run.scores[key][metric].value for key in keys if metric in run.scores[key]] for run in results
+                ]
                 if all(len(values) == len(keys) for values in parts):
                     difference = None if results is first else _difference(first, results, keys, metric)
                     means = [statistics.fmean(values) for values in parts]
@@ -116,13 +107,13 @@ def _entries(common: Sequence[Key]) -> Iterator[tuple[str, str, list[Key]]]:
             yield test_set, "mean", keys
 
 
-def without_ranks(rows: Mapping[str, Sequence[RunResults]]) -> list[str]:
+def without_ranks(rows: Mapping[str, Sequence[Results]]) -> list[str]:
     """The names of the runs that have no ranks of queries although they were evaluated by ranking."""
     return [
         run.name
         for results in rows.values()
         for run in results
-        if any(not _OF_RANKS.keys().isdisjoint(run.scores[key]) and key not in run.ranks for key in run.scores)
+        if any(not _OF_RANKS.keys().isdisjoint(run.scores[key]) and not run.ranks_of(key) for key in run.scores)
     ]
 
 
@@ -157,36 +148,37 @@ def image_contributions(runs: Sequence[QueryRanks], metric: str) -> np.ndarray:
 
 
 def _difference(
-    first: Sequence[RunResults], second: Sequence[RunResults], keys: Sequence[Key], metric: str
+    first: Sequence[Results], second: Sequence[Results], keys: Sequence[Key], metric: str
 ) -> Difference | None:
     """Returns the difference between two rows in the mean over languages, or None without ranks for the metric.
     Languages that search the same images are resampled together."""
-    if metric not in _OF_RANKS or not all(key in run.ranks for run in (*first, *second) for key in keys):
+    if metric not in _OF_RANKS or not all(run.ranks_of(key) for run in (*first, *second) for key in keys):
         return None
     languages_with: dict[str, list[Key]] = {}
     for key in keys:
-        languages_with.setdefault(first[0].ranks[key].images, []).append(key)
+        languages_with.setdefault(_ranks([first[0]], key)[0].images, []).append(key)
 
-    def contributions(runs: Sequence[RunResults], members: list[Key]) -> np.ndarray:
-        parts = [image_contributions([run.ranks[key] for run in runs], metric) for key in members]
-        return np.sum(parts, axis=0) / len(keys)
+    def contributions(runs: Sequence[Results], members: list[Key]) -> np.ndarray:
+        return np.sum([image_contributions(_ranks(runs, key), metric) for key in members], axis=0) / len(keys)
 
     return paired_bootstrap(
         *(contributions(second, members) - contributions(first, members) for members in languages_with.values())
     )
 
 
-def _check_same_queries(key: Key, runs: Sequence[RunResults]) -> None:
+def _ranks(runs: Sequence[Results], key: Key) -> list[QueryRanks]:
+    return [ranks for run in runs if (ranks := run.ranks_of(key)) is not None]
+
+
+def _check_same_queries(key: Key, runs: Sequence[Results]) -> None:
     """Raises an error if the counts or digests of runs show that their queries differ."""
-    everything = {name: number for run in runs for name, number in run.scores[key].items()}
-    metrics = _names(everything)
     seen: dict[str, dict[Any, str]] = {}
     for run in runs:
-        for name, number in run.scores[key].items():
-            if name not in metrics and name != "n_templates":  # prompts may differ
-                seen.setdefault(name, {})[f"{number:.0f}"] = run.name
-        if key in run.ranks:
-            seen.setdefault("the digest of texts and images", {})[run.ranks[key].queries[:16]] = run.name
+        for name, each in run.scores[key].items():
+            if each.n:
+                seen.setdefault(f"the number of queries of {name}", {})[each.n] = run.name
+        for ranks in _ranks([run], key):
+            seen.setdefault("the digest of texts and images", {})[ranks.queries[:16]] = run.name
     for what, found in seen.items():
         if len(found) > 1:
             (one, name), (other, second), *_ = found.items()
@@ -194,8 +186,3 @@ def _check_same_queries(key: Key, runs: Sequence[RunResults]) -> None:
                 f"{name} and {second} were evaluated on different queries ({', '.join(key)}: {what} is {one} and "
                 f"{other}), so their results cannot be compared"
             )
-
-
-def _names(scores: Mapping[str, float]) -> list[str]:
-    """The metrics among the numbers of a report; the other numbers are counts."""
-    return [name for name in scores if not name.startswith("n_") and name != "n"]

@@ -180,14 +180,12 @@ def check_protocol(protocol: str) -> None:
 
 
 @dataclass(frozen=True)
-class QueryRanks:
+class QueryRanks(RetrievalRanks):
     """The ranks of all queries in one language on one test set: of texts [n_texts] and of images [n_images], as in
     `RetrievalRanks`; the index of each text's (first) image [n_texts]; and digests of the queries with the gallery,
     and of its images. In a task with labels, a query is a text with its images, or an image with the name of its
     class, and its rank is the rank of its label among all labels."""
 
-    text_to_image: np.ndarray
-    image_to_text: np.ndarray
     image_of_text: np.ndarray
     queries: str
     images: str

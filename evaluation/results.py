@@ -11,13 +11,12 @@ single queries, from which `compare` computes significance, are in `results.rank
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from ..utils.errors import InputError
 from ..utils.files import atomic_file
-from .comparison import RunResults
 from .emoji import GROUP_TITLES, TITLES
 from .ranking import QueryRanks, ranks_file, read_ranks, write_ranks
 
@@ -64,13 +63,18 @@ def emoji_dataset(question: str, group: str) -> str:
     return f"Emoji, {TITLES[question].lower()} ({GROUP_TITLES[group]})"
 
 
-class Results:
-    """What was measured by one `command`, and the ranks of the queries by `test_set/language`."""
+Key = tuple[str, str]  # test set, language
 
-    def __init__(self, command: str) -> None:
-        self.command = command
-        self.measured: list[Measurement] = []
-        self.ranks: dict[str, QueryRanks] = {}
+
+@dataclass
+class Results:
+    """What was measured for one model, by test set and language, and then by metric; and the ranks of the queries, by
+    `test_set/language`. `name` names the model or the file in errors, and `command` measured it."""
+
+    name: str
+    command: str = ""
+    scores: dict[Key, dict[str, Measurement]] = field(default_factory=dict)
+    ranks: dict[str, QueryRanks] = field(default_factory=dict)
 
     def add(
         self,
@@ -81,8 +85,17 @@ class Results:
         split: str = "",
     ) -> None:
         """Adds a report by language and metric, and the ranks of its queries by language."""
-        self.measured += measurements(scores, dataset=dataset, split=split, command=self.command)
+        for each in measurements(scores, dataset=dataset, split=split, command=self.command):
+            self.scores.setdefault((each.test_set, each.language), {})[each.metric] = each
         self.ranks |= {f"{test_set(dataset, split)}/{language}": each for language, each in (ranks or {}).items()}
+
+    def ranks_of(self, key: Key) -> QueryRanks | None:
+        """The ranks of the queries of a test set in a language."""
+        return self.ranks.get("/".join(key))
+
+    @property
+    def measured(self) -> list[Measurement]:
+        return [each for by_metric in self.scores.values() for each in by_metric.values()]
 
     def add_emoji(self, report: Mapping[str, Any], ranks: Mapping[str, QueryRanks]) -> None:
         """Adds the report and the ranks of an `EmojiBenchmark`, with a dataset for each of the four questions."""
@@ -129,7 +142,7 @@ def read_results(path: str | Path) -> list[Measurement]:
 # ---- Rows of a comparison ----
 
 
-def read_rows(paths: Sequence[str | Path]) -> dict[str, list[RunResults]]:
+def read_rows(paths: Sequence[str | Path]) -> dict[str, list[Results]]:
     """Reads the results of each path by name: one for a model's folder or a file of results; for a folder of model
     folders, one for each, as the seeds of one row."""
     rows = {}
@@ -156,11 +169,8 @@ def named_rows(sources: Sequence[str | Path]) -> dict[str, str]:
     return rows
 
 
-def _run(file: Path) -> RunResults:
-    scores: dict[tuple[str, str], dict[str, float]] = {}
+def _run(file: Path) -> Results:
+    run = Results(str(file), ranks=read_ranks(ranks_file(file)))
     for each in read_results(file):
-        numbers = scores.setdefault((each.test_set, each.language), {})
-        numbers |= {each.metric: each.value, **({f"n_{each.metric}": each.n} if each.n else {})}
-    ranks = read_ranks(ranks_file(file))
-    by_key = {key: ranks["/".join(key)] for key in scores if "/".join(key) in ranks}
-    return RunResults(str(file), scores, by_key)
+        run.scores.setdefault((each.test_set, each.language), {})[each.metric] = each
+    return run

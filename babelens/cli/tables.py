@@ -19,7 +19,7 @@ from .common import plain_console, results_table
 
 def new_results() -> Results:
     """Results of the command that is running."""
-    return Results(str(publishable(typed_command("babelens"))))
+    return Results("", str(publishable(typed_command("babelens"))))
 
 
 def save_results(results: Results, output: Path | None) -> None:

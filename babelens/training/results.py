@@ -70,7 +70,7 @@ class Reporting:
         self.recipe, self.data = recipe, data
         self.output, self.command, self.trust_remote_code = output, str(publishable(command)), trust_remote_code
         self.examples: list[Example] = []  # the model's answers for images that may be published
-        self.results = Results(self.command)  # for `results.json`
+        self.results = Results(str(output), self.command)  # for `results.json`
         self.validated: dict[str, dict[str, float]] = {}  # recall on validation data, by language
         self.unknown_rates: dict[str, float] = {}  # of tokens, by language
 

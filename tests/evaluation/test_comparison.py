@@ -7,7 +7,6 @@ import pytest
 
 from babelens.data.batching.views import retrieval_set
 from babelens.evaluation.comparison import (
-    RunResults,
     compare,
     image_contributions,
     paired_bootstrap,
@@ -15,6 +14,7 @@ from babelens.evaluation.comparison import (
     without_ranks,
 )
 from babelens.evaluation.ranking import QueryRanks, RetrievalRanks, read_ranks, write_ranks
+from babelens.evaluation.results import Results
 from babelens.evaluation.retrieval import evaluate_retrieval
 from babelens.inference.embedder import Embedder
 from babelens.utils.errors import InputError
@@ -23,18 +23,16 @@ METRICS = ["t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r5", "i2t_r10", "mean_r
 
 
 def run_of(name, seed, *, bias=0.0, n_images=60, texts_per_image=3, languages=("de", "fr"), queries="same"):
-    scores, ranks = {}, {}
+    run = Results(name)
     for index, language in enumerate(languages):
         random = np.random.default_rng([seed, index])
         image_of_text = np.repeat(np.arange(n_images), texts_per_image)
         text_ranks = random.geometric(0.1 + bias, len(image_of_text))
         image_ranks = random.geometric(0.1 + bias, n_images)
         found = RetrievalRanks(text_ranks, image_ranks)
-        scores["captions", language] = found.recalls()
-        ranks["captions", language] = QueryRanks(
-            text_ranks, image_ranks, image_of_text, f"{queries} {language}", "images"
-        )
-    return RunResults(name, scores, ranks)
+        ranks = QueryRanks(text_ranks, image_ranks, image_of_text, f"{queries} {language}", "images")
+        run.add({language: found.recalls()}, {language: ranks}, dataset="captions")
+    return run
 
 
 def test_the_ranks_give_the_recalls_again(clip_parts, caption_corpus, tmp_path):
@@ -61,7 +59,7 @@ def test_the_ranks_give_the_recalls_again(clip_parts, caption_corpus, tmp_path):
 
 def test_damaged_ranks_are_refused(tmp_path):
     file = tmp_path / "x.ranks.npz"
-    write_ranks(file, {"captions/de": run_of("a", 0).ranks["captions", "de"]})
+    write_ranks(file, {"captions/de": run_of("a", 0).ranks["captions/de"]})
     for content in (file.read_bytes()[:-30], b"PK nothing"):
         file.write_bytes(content)
         with pytest.raises(InputError, match=r"x\.ranks\.npz is damaged"):
@@ -76,7 +74,7 @@ def test_the_bootstrap_is_that_of_scipy():
     }
     scores = compare({name: [run] for name, run in runs.items()}, ["t2i_r5"])
     (found,) = [score.difference for score in scores if (score.language, score.row) == ("de", "b")]
-    hits = [100.0 * (run.ranks["captions", "de"].text_to_image <= 5) for run in runs.values()]
+    hits = [100.0 * (run.ranks["captions/de"].text_to_image <= 5) for run in runs.values()]
     expected = stats.bootstrap(
         hits,
         lambda first, second, axis: second.mean(axis) - first.mean(axis),
@@ -101,7 +99,7 @@ def test_rows_of_seeds():
     assert list(dict.fromkeys(score.metric for score in scores)) == METRICS
     for (language, row, metric), score in by_place.items():
         if language != "mean":
-            assert score.values == [run.scores["captions", language][metric] for run in rows[row]]
+            assert score.values == [run.scores["captions", language][metric].value for run in rows[row]]
         assert (score.difference is None) == (row == "weak")
         if score.difference:
             gain = score.mean - by_place[language, "weak", metric].mean
@@ -109,7 +107,7 @@ def test_rows_of_seeds():
             assert score.difference.low < gain < score.difference.high
     mean = by_place["mean", "strong", "t2i_r1"]
     assert mean.values == [
-        np.mean([run.scores["captions", tag]["t2i_r1"] for tag in ("de", "fr")]) for run in rows["strong"]
+        np.mean([run.scores["captions", tag]["t2i_r1"].value for tag in ("de", "fr")]) for run in rows["strong"]
     ]
     assert mean.difference.stars == "***"
     # Two languages say more than one.
@@ -120,9 +118,9 @@ def test_rows_of_seeds():
 
 def with_images_of_their_own(run, n_images):
     other = run_of(run.name, int(run.name), bias=int(run.name) / 10, n_images=n_images, languages=["it", "fr"])
-    scores = {**run.scores, ("captions", "fr"): other.scores["captions", "fr"]}
-    ranks = {**run.ranks, ("captions", "fr"): replace(other.ranks["captions", "fr"], images="other images")}
-    return [RunResults(run.name, scores, ranks)]
+    run.scores["captions", "fr"] = other.scores["captions", "fr"]
+    run.ranks["captions/fr"] = replace(other.ranks["captions/fr"], images="other images")
+    return [run]
 
 
 def test_the_mean_of_languages_with_images_of_their_own_draws_within_each():
@@ -131,7 +129,7 @@ def test_the_mean_of_languages_with_images_of_their_own_draws_within_each():
     assert found["mean"].difference.value == pytest.approx(found["mean"].mean - np.mean(score_of(few, "t2i_r5")))
     keys, each = [("captions", "de"), ("captions", "fr")], []
     for key in keys:
-        before, after = (image_contributions([run[0].ranks[key]], "t2i_r5") for run in (few, many))
+        before, after = (image_contributions([run[0].ranks["/".join(key)]], "t2i_r5") for run in (few, many))
         each.append(after - before)
     assert [len(one) for one in each] == [60, 25]
     random = np.random.default_rng(5)
@@ -143,12 +141,12 @@ def test_the_mean_of_languages_with_images_of_their_own_draws_within_each():
 
 
 def score_of(runs, metric):
-    return [runs[0].scores["captions", language][metric] for language in ("de", "fr")]
+    return [runs[0].scores["captions", language][metric].value for language in ("de", "fr")]
 
 
 def test_other_queries_are_refused():
     one = [run_of("one", 0)]
-    with pytest.raises(InputError, match="n_images is 60 and 59"):
+    with pytest.raises(InputError, match="queries of t2i_r1 is 180 and 177"):
         compare({"one": one, "other": [run_of("other", 0, n_images=59)]})
     with pytest.raises(InputError, match="different queries"):
         compare({"one": one, "other": [run_of("other", 0, queries="others")]})
@@ -159,12 +157,15 @@ def test_other_queries_are_refused():
 
 
 def test_without_ranks_there_are_means_and_no_differences():
-    old = RunResults("old", run_of("old", 0).scores)
+    old = run_of("old", 0)
+    old.ranks.clear()
     rows = {"new": [run_of("new", 1)], "old": [old]}
     assert without_ranks(rows) == ["old"]
     assert all(score.difference is None for score in compare(rows))
     for metric, names in {"accuracy": ["task"], "r1": ["task"], "bleu": []}.items():
-        assert without_ranks({"task": [RunResults("task", {("xvnli", "en"): {metric: 70.0, "n": 9}})]}) == names
+        run = Results("task")
+        run.add({"en": {metric: 70.0, "n": 9}}, dataset="xvnli")
+        assert without_ranks({"task": [run]}) == names
 
 
 def test_the_accuracy_of_labels_is_compared_image_by_image():
@@ -173,8 +174,10 @@ def test_the_accuracy_of_labels_is_compared_image_by_image():
     runs = {}
     for name, ranks in zip("ab", labels, strict=True):
         found = QueryRanks.of_labels([f"text {row}" for row in range(40)], images, ranks)
-        key, accuracy = ("xvnli", "en"), 100 * float((ranks == 1).mean())
-        runs[name] = [RunResults(name, {key: {"accuracy": accuracy, "n": 40}}, {key: found})]
+        runs[name] = [Results(name)]
+        runs[name][0].add(
+            {"en": {"accuracy": 100 * float((ranks == 1).mean()), "n": 40}}, {"en": found}, dataset="xvnli"
+        )
     first, second = compare(runs)
     each = ((labels[1] == 1).astype(float) - (labels[0] == 1)).reshape(20, 2).sum(1) * 100 / 40
     assert second.difference == paired_bootstrap(each)
