@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
+from operator import itemgetter
 from typing import Any, ClassVar, TypeVar
 
 from datasets import Dataset, IterableDataset
@@ -19,7 +20,6 @@ from .views import Languages, translation_pairs
 AnyDataset = TypeVar("AnyDataset", Dataset, IterableDataset)
 
 _BATCH_ROWS = 1000  # whose texts are read together
-_STREAM_ROWS = 128  # rows of a stream, with their images
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ def _changed(corpus: AnyDataset, change: Callable[[list[Caption]], list[Caption]
     """Changes the captions of each row, and leaves out rows without any; images are not decoded."""
     if isinstance(corpus, IterableDataset):
         encoded = undecoded(corpus.with_format(None))
-        changed = encoded.map(partial(_of_batch, change=change), batched=True, batch_size=_STREAM_ROWS)
+        changed = encoded.map(partial(_of_row, change=change)).filter(itemgetter("captions"))
         return changed.cast(corpus.features)
     captions = [change(row) for row in _rows(corpus)]
     rows = [index for index, row in enumerate(captions) if row]
@@ -37,10 +37,8 @@ def _changed(corpus: AnyDataset, change: Callable[[list[Caption]], list[Caption]
     return with_captions(corpus.select(rows), filter(None, captions))
 
 
-def _of_batch(batch: dict[str, list[Any]], change: Callable[[list[Caption]], list[Caption]]) -> dict[str, list[Any]]:
-    batch = batch | {"captions": [change(row) for row in batch["captions"]]}
-    kept = [row for row, captions in enumerate(batch["captions"]) if captions]
-    return {name: [cells[row] for row in kept] for name, cells in batch.items()}
+def _of_row(row: dict[str, Any], change: Callable[[list[Caption]], list[Caption]]) -> dict[str, Any]:
+    return {"captions": change(row["captions"])}
 
 
 def _rows(corpus: Dataset | IterableDataset) -> Iterator[list[Caption]]:

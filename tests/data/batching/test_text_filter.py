@@ -1,7 +1,6 @@
 from datasets import Dataset
 
 from babelens.data import TextFilter, as_caption_corpus
-from babelens.data.batching import texts as text_filter
 
 SHORT, LONG, LETTERS = "two words", " ".join("w" * 101), "a b " + "c" * 997
 TEXTS = [SHORT, "three words here", LONG, " ".join("w" * 100), LETTERS, LETTERS[:-1]]
@@ -31,10 +30,9 @@ def test_texts_of_more_than_ten_rows_are_left_out_whole():
     assert spelled(TextFilter(max_images=None).apply(corpus_of(rows))) == rows
 
 
-def test_a_stream_is_filtered_as_its_rows_are(monkeypatch):
-    monkeypatch.setattr(text_filter, "_STREAM_ROWS", 7)
+def test_a_stream_is_filtered_as_its_rows_are():
     rows = [[f"a text number {n % 30} {n % 2}", f"of {n % 3} many"] for n in range(200)]
-    corpus = corpus_of([*rows, *([SHORT] for _ in range(40))])  # whole batches without a text left
+    corpus = corpus_of([*rows, *([SHORT] for _ in range(40))])  # rows without a text left
     stream = TextFilter(max_images=6).apply(corpus.to_iterable_dataset(num_shards=4))
     assert stream.features == corpus.features
     assert list(stream) == list(TextFilter(max_images=6).apply(corpus))
