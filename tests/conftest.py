@@ -25,6 +25,7 @@ from babelens.processing.tokenizer_training import train_wordpiece  # noqa: E402
 from tests.contracts import CAPTIONS, TINY_RC3, drawn_images  # noqa: E402
 from tests.support.bare_python import bare_python  # noqa: E402
 from tests.support.made_once import MadeOnce, settle_batch_norm  # noqa: E402
+from tests.support.tiny_layers import TINY_VISION  # noqa: E402
 from tests.support.tiny_native import student_processor, tiny_mla  # noqa: E402
 
 pytest_plugins = ["tests.support.mla_training", "tests.support.retrieval_fixtures"]
@@ -73,19 +74,6 @@ def run_without_babelens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
 # The initial weights are wider than usual, so an untrained tower's outputs depend on its inputs.
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 TINY_TEXT = SIZES | {"max_position_embeddings": 64, "initializer_range": 0.3}
-# Two stages of an EfficientNet. All seven, as narrow as a test needs them, magnify rounding errors a thousandfold.
-TINY_VISION = {
-    "image_size": 32,
-    "width_coefficient": 1.0,
-    "depth_coefficient": 1.0,
-    "kernel_sizes": [3, 3],
-    "in_channels": [32, 16],
-    "out_channels": [16, 24],
-    "depthwise_padding": [],
-    "strides": [1, 2],
-    "num_block_repeats": [1, 1],
-    "expand_ratios": [1, 6],
-}
 WORD_LEVEL = {
     "hidden_size": 16,
     "initializer_range": 0.5,

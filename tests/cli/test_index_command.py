@@ -2,7 +2,6 @@ import json
 
 import pytest
 
-from babelens.utils.errors import InputError
 from tests.support.image_sources import write_parquet
 
 
@@ -30,13 +29,6 @@ def test_an_index_of_images(run, index, model, images):
     assert "plain.png" in shown and "a dog [en]" in shown and "3 images" in shown
     similar = found(run, model, "--images", images, "--image", some)
     assert similar[0]["file"] == str(some)
-
-
-def test_another_model_is_refused(run, index, tmp_path, make_mural):
-    for part in make_mural():
-        part.save_pretrained(tmp_path / "other")
-    refused = run("search", tmp_path / "other", "a", "--language", "en", "--index", index, code=1)
-    assert isinstance(refused.exception, InputError)
 
 
 def test_metadata_of_shards_are_searched(run, model, tmp_path):

@@ -7,7 +7,6 @@ import pytest
 import torch
 from huggingface_hub import ModelCard, constants
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoProcessor
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
@@ -92,25 +91,6 @@ def test_a_card_that_the_hub_refuses_is_one_sentence_and_leaves_no_repository(hu
     with pytest.raises(PublishError, match="license"):
         push(finished, ID, api=hub)
     assert not hub.repositories
-
-
-@pytest.mark.slow
-def test_a_published_model_is_loaded_without_the_package(hub, finished, run_without_babelens, tmp_path):
-    push(finished, ID, api=hub)
-    code = """
-import torch
-from transformers import AutoModel, AutoProcessor
-model = AutoModel.from_pretrained("ada/mural-tiny", trust_remote_code=True).eval()
-processor = AutoProcessor.from_pretrained("ada/mural-tiny", trust_remote_code=True)
-with torch.no_grad():
-    found = model.get_text_features(**processor(text=["ein rotes auto"], language="de", return_tensors="pt"))
-print(found.pooler_output[0, 0].item())
-"""
-    printed = float(run_without_babelens(code, **hub.fill_cache(ID, tmp_path)).splitlines()[-1])
-    model, processor = AutoModel.from_pretrained(finished).eval(), AutoProcessor.from_pretrained(finished)
-    with torch.no_grad():
-        own = model.get_text_features(**processor(text=["ein rotes auto"], language="de", return_tensors="pt"))
-    assert printed == pytest.approx(own.pooler_output[0, 0].item(), abs=1e-6)
 
 
 def edit_card(folder, **metadata):

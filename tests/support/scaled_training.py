@@ -2,20 +2,15 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from accelerate.state import PartialState
 from torch.utils.data import DataLoader
 
-from babelens import SmalrConfig, SmalrModel
 from babelens.data.batching.mixture import ExampleKey, TaskBatchSampler
-from babelens.modeling.losses import contrastive_loss
 from babelens.trainers.contrastive import ContrastiveTrainer
-from babelens.trainers.large_batches import gather_labels, gather_rows, row_counts
 from tests.support.tiny_training import VISION, DieAt, shapes_trainer
 
 # For runs that divide a batch differently: no random numbers that depend on how, and no optimiser that makes whole
@@ -105,54 +100,3 @@ def divide(trainer: ContrastiveTrainer, shares: list[int]) -> None:
     trainer.get_train_dataloader = lambda: DataLoader(
         trainer.mixture, batch_sampler=Share(), collate_fn=trainer.data_collator
     )
-
-
-# ---- Gathering without a model ----
-
-
-def whole_batch(count: int) -> tuple[torch.Tensor, ...]:
-    generator = torch.Generator().manual_seed(count)
-    x, y = torch.randn(2, count, 5, dtype=torch.float64, generator=generator).unbind()
-    labels = torch.stack([torch.arange(count) // 4, torch.arange(count) % 5])
-    temperature = torch.tensor(0.3, dtype=torch.float64)
-    return x.requires_grad_(), y.requires_grad_(), labels, temperature.requires_grad_()
-
-
-def loss_and_gradients(shares: list[int]) -> tuple[float, np.ndarray, np.ndarray, float]:
-    dist.init_process_group("gloo")
-    rank = dist.get_rank()
-    mine = slice(sum(shares[:rank]), sum(shares[: rank + 1]))
-    x, y, labels, temperature = whole_batch(sum(shares))
-    x, y = (side.detach()[mine].requires_grad_() for side in (x, y))
-    counts = row_counts(len(x), x.device)
-    assert counts == shares
-    positives = gather_labels(labels[:, mine], counts)
-    loss = sum(contrastive_loss(gather_rows(x, counts), gather_rows(y, counts), temperature, positives=positives))
-    loss.backward()
-    return loss.item(), x.grad.numpy(), y.grad.numpy(), temperature.grad.item()
-
-
-def smalr_loss_and_gradients(shares: list[int]) -> tuple[float, dict[str, np.ndarray]]:
-    rank = PartialState(cpu=True).process_index
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 8, "word_size": 3, "image_feature_size": 5, "image_hidden_size": 6, "latent_tokens": 4}
-    config = SmalrConfig(languages=["en", "de"], vocabulary_sizes=[6, 6], specific_words=3, **sizes)
-    model = SmalrModel(config).double().eval()  # neither masks nor batch statistics
-    count = sum(shares)
-    ids, features = torch.randint(3, 9, (2 * count, 4)), torch.randn(count, 5, dtype=torch.float64)
-    start = sum(shares[:rank])
-    mine, labels = slice(2 * start, 2 * (start + shares[rank])), torch.arange(count) // 2  # every two show the same
-    texts = labels.repeat_interleave(2)[mine]
-    output = model(
-        input_ids=ids[mine],
-        language_ids=torch.tensor([0, 1]).repeat(shares[rank]),
-        image_features=features[start : start + shares[rank]],
-        image_labels=labels[start : start + shares[rank]],
-        text_labels=texts,
-        return_logits=False,
-    )
-    counts = row_counts(len(texts), texts.device)
-    trainer = SimpleNamespace(model=model, args=SimpleNamespace(gather_negatives=True), objective_options=dict)
-    loss = ContrastiveTrainer._objective(trainer, output, texts[None], counts)
-    loss.backward()
-    return loss.item(), {n: p.grad.numpy() for n, p in model.named_parameters() if p.grad is not None}

@@ -29,6 +29,7 @@ from transformers.models.siglip2.image_processing_pil_siglip2 import Siglip2Imag
 
 from babelens import EtclProcessor
 from babelens.processing.tokenizer_training import train_wordpiece
+from tests.support.tiny_layers import TINY_VISION
 from tests.support.tiny_native import TOWER, WIDE, tiny_clip, tiny_siglip
 from tests.support.tiny_training import TEXT, VISION, shapes_processor, shapes_texts
 
@@ -38,19 +39,6 @@ XLM_ENDS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
 VIT = TOWER | {"image_size": 32, "patch_size": 8}
 # Like `WIDE`, for towers that have `initializer_range`.
 BERT = TOWER | {"initializer_range": 0.3}
-ALIGN_VISION = {
-    "image_size": 32,
-    "width_coefficient": 1.0,
-    "depth_coefficient": 1.0,
-    "kernel_sizes": [3],
-    "in_channels": [32],
-    "out_channels": [16],
-    "depthwise_padding": [],
-    "strides": [1],
-    "num_block_repeats": [1],
-    "expand_ratios": [1],
-    "hidden_dim": 16,
-}
 
 
 def images() -> CLIPImageProcessorPil:
@@ -153,7 +141,7 @@ KINDS: dict[str, Callable[[], Parts]] = {
     "siglip": tiny_siglip,
     "siglip2": tiny_siglip2,
     # Its processor cuts texts at 64 tokens.
-    "align": lambda: with_tokenizer("align", AlignProcessor, bert_tokenizer(512), vision=ALIGN_VISION),
+    "align": lambda: with_tokenizer("align", AlignProcessor, bert_tokenizer(512), vision=TINY_VISION),
     "altclip": tiny_altclip,
     "chinese_clip": lambda: with_tokenizer("chinese_clip", ChineseCLIPProcessor, bert_tokenizer()),
     "vision-text-dual-encoder (bert)": lambda: tiny_vision_text("bert"),

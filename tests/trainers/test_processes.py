@@ -1,14 +1,38 @@
 """Several processes train as one with the whole batch, whatever rows each of them has."""
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
+import torch.distributed as dist
+from accelerate.state import PartialState
+from transformers import Trainer, TrainingArguments, set_seed
 
+from babelens import (
+    MlaTrainer,
+    Rc3Config,
+    Rc3ForImageTextRetrieval,
+    SmalrConfig,
+    SmalrModel,
+    SmalrProcessor,
+    SmalrTrainer,
+    SmalrTrainingArguments,
+)
 from babelens.modeling.losses import contrastive_loss
-from tests.support.parallel_methods import evaluate, train as train_method
-from tests.support.parallel_rc3 import train as train_rc3_head
+from babelens.processing.processing_smalr import frequent_words
+from babelens.processing.tokenizer_training import train_wordpiece
+from babelens.trainers.contrastive import ContrastiveTrainer
+from babelens.trainers.large_batches import gather_labels, gather_rows, row_counts
+from tests.contracts import TINY_RC3, visio_textual_batch
+from tests.support.mla_training import SETTINGS, mla_trainer
 from tests.support.processes import together
-from tests.support.scaled_training import PLAIN, loss_and_gradients, smalr_loss_and_gradients, train, whole_batch
-from tests.support.tiny_training import shapes_corpus
+from tests.support.scaled_training import PLAIN, train
+from tests.support.tiny_native import tiny_clip, tiny_mla
+from tests.support.tiny_rc3 import rc3_trainer
+from tests.support.tiny_training import QUIET, shapes_captions, shapes_corpus, shapes_processor, shapes_texts, weights
 from tests.support.versions import CHECKPOINTING
 
 STEPS = {"max_steps": 5, "double": True, "max_grad_norm": 0.0, **PLAIN}
@@ -32,6 +56,54 @@ def test_processes_train_as_one_does(tmp_path, shares, same, settings):
             np.testing.assert_allclose(rank.losses[task], losses, rtol=1e-9, err_msg=task)
         for name, value in expected.weights.items():
             np.testing.assert_allclose(rank.weights[name], value, rtol=1e-8, atol=1e-10, err_msg=name)
+
+
+def whole_batch(count: int) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(count)
+    x, y = torch.randn(2, count, 5, dtype=torch.float64, generator=generator).unbind()
+    labels = torch.stack([torch.arange(count) // 4, torch.arange(count) % 5])
+    temperature = torch.tensor(0.3, dtype=torch.float64)
+    return x.requires_grad_(), y.requires_grad_(), labels, temperature.requires_grad_()
+
+
+def loss_and_gradients(shares: list[int]) -> tuple[float, np.ndarray, np.ndarray, float]:
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    mine = slice(sum(shares[:rank]), sum(shares[: rank + 1]))
+    x, y, labels, temperature = whole_batch(sum(shares))
+    x, y = (side.detach()[mine].requires_grad_() for side in (x, y))
+    counts = row_counts(len(x), x.device)
+    assert counts == shares
+    positives = gather_labels(labels[:, mine], counts)
+    loss = sum(contrastive_loss(gather_rows(x, counts), gather_rows(y, counts), temperature, positives=positives))
+    loss.backward()
+    return loss.item(), x.grad.numpy(), y.grad.numpy(), temperature.grad.item()
+
+
+def smalr_loss_and_gradients(shares: list[int]) -> tuple[float, dict[str, np.ndarray]]:
+    rank = PartialState(cpu=True).process_index
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 8, "word_size": 3, "image_feature_size": 5, "image_hidden_size": 6, "latent_tokens": 4}
+    config = SmalrConfig(languages=["en", "de"], vocabulary_sizes=[6, 6], specific_words=3, **sizes)
+    model = SmalrModel(config).double().eval()  # neither masks nor batch statistics
+    count = sum(shares)
+    ids, features = torch.randint(3, 9, (2 * count, 4)), torch.randn(count, 5, dtype=torch.float64)
+    start = sum(shares[:rank])
+    mine, labels = slice(2 * start, 2 * (start + shares[rank])), torch.arange(count) // 2  # every two show the same
+    texts = labels.repeat_interleave(2)[mine]
+    output = model(
+        input_ids=ids[mine],
+        language_ids=torch.tensor([0, 1]).repeat(shares[rank]),
+        image_features=features[start : start + shares[rank]],
+        image_labels=labels[start : start + shares[rank]],
+        text_labels=texts,
+        return_logits=False,
+    )
+    counts = row_counts(len(texts), texts.device)
+    trainer = SimpleNamespace(model=model, args=SimpleNamespace(gather_negatives=True), objective_options=dict)
+    loss = ContrastiveTrainer._objective(trainer, output, texts[None], counts)
+    loss.backward()
+    return loss.item(), {n: p.grad.numpy() for n, p in model.named_parameters() if p.grad is not None}
 
 
 def test_every_row_gets_the_gradient_of_the_whole_batch():
@@ -62,6 +134,71 @@ def test_a_batch_may_have_more_texts_than_images():
 
 
 # ---- The other methods ----
+
+# Steps that follow the gradient, which AdamW would divide by its own size, rounding errors included.
+DESCENT = {"optim": "sgd", "max_steps": 6, "weight_decay": 0.0, "lr_scheduler_type": "constant", "warmup_steps": 0}
+
+
+def parallel_mla_trainer(output: Path, **changes: Any) -> MlaTrainer:
+    parts = tiny_mla(tiny_clip(), train_wordpiece(shapes_texts(), 200, min_frequency=1))
+    parts[0].double()
+    settings = DESCENT | {"learning_rate": 0.1, "cache": output / "cache"}
+    return mla_trainer(parts, output, ["text_text", "image_text"], **settings | changes)
+
+
+def smalr_trainer(output: Path, *, mask: bool = False, **changes: Any) -> SmalrTrainer:
+    """With all losses but masked words, whose masks are random, unless `mask`."""
+    set_seed(1)
+    vocabularies = {language: frequent_words(texts, language) for language, texts in sorted(shapes_captions().items())}
+    config = SmalrConfig(
+        languages=list(vocabularies),
+        vocabulary_sizes=[len(own) for own in vocabularies.values()],
+        word_size=8,
+        hidden_size=16,
+        image_hidden_size=16,
+        specific_words=3,
+        latent_tokens=4,
+        image_dropout=0.0,
+        exploration_probability=0.0,
+        mask_weight=1e-3 if mask else 0,
+        initializer_range=0.3,
+        vision_config={
+            "model_type": "resnet",
+            "embedding_size": 8,
+            "hidden_sizes": [8, 12],
+            "depths": [1, 1],
+            "layer_type": "basic",
+        },
+        image_feature_size=12,
+    )
+    settings = SETTINGS | DESCENT | {"learning_rate": 0.05, "max_grad_norm": 1.0}
+    model = SmalrModel(config).double()
+    model.vision_model.float()
+    # In training mode it would divide by the statistics of its own process's images.
+    norm = model.image_branch.norm.eval()
+    norm.train = lambda mode=True: norm
+    return SmalrTrainer(
+        model,
+        SmalrTrainingArguments(output_dir=str(output), **settings | changes),
+        processing_class=SmalrProcessor(shapes_processor().image_processor, vocabularies),
+        train_dataset={"image_text": shapes_corpus()},
+        cache_dir=str(output / "cache"),
+    )
+
+
+TRAINERS = {"mla": parallel_mla_trainer, "smalr": smalr_trainer, "rc3": rc3_trainer}
+
+
+def train_method(method: str, output: Path, **changes: Any) -> tuple[list[float], dict[str, np.ndarray]]:
+    trainer = TRAINERS[method](output, **changes)
+    trainer.train()
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry], weights(trainer.model)
+
+
+def evaluate(method: str, output: Path, data: Any) -> dict[str, float]:
+    metrics = TRAINERS[method](output).evaluate(data)
+    return {name: value for name, value in metrics.items() if not name.endswith(("runtime", "_per_second"))}
+
 
 HALVES = ({"per_device_train_batch_size": 8}, {"per_device_train_batch_size": 4})
 
@@ -99,11 +236,24 @@ def test_masks_of_words_are_drawn_by_each_process(tmp_path):
     assert all(np.array_equal(second[name], value) for name, value in first.items())
 
 
+def train_rc3_head(folder: Path, **settings: Any) -> dict[str, np.ndarray]:
+    """By transformers' own `Trainer`."""
+    torch.manual_seed(0)
+    model = Rc3ForImageTextRetrieval(Rc3Config(**TINY_RC3 | {"dropout": 0.0}))
+    quiet = {name: value for name, value in QUIET.items() if name != "precision"}
+    given = quiet | {"max_steps": 2, "per_device_train_batch_size": 1, "remove_unused_columns": False}
+    arguments = TrainingArguments(folder, **given | settings)
+    batch = visio_textual_batch() | {"labels": torch.tensor([1])}
+    trainer = Trainer(model, arguments, train_dataset=[batch] * 4, data_collator=lambda examples: dict(examples[0]))
+    trainer.train()
+    return {name: value.detach().clone().numpy() for name, value in model.state_dict().items()}
+
+
 @pytest.mark.slow
 def test_heads_of_rc3_do_not_wait_for_the_decoder(tmp_path):
     settings = {CHECKPOINTING: True, f"{CHECKPOINTING}_kwargs": {"use_reentrant": False}}
-    first, second = together(2, train_rc3_head, tmp_path / "two", "Rc3ForImageTextRetrieval", **settings)
-    (alone,) = together(1, train_rc3_head, tmp_path / "one", "Rc3ForImageTextRetrieval")
+    first, second = together(2, train_rc3_head, tmp_path / "two", **settings)
+    (alone,) = together(1, train_rc3_head, tmp_path / "one")
     for name, value in alone.items():
         assert np.array_equal(first[name], second[name]), name
         np.testing.assert_allclose(first[name], value, rtol=0, atol=1e-5, err_msg=name)
