@@ -205,14 +205,11 @@ class ContrastiveTrainer(BabelensTrainer):
     def _objective(self, output: DualEncoderOutput, positives: Tensor, counts: list[int]) -> Tensor:
         """The method's loss [] on the embeddings of all processes, which have `counts` rows each."""
         if self.args.gather_negatives:
-            size = positives.shape[-1]
-
-            def gathered(value: Tensor) -> Tensor:
-                # Some methods have several texts per image. All processes agree on whether a tensor has a row per
-                # image or per text.
-                return gather_rows(value, counts if len(value) == size else row_counts(len(value), value.device))
-
-            output = type(output)({name: gathered(value) if value.dim() else value for name, value in output.items()})
+            # Some methods have several texts per image. All processes agree on whether a tensor has a row per image or
+            # per text.
+            size, rows = positives.shape[-1], {name: value for name, value in output.items() if value.dim()}
+            gathered = {name: gather_rows(rows[name], counts if len(rows[name]) == size else None) for name in rows}
+            output = type(output)({**output, **gathered})
             positives = gather_labels(positives, counts)
         return self.model.contrastive_objective(output, positives=positives, **self.objective_options())
 

@@ -167,8 +167,9 @@ def row_counts(count: int, device: torch.device) -> list[int]:
     return torch.stack(counts).tolist()
 
 
-def gather_rows(rows: Tensor, counts: list[int]) -> Tensor:
-    """Gathers the rows of all processes, `counts` each, in the order of the ranks, [n, ...] -> [N, ...]."""
+def gather_rows(rows: Tensor, counts: list[int] | None = None) -> Tensor:
+    """Gathers the rows of all processes in the order of the ranks, `counts` each if known. [n, ...] -> [N, ...]"""
+    counts = row_counts(len(rows), rows.device) if counts is None else counts
     return rows if len(counts) == 1 else _GatherWithGradient.apply(rows, counts)
 
 

@@ -40,7 +40,7 @@ from ..utils.errors import InputError
 from .arguments import Rc3TrainingArguments, batch_sizes_of, data_seed
 from .base import BabelensTrainer, mixture_loader
 from .frozen_features import features_of_images
-from .large_batches import gather_rows, row_counts
+from .large_batches import gather_rows
 
 
 class Rc3Trainer(BabelensTrainer):
@@ -176,7 +176,7 @@ class Rc3Trainer(BabelensTrainer):
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        output = model(**inputs, ends_step=self.accelerator.sync_gradients, gather=_of_all_processes)
+        output = model(**inputs, ends_step=self.accelerator.sync_gradients, gather=gather_rows)
         if not output.loss.isfinite():
             for name in reversed(output):  # the parts before their sum
                 self.check_loss(output[name], name)
@@ -221,8 +221,3 @@ class Rc3Trainer(BabelensTrainer):
         sampler = TaskBatchSampler(TaskMixture(dict(views)), sizes, seed=data_seed(self.args))
         collators = {name: self._collator(name, training=False) for name in views}
         return mixture_loader(sampler, TaskCollator(collators), self.args)
-
-
-def _of_all_processes(rows: Tensor) -> Tensor:
-    """Gathers the rows of all processes in the order of the ranks. [n, ...] -> [N, ...]"""
-    return gather_rows(rows, row_counts(len(rows), rows.device))

@@ -12,7 +12,7 @@ from babelens.data.batching.rc3 import TranslationCollator
 from babelens.data.batching.views import translation_pairs, weak_pairs
 from babelens.data.corpus.normalize import as_caption_corpus
 from babelens.trainers.checkpoints import newest_checkpoint
-from babelens.trainers.rc3 import _of_all_processes
+from babelens.trainers.large_batches import gather_rows
 from babelens.utils.errors import InputError
 from tests.support.processes import DIED, together
 from tests.support.tiny_rc3 import REGION_SIZE, SIZES, rc3_data, rc3_processor, rc3_trainer, train
@@ -241,7 +241,7 @@ def contrasted(rows: slice | None) -> tuple[float, dict[str, np.ndarray]]:
     del examples[6]["image_id"]  # as of texts without images
     mine = slice(None) if rows is None else slice(4 * dist.get_rank(), 4 * dist.get_rank() + 4)
     batch = TranslationCollator(processor)(examples[mine], [2] * len(examples[mine]))
-    loss = model(parallel=batch, gather=_of_all_processes if rows else None).loss
+    loss = model(parallel=batch, gather=gather_rows if rows else None).loss
     loss.backward()
     return loss.item(), {name: p.grad.numpy() for name, p in model.named_parameters() if p.grad is not None}
 
