@@ -1,14 +1,6 @@
-"""transformers' pipelines for dual encoders, with languages. Saved models hold the code of these.
-
-    embed = pipeline("feature-extraction", model="runs/mural")
-    embed(["ein rotes Auto", "un chien"], language=["de", "fr"], batch_size=32)  # [[[0.03, …]], [[…]]]
-    pipeline("image-feature-extraction", model="runs/mural")(["a.jpg", "b.jpg"], batch_size=32)
-    classify = pipeline("zero-shot-image-classification", model="runs/mural")
-    classify("cat.jpg", candidate_labels=["猫", "犬"], language="ja")  # "これは猫の写真です。", …
-
-A pipeline names in `hub_task` the task that it runs and the Auto class that loads its models. By it, the task is
-registered where babelens is imported, and written into `custom_pipelines` of saved models (`utils.hub_code`).
-"""
+"""transformers' pipelines for dual encoders, with languages. Saved models hold the code of these. A pipeline names in
+`hub_task` the task that it runs and the Auto class that loads its models. By it, the task is registered where babelens
+is imported, and written into `custom_pipelines` of saved models (`utils.hub_code`)."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,6 +24,7 @@ from ..utils.languages import UNDETERMINED, language_for_each, normalize_languag
 
 logger = logging.getLogger(__name__)
 
+Parameters = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]  # of preprocess, _forward and postprocess
 Rows = dict[str, Any]  # prepared by `preprocess`: one row, or the rows of a batch as lists
 Prompts = Mapping[str, Sequence[str]]  # language -> its templates
 LABEL_ALONE = "{}"
@@ -94,16 +87,14 @@ class MultilingualFeatureExtractionPipeline(FeatureExtractionPipeline):
         """The embeddings [1, d] of a text, or of each text of a list, a data set or a generator; `language` is a tag
         or, for a list of texts, a list of tags. `kwargs` include `task`, a model's head (MURAL's `"text_text"`)."""
         if language is None or isinstance(language, str):
-            return super().__call__(inputs, **kwargs, **({} if language is None else {"language": language}))
+            return super().__call__(inputs, language=language, **kwargs)
         if not isinstance(inputs, list):
             raise InputError("a list of languages needs a list of texts; other items name theirs by {'language': …}")
         tags = language_for_each(language, len(inputs))
         rows = [{"text": text, "language": tag} for text, tag in zip(inputs, tags, strict=True)]
         return super().__call__(rows, **kwargs)
 
-    def _sanitize_parameters(
-        self, language: str | None = None, task: str | None = None, **given: Any
-    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    def _sanitize_parameters(self, language: str | None = None, task: str | None = None, **given: Any) -> Parameters:
         of_texts, _, postprocessing = super()._sanitize_parameters(**given)
         tokenizing = {"tokenize_kwargs": of_texts} if of_texts else {}
         forward = tokenizing | ({"head": head} if (head := head_of_task(self.model, task)) else {})
@@ -115,8 +106,7 @@ class MultilingualFeatureExtractionPipeline(FeatureExtractionPipeline):
         """A text with its language, for the processor; or a model's inputs where the processor reads no language."""
         if isinstance(inputs, Mapping):
             inputs, language = inputs["text"], stated(inputs, "language", language)
-        if language is not None:
-            (language,) = language_for_each(language, 1)
+        language = None if language is None else normalize_language(language)
         if takes_language(self.processor):
             return {"text": inputs, "language": language or default_language(self.processor)}
         return super().preprocess(inputs, **tokenize_kwargs or {})
@@ -169,7 +159,7 @@ class MultilingualZeroShotPipeline(ZeroShotImageClassificationPipeline):
     def check_model_type(self, supported_models: Any) -> None:
         """Checks nothing: transformers' list has only its own models, and would report all others as errors."""
 
-    def _sanitize_parameters(self, **given: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    def _sanitize_parameters(self, **given: Any) -> Parameters:
         preprocessing, forward, postprocessing = super()._sanitize_parameters(**given)
         read = {name: given[name] for name in ("language", "tokenizer_kwargs") if given.get(name) is not None}
         return preprocessing | read, forward, postprocessing

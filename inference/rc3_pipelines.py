@@ -27,9 +27,8 @@ from ..processing.images import truncated_repr
 from ..processing.processing_dual_encoder import takes_language
 from ..processing.sentence_modules import SentenceModule, read_input
 from ..utils.errors import InputError
-from .pipelines import Rows, as_rows, fetched, stated
+from .pipelines import Parameters, Rows, as_rows, fetched, stated
 
-Parameters = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]  # of preprocess, _forward and postprocess
 _CANDIDATES_AT_ONCE = 64
 _PARTS = ("text", "visual", "candidates")
 
