@@ -202,9 +202,8 @@ def _texts(labels: list[str], languages: list[str], template: str | None) -> lis
         return [filled(template, label) for label in labels]
     templates = {language: photo_template(language) for language in languages}
     if missing := [language for language, found in templates.items() if found is None]:
-        logger.warning(
-            "no template in %s: only its labels are read; set one with hypothesis_template=", ", ".join(missing)
-        )
+        told = "no template in %s: only its labels are read; set one with hypothesis_template="
+        logger.warning(told, ", ".join(missing))
     return [filled(templates[tag] or LABEL_ALONE, label) for label, tag in zip(labels, languages, strict=True)]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from itertools import permutations
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -56,14 +56,6 @@ _TARGET_TOKEN = re.compile(r"<2(\w+)>|>>([\w-]+)<<")
 _MANY = "mul"  # the tag of several languages, by which Marian's models call them
 
 
-class Request(NamedTuple):
-    """How to ask for a translation: what precedes each text, the tokenizer's `src_lang`, arguments of `generate`."""
-
-    prefix: str = ""
-    source_code: str | None = None
-    options: Mapping[str, int] = {}
-
-
 class LanguageCodes:
     """Asks a model for translations between languages, in the way of its family."""
 
@@ -79,17 +71,18 @@ class LanguageCodes:
         if not (self._tokens or (self._source and self._target)):
             raise InputError(f"{type(tokenizer).__name__} has no tokens for languages: give pair=('en', 'de')")
 
-    def request(self, source: str, target: str) -> Request:
-        """Returns the request for a translation from `source` to `target`, two canonical tags."""
+    def request(self, source: str, target: str) -> tuple[str, str | None, dict[str, int]]:
+        """How to ask for a translation from `source` to `target`, two canonical tags: what precedes each text, the
+        tokenizer's `src_lang`, and arguments of `generate`."""
         if self._source_tokens:
             number = self.tokenizer.convert_tokens_to_ids(self._token(target))
             # M2M100's token of a language is its code between underscores.
-            return Request("", self._token(source).strip("_"), {"forced_bos_token_id": number})
+            return "", self._token(source).strip("_"), {"forced_bos_token_id": number}
         for only, asked in ((self._source, source), (None if self._tokens else self._target, target)):
             if only and only != _MANY and language_and_script(only) != language_and_script(asked):
                 of_pair = f"{self._source} to {self._target or 'several languages'}"
                 raise LanguageTagError(f"this model translates {of_pair}, not {source} to {target}")
-        return Request(f"{self._token(target)} " if self._tokens else "")
+        return f"{self._token(target)} " if self._tokens else "", None, {}
 
     def _token(self, language: str) -> str:
         if (token := self._tokens.get(language_and_script(language))) is None:
@@ -159,7 +152,7 @@ class Seq2SeqTranslator:
 
     def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
         """Translates texts, in their order. A warning counts translations that ended at the greatest length."""
-        request = self.codes.request(normalize_language(source), normalize_language(target))
+        prefix, source_code, options = self.codes.request(*_normalized(source, target))
         settings, longest = self.model.generation_config, self.tokenizer.model_max_length
         ends = settings.eos_token_id if isinstance(settings.eos_token_id, list) else [settings.eos_token_id]
         ends = [each for each in (*ends, self.tokenizer.pad_token_id) if each is not None]
@@ -167,10 +160,10 @@ class Seq2SeqTranslator:
         order = sorted(range(len(texts)), key=lambda index: -len(texts[index]))  # little of a batch is padding
         for start in range(0, len(texts), self.batch_size):
             indices = order[start : start + self.batch_size]
-            batch = [request.prefix + texts[index] for index in indices]
+            batch = [prefix + texts[index] for index in indices]
             with self._tokenizing:  # another thread may translate from another language
-                if request.source_code is not None:
-                    self.tokenizer.src_lang = request.source_code
+                if source_code is not None:
+                    self.tokenizer.src_lang = source_code
                 inputs = self.tokenizer(batch, padding=True, return_tensors="pt", verbose=False)  # checked below
             for text, length in zip(batch, inputs["attention_mask"].sum(1).tolist(), strict=True):
                 if length > longest:
@@ -179,7 +172,7 @@ class Seq2SeqTranslator:
             read: dict[str, Any] = {name: inputs[name].to(self.model.device) for name in names}
             if settings.max_length is None and settings.max_new_tokens is None:  # transformers would take 20 tokens
                 read["max_new_tokens"] = 2 * read["input_ids"].shape[1] + 20
-            generated = self.model.generate(**read, **request.options).cpu()
+            generated = self.model.generate(**read, **options).cpu()
             cut += int((~torch.isin(generated[:, -1], torch.tensor(ends))).sum())
             found = self.tokenizer.batch_decode(generated, skip_special_tokens=True)
             for index, text in zip(indices, found, strict=True):

@@ -206,7 +206,6 @@ def _write_graphs(embedder: Embedder, graphs: Path, precisions: list[str], ident
                     file.rename(graphs / file.name)
     length = inputs["text"]["input_ids"][1]
     return GraphSettings(
-        model_type=model.config.model_type,
         width=width,
         inputs=inputs,
         precisions=differences,

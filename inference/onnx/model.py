@@ -9,7 +9,8 @@ config.json, …, preprocessor_config.json        the configuration and the proc
 import json
 import logging
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,11 +39,10 @@ _FORMAT = 1
 class GraphSettings:
     """The content of `onnx/graphs.json`."""
 
-    model_type: str
     width: int
     inputs: dict[str, dict[str, list[str | int]]]  # tower -> input -> its shape, with names for free dimensions
     precisions: dict[str, dict[str, float]]  # -> tower -> the largest difference of a value from the model's
-    languages: tuple[str, ...] = ()  # in the order of their `language_ids`, if that is an input
+    languages: Sequence[str] = ()  # in the order of their `language_ids`, if that is an input
     text_length: int | None = None  # tokens or words that every text has, or `None` if it is free
     model: str | None = None  # the exported folder's identity (`folder_identity`, without the processor)
     format: int = _FORMAT
@@ -53,7 +53,7 @@ class GraphSettings:
             given = json.loads(path.read_text("utf-8"))
             if given["format"] > _FORMAT:
                 raise ModelFolderError(f"{source} was exported by a later version of babelens: export it again")
-            return cls(**given | {"languages": tuple(given["languages"])})
+            return cls(**{field.name: given[field.name] for field in fields(cls) if field.name in given})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelFolderError(f"{path} is damaged ({error}): export the model again") from error
 

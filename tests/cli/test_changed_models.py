@@ -172,7 +172,7 @@ def test_a_run_that_was_killed_before_its_results_begins_anew(finished, trained)
 def test_graphs_of_other_weights_are_not_published(run, trained):
     settings = trained / "onnx" / "graphs.json"
     settings.parent.mkdir()
-    graphs = GraphSettings("mural", 16, {}, {}, model=folder_identity(trained, with_processor=False))
+    graphs = GraphSettings(16, {}, {}, model=folder_identity(trained, with_processor=False))
     settings.write_text(json.dumps(asdict(graphs)))
     assert folder_problems(trained) == []
     rewrite(settings, lambda content: content.update(model="0" * 32))

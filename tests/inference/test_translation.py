@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from babelens.inference import CachedTranslator, Seq2SeqTranslator
-from babelens.inference.translation import LanguageCodes, Request
+from babelens.inference.translation import LanguageCodes
 from babelens.utils.errors import LanguageTagError
 from tests.contracts import TEXTS
 from tests.support.translation_models import save, save_nllb
@@ -76,7 +76,7 @@ def test_marian_states_its_languages(source, target, tokens, asked_for, prefix):
     tokenizer = words_tokenizer(*tokens)
     tokenizer.source_lang, tokenizer.target_lang = source, target
     codes = LanguageCodes(tokenizer)
-    assert codes.request(*asked_for) == Request(prefix)
+    assert codes.request(*asked_for) == (prefix, None, {})
     with pytest.raises(LanguageTagError):
         codes.request(asked_for[0], "ja")
     if source != "mul":
