@@ -290,10 +290,9 @@ def _dataset(corpus: Dataset, examples: list[tuple[int, str, str, str]], answers
     features = Features({"image": Image(), **texts, "label": ClassLabel(names=list(answers))})
     rows, *columns, labels = zip(*examples, strict=True)
     table = corpus.select_columns(["image", "image_id"]).with_format("arrow")[:].take(pa.array(rows))
-    cells = [*columns, [answers.index(label) for label in labels]]
-    for name, column in zip(("text", "language", "label"), cells, strict=True):
-        table = table.append_column(name, pa.array(column))
-    return Dataset(table.replace_schema_metadata(features.arrow_schema.metadata), info=DatasetInfo(features=features))
+    cells = [*table.columns, *columns, [answers.index(label) for label in labels]]
+    table = pa.table(cells, names=list(features), metadata=features.arrow_schema.metadata)
+    return Dataset(table, info=DatasetInfo(features=features))
 
 
 # ---- Weakly aligned texts: a name in one language with keywords in another ----

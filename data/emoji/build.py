@@ -226,9 +226,7 @@ def _render(drawing: bytes) -> bytes:
 # one package for base emoji and in another for sequences ("derived"). Left out are regional locales (`en-GB`,
 # `es-MX`), which list differences and inherit everything else, and locales that name fewer than half of the concepts.
 
-_ANNOTATIONS = re.compile(
-    r".*/[a-z]{2,3}(-[A-Z][a-z]{3})?/annotations\.json"
-)  # of a language, perhaps with its script
+_ANNOTATIONS = re.compile(r".*/[a-z]{2,3}(-[A-Z][a-z]{3})?/annotations\.json")  # by language, and perhaps script
 
 
 class Annotation(NamedTuple):
