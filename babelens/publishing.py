@@ -26,7 +26,7 @@ from .configuration.configuration_mla import RidgeConfig, VectorSpaceConfig
 from .data.corpus.corpus import enumeration
 from .inference.onnx.model import GRAPH_FOLDER, SETTINGS_FILE, GraphSettings
 from .model_cards.base_models import base_model_facts, check_weights_license
-from .model_cards.card_text import IDENTITY, is_of_another_model, paths_in_files, tokens_in_files
+from .model_cards.card_text import CARD, IDENTITY, is_of_another_model, paths_in_files, tokens_in_files
 from .model_cards.cards import (
     ACQUIRED,
     card_environment,
@@ -46,7 +46,6 @@ from .utils.sentence_files import MODULES_FILE, listed_languages
 
 logger = logging.getLogger(__name__)
 
-CARD = "README.md"
 # Name patterns that are never published, in any folder; `adapter` is a separate repository.
 _UNPUBLISHED = [
     *("checkpoints", "checkpoint-*", "runs", "__pycache__", "complete.json", "adapter", ".*", "*.log"),

@@ -41,15 +41,6 @@ SEEN_VENDOR, TEST_VENDOR = "twemoji", "noto"
 _LABELS = 4  # per image in `labelled_images`
 
 
-@dataclass(frozen=True)
-class LabelledImage:
-    """An image and labels in one language; the first label is correct."""
-
-    image: Image.Image
-    language: str
-    labels: list[str]
-
-
 class EmojiBenchmark:
     """Evaluates a model on the four questions, with images and names encoded once. In training, the model had
     image-text pairs in `image_languages`, only translation pairs in `pair_languages`, nothing in `unseen_languages`,
@@ -100,9 +91,9 @@ class EmojiBenchmark:
             }
         return report
 
-    def labelled_images(self, count: int = 3) -> list[LabelledImage]:
-        """Returns images of unseen concepts, each with its name and three other names in one of the training
-        languages. They are selected by a hash of the emoji, independently of the model's answers, without flags."""
+    def labelled_images(self, count: int = 3) -> list[tuple[Image.Image, str, list[str]]]:
+        """Returns images of unseen concepts, each with one of the training languages, its name in it and three other
+        names. They are selected by a hash of the emoji, independently of the model's answers, without flags."""
         languages = [*self.groups.get("image", []), *self.groups.get("pair", [])]
         gallery, shown = self.galleries["unseen_concepts"], []
         for index in range(count):
@@ -115,7 +106,7 @@ class EmojiBenchmark:
             chosen = [order[(_LABELS * index + step) % len(order)] for step in range(_LABELS)]
             labels = [queries.texts[text].replace(",", "") for text in chosen]  # the Hub splits labels at commas
             image = gallery.images[queries.text_to_images[chosen[0]][0]]
-            shown.append(LabelledImage(image, language, list(dict.fromkeys(labels))))
+            shown.append((image, language, list(dict.fromkeys(labels))))
         return shown
 
 

@@ -13,6 +13,7 @@ from huggingface_hub import ModelCard
 from ..utils.identity import folder_identity
 from ..utils.redaction import names_token, redact
 
+CARD = "README.md"
 IDENTITY = "model_identity"  # a key of ours in the metadata
 # An absolute path, or one of a home folder, of at least two names; not a part of an address or of another word. In
 # quotes it may have spaces.
@@ -44,7 +45,7 @@ def address(url: Any) -> str:
 
 def save_card(card: ModelCard, folder: str | Path) -> Path:
     """Writes a card into a model's folder; its metadata name the model whose scores it has."""
-    path = Path(folder) / "README.md"
+    path = Path(folder) / CARD
     if (identity := folder_identity(folder)) is not None:
         card.data[IDENTITY] = identity
     card.save(path)

@@ -27,7 +27,7 @@ from ..utils.errors import InputError, ModelFolderError, first_line
 from ..utils.files import atomic_file
 from ..utils.sentence_files import MODULES_FILE, add_prompts
 from .base_models import MULTILINGUAL, OTHER, BaseModel, check_weights_license, weights_license, what_it_forbids
-from .card_text import address, cell, code, is_of_another_model, paths_in, publishable, save_card
+from .card_text import CARD, address, cell, code, is_of_another_model, paths_in, publishable, save_card
 from .facts import EMBEDDING_TAG, PIPELINE_TAG, RETRIEVAL, Example, ModelCardFacts, Result
 
 _UNREMARKABLE = re.compile(
@@ -45,7 +45,6 @@ _METRICS = {
     "chrf": ("chrf", "chrF"),
 }
 FIGURE_FILE, _FIGURE_METRIC = "recall.svg", "t2i_r10"
-CARD = "README.md"
 _SEARCHES = "search from text to image, image to text and text to text across languages"
 _SEARCHES_OF_ONE = "search from text to image and image to text"
 

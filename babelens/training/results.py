@@ -10,7 +10,7 @@ import torch
 from transformers import ProcessorMixin
 
 from ..data.corpus.corpus import languages_of
-from ..evaluation.emoji import EmojiBenchmark, LabelledImage
+from ..evaluation.emoji import EmojiBenchmark
 from ..evaluation.ranking import QueryRanks
 from ..evaluation.results import RESULTS, Results, write_results
 from ..evaluation.retrieval import evaluate_retrieval
@@ -40,19 +40,20 @@ logger = logging.getLogger(__name__)
 _WATCHED = "The model was evaluated on these data during its training as well."
 
 
-def _example(embedder: Embedder, shown: LabelledImage) -> Example:
-    inputs = embedder.processor(images=shown.image, text=shown.labels, language=shown.language, return_tensors="pt")
+def _example(embedder: Embedder, image: Any, language: str, labels: list[str]) -> Example:
+    """The model's answers for an image; the first label is correct."""
+    inputs = embedder.processor(images=image, text=labels, language=language, return_tensors="pt")
     with evaluation_mode(embedder.model), torch.no_grad():
         output = embedder.model(**inputs.to(embedder.model.device))
     scores = output.logits_per_image[0].softmax(-1).tolist()
-    title = f"{shown.labels[0]} ({shown.language})"
+    title = f"{labels[0]} ({language})"
     digest = hashlib.sha256(title.encode()).hexdigest()[:8]  # many titles have no letters that are safe in a file name
     return Example(
         title=title,
-        image=shown.image.convert("RGB"),
-        ranking=sorted(zip(shown.labels, scores, strict=True), key=lambda answer: -answer[1]),
-        file_name=f"examples/{shown.language}-{digest}.png",
-        language=shown.language,
+        image=image.convert("RGB"),
+        ranking=sorted(zip(labels, scores, strict=True), key=lambda answer: -answer[1]),
+        file_name=f"examples/{language}-{digest}.png",
+        language=language,
     )
 
 
@@ -90,7 +91,7 @@ class Reporting:
         ranks: dict[str, QueryRanks] = {}
         report = benchmark.report(ranks)
         self.results.add_emoji(report, ranks)
-        self.examples = [_example(embedder, shown) for shown in benchmark.labelled_images()]
+        self.examples = [_example(embedder, *shown) for shown in benchmark.labelled_images()]
         return report
 
     def _saved_model(self, batch_size: int = 64) -> Embedder:

@@ -43,40 +43,37 @@ def trim(
     texts need; `coverage` is the minimum share of running pieces to keep."""
     if not 0 <= coverage <= 1:
         raise InputError(f"coverage={coverage} is a share of the pieces, from 0 to 1")
+    code = {"trust_remote_code": trust_remote_code}
     with ensure_parents(output):
         prepare_saving(output)
-        return _trim(source, texts, output, coverage, {"trust_remote_code": trust_remote_code})
-
-
-def _trim(source: str, texts: Sequence[str], output: Path, coverage: float, code: dict[str, Any]) -> TrimmingReport:
-    if (output / "config.json").is_file():
-        raise FileExistsError(f"{output} holds a model already: choose another folder")
-    model = _load_model(source, **code)
-    processor = load_processor(AutoProcessor, source, **code)  # for a text model, its tokenizer
-    name = _tokenizer_name(processor)
-    tokenizer = getattr(processor, name) if name else processor
-    if len(tokenizer) > vocabulary_size(model.config):
-        raise InputError(
-            f"{source}: the tokenizer has {len(tokenizer)} pieces, and the model {vocabulary_size(model.config)}"
+        if (output / "config.json").is_file():
+            raise FileExistsError(f"{output} holds a model already: choose another folder")
+        model = _load_model(source, **code)
+        processor = load_processor(AutoProcessor, source, **code)  # for a text model, its tokenizer
+        name = _tokenizer_name(processor)
+        tokenizer = getattr(processor, name) if name else processor
+        if len(tokenizer) > vocabulary_size(model.config):
+            raise InputError(
+                f"{source}: the tokenizer has {len(tokenizer)} pieces, and the model {vocabulary_size(model.config)}"
+            )
+        counts = count_pieces(tokenizer, texts)
+        named = named_token_ids(model.config, model.generation_config if model.can_generate() else None)
+        kept = choose_pieces(tokenizer, counts, coverage=coverage, always=named)
+        trimmed, smaller = trim_tokenizer(tokenizer, kept), trim_embeddings(model, kept)
+        report = TrimmingReport(
+            pieces=(len(tokenizer), len(trimmed)),
+            parameters=(model.num_parameters(), smaller.num_parameters()),
+            megabytes=(_megabytes(model), _megabytes(smaller)),
+            coverage=float(counts[kept].sum() / counts.sum()),
+            unknown=(_unknown(tokenizer, counts), _unknown(trimmed, count_pieces(trimmed, texts))),
+            texts=len(texts),
         )
-    counts = count_pieces(tokenizer, texts)
-    named = named_token_ids(model.config, model.generation_config if model.can_generate() else None)
-    kept = choose_pieces(tokenizer, counts, coverage=coverage, always=named)
-    trimmed, smaller = trim_tokenizer(tokenizer, kept), trim_embeddings(model, kept)
-    report = TrimmingReport(
-        pieces=(len(tokenizer), len(trimmed)),
-        parameters=(model.num_parameters(), smaller.num_parameters()),
-        megabytes=(_megabytes(model), _megabytes(smaller)),
-        coverage=float(counts[kept].sum() / counts.sum()),
-        unknown=(_unknown(tokenizer, counts), _unknown(trimmed, count_pieces(trimmed, texts))),
-        texts=len(texts),
-    )
-    if name:
-        setattr(processor, name, trimmed)
-    with atomic_directory(output) as scratch:
-        smaller.save_pretrained(scratch)
-        (processor if name else trimmed).save_pretrained(scratch)
-    return report
+        if name:
+            setattr(processor, name, trimmed)
+        with atomic_directory(output) as scratch:
+            smaller.save_pretrained(scratch)
+            (processor if name else trimmed).save_pretrained(scratch)
+        return report
 
 
 def gather_texts(files: Sequence[Path] = (), recipe: str | None = None) -> list[str]:
@@ -118,7 +115,7 @@ def _tokenizer_name(processor: ProcessorMixin | PreTrainedTokenizerBase) -> str 
 
 
 def _megabytes(model: PreTrainedModel) -> float:
-    return sum(weight.numel() * weight.element_size() for weight in model.parameters()) / 1e6
+    return model.get_memory_footprint(return_buffers=False) / 1e6
 
 
 def _unknown(tokenizer: PreTrainedTokenizerBase, counts: np.ndarray) -> int:

@@ -64,13 +64,13 @@ def test_images_with_labels_are_of_concepts_never_seen(color_embedder, emoji_cor
     shown = benchmark.labelled_images(4)
     test = part(emoji_corpus, "twemoji", "test")
     trained = ["en", "de", "es"]
-    assert [each.language for each in shown] == [trained[n % len(trained)] for n in range(4)]
-    for each in shown:
+    assert [language for _, language, _ in shown] == [trained[n % len(trained)] for n in range(4)]
+    for image, language, labels in shown:
         names = {
             caption["text"]: row["image"].tobytes()
             for row in test
             for caption in row["captions"]
-            if caption["language"] == each.language and row["category"] != "Flags"
+            if caption["language"] == language and row["category"] != "Flags"
         }
-        assert names[each.labels[0]] == each.image.tobytes()
-        assert set(each.labels) == set(names) and len(each.labels) == 3
+        assert names[labels[0]] == image.tobytes()
+        assert set(labels) == set(names) and len(labels) == 3
