@@ -11,6 +11,7 @@ from babelens.modeling.clip_resnet import ClipResNetModel
 from babelens.modeling.convert_mla import clip_from_openai, mla_from_openai
 from babelens.utils.errors import ModelFolderError
 from tests.contracts import drawn_images
+from tests.support.openai_checkpoints import block, text_tower
 from tests.support.tiny_native import saved, tiny_bert, tiny_clip
 
 WIDTH, SPACE, POSITIONS = 64, 12, 20
@@ -26,15 +27,6 @@ def tokenizers(tmp_path_factory):
     return folder, len(native[1].tokenizer), len(multilingual[1])
 
 
-def block(name, generator):
-    shapes = {"attn.in_proj_weight": (3 * WIDTH, WIDTH), "attn.in_proj_bias": (3 * WIDTH,)}
-    layers = {"attn.out_proj": (WIDTH, WIDTH), "mlp.c_fc": (4 * WIDTH, WIDTH), "mlp.c_proj": (WIDTH, 4 * WIDTH)}
-    shapes |= {f"{layer}.weight": shape for layer, shape in layers.items()}
-    shapes |= {f"{layer}.bias": shape[:1] for layer, shape in layers.items()}
-    shapes |= {f"ln_{number}.{part}": (WIDTH,) for number in (1, 2) for part in ("weight", "bias")}
-    return {f"{name}.{part}": torch.randn(*shape, generator=generator) / 4 for part, shape in shapes.items()}
-
-
 def clip_weights(tower, words):
     generator = torch.Generator().manual_seed(0)
 
@@ -47,25 +39,14 @@ def clip_weights(tower, words):
             f"visual.{name}": value for name, value in ClipResNetModel(ClipResNetConfig(**RESNET)).state_dict().items()
         }
     else:
-        visual = block("visual.transformer.resblocks.0", generator) | {
+        visual = block("visual.transformer.resblocks.0", WIDTH, generator) | {
             "visual.class_embedding": draw(WIDTH),
             "visual.conv1.weight": draw(WIDTH, 3, 8, 8) / 8,
             "visual.positional_embedding": draw(1 + 16, WIDTH),
             **{f"visual.ln_{k}.{part}": draw(WIDTH) for k in ("pre", "post") for part in ("weight", "bias")},
             "visual.proj": draw(WIDTH, SPACE),
         }
-    return (
-        visual
-        | block("transformer.resblocks.0", generator)
-        | {
-            "token_embedding.weight": draw(words, WIDTH),
-            "positional_embedding": draw(POSITIONS, WIDTH),
-            "ln_final.weight": draw(WIDTH),
-            "ln_final.bias": draw(WIDTH),
-            "text_projection": draw(WIDTH, SPACE),
-            "logit_scale": torch.tensor(4.0),
-        }
-    )
+    return visual | text_tower(WIDTH, SPACE, words, POSITIONS)
 
 
 def mla_weights(tower, words, pieces):

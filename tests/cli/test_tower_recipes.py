@@ -8,9 +8,7 @@ import pytest
 import torch
 import yaml
 from transformers import AutoModel, AutoProcessor
-from typer.testing import CliRunner
 
-from babelens.cli.main import app
 from babelens.training.data import RecipeData
 from babelens.training.run import RecipeRun
 from babelens.training.schema import load_recipe
@@ -56,16 +54,11 @@ def written(content: dict[str, Any], file: Path) -> Path:
     return file
 
 
-def train(file: Path, output: Path, *arguments: str) -> Any:
-    return CliRunner().invoke(app, ["train", str(file), "--output", str(output), *arguments])
-
-
 @pytest.fixture(scope="module")
-def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[str, Path]:
+def trained(run: Any, folder: Path, tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("trained")
     for method in ("mural", "etcl"):
-        done = train(written(recipe(folder, method), root / f"{method}.yaml"), root / method)
-        assert done.exit_code == 0, done.output
+        run("train", written(recipe(folder, method), root / f"{method}.yaml"), "--output", root / method)
     assert list(cache.iterdir())
     return {method: root / method for method in ("mural", "etcl")}
 
@@ -100,7 +93,7 @@ def test_towers_may_be_drawn_anew(folder: Path, tmp_path: Path) -> None:
         load_recipe(written(content, tmp_path / "recipe.yaml"))
 
 
-def test_heads_first_and_then_the_upper_layer(folder: Path, tmp_path: Path) -> None:
+def test_heads_first_and_then_the_upper_layer(run: Any, folder: Path, tmp_path: Path) -> None:
     content = recipe(folder)
     tasks = ["image_text", "text_text"]
     layers = {"towers": {"text": {"train": "upper", "layers": 1}}, "learning_rate_mapping": {"^text_model": 1e-3}}
@@ -108,8 +101,7 @@ def test_heads_first_and_then_the_upper_layer(folder: Path, tmp_path: Path) -> N
         {"name": "heads", "tasks": tasks},
         {"name": "layers", "tasks": tasks, "training": layers},
     ]
-    done = train(written(content, tmp_path / "recipe.yaml"), tmp_path / "run")
-    assert done.exit_code == 0, done.output
+    run("train", written(content, tmp_path / "recipe.yaml"), "--output", tmp_path / "run")
     model, source = AutoModel.from_pretrained(tmp_path / "run"), AutoModel.from_pretrained(folder / "bert")
     own = source.state_dict()
     changed = {name for name, value in model.text_model.state_dict().items() if not torch.equal(value, own[name])}

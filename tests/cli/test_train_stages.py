@@ -5,9 +5,7 @@ import json
 import pytest
 import yaml
 from safetensors.torch import load_file
-from typer.testing import CliRunner
 
-from babelens.cli.main import app
 from babelens.trainers.mla import MlaTrainer
 from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_recipes import SAVING, mla
@@ -33,15 +31,10 @@ def recipe(tmp_path_factory):
     return file
 
 
-def train(recipe, output, *arguments, **options):
-    return CliRunner().invoke(app, ["train", str(recipe), "--output", str(output), *arguments], **options)
-
-
 @pytest.fixture(scope="module")
-def trained(recipe, tmp_path_factory):
+def trained(run, recipe, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained") / "mla-shapes"
-    done = train(recipe, folder, catch_exceptions=False)
-    assert done.exit_code == 0, done.output
+    run("train", recipe, "--output", folder)
     return folder
 
 
@@ -65,8 +58,8 @@ def test_a_stage_goes_on_from_the_one_before(trained):
 
 
 @pytest.mark.parametrize("stage", ["exposure", pytest.param("transfer", marks=pytest.mark.slow)])
-def test_a_run_that_broke_off_resumes_in_its_stage(recipe, trained, tmp_path, monkeypatch, stage):
-    step = MlaTrainer.training_step
+def test_a_run_that_broke_off_resumes_in_its_stage(run, recipe, trained, tmp_path, monkeypatch, stage):
+    command, step = ("train", recipe, "--output", tmp_path / "run"), MlaTrainer.training_step
 
     def failing(self, model, inputs, *arguments):
         if self.args.output_dir.endswith(stage) and self.state.global_step == 3:
@@ -75,11 +68,11 @@ def test_a_run_that_broke_off_resumes_in_its_stage(recipe, trained, tmp_path, mo
 
     with monkeypatch.context() as patched:
         patched.setattr(MlaTrainer, "training_step", failing)
-        assert "power cut" in str(train(recipe, tmp_path / "run").exception)
+        assert "power cut" in str(run(*command, code=1).exception)
     assert (tmp_path / "run" / "checkpoints/transfer/finished").is_dir() == (stage == "exposure")
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
-    assert isinstance(train(recipe, tmp_path / "run").exception, FileExistsError)
+    assert isinstance(run(*command, code=1).exception, FileExistsError)
     steps = []
 
     def counted(self, *arguments):
@@ -87,7 +80,7 @@ def test_a_run_that_broke_off_resumes_in_its_stage(recipe, trained, tmp_path, mo
         return step(self, *arguments)
 
     monkeypatch.setattr(MlaTrainer, "training_step", counted)
-    assert train(recipe, tmp_path / "run", "--resume", catch_exceptions=False).exit_code == 0
+    run(*command, "--resume")
     left = [(stage, number) for number in range(2, 4 if stage == "transfer" else 5)]
     assert steps == left + ([("exposure", number) for number in range(5)] if stage == "transfer" else [])
     found, expected = (load_file(folder / "model.safetensors") for folder in (tmp_path / "run", trained))

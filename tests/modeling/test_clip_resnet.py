@@ -9,6 +9,7 @@ from babelens import MlaModel
 from babelens.configuration.configuration_mla import ClipResNetConfig
 from babelens.modeling.clip_resnet import ClipResNetModel
 from babelens.modeling.convert_mla import clip_from_openai
+from tests.support.openai_checkpoints import text_tower
 
 TINY = {"width": 8, "depths": [1, 2, 1, 1], "hidden_size": 12, "num_attention_heads": 4, "image_size": 64}
 TEXT_WIDTH, VOCABULARY = 16, 20
@@ -30,35 +31,9 @@ def tower():
 
 @pytest.fixture(scope="module")
 def checkpoint(tower):
-    torch.manual_seed(1)
-    d = TEXT_WIDTH
-    blocks = {
-        f"transformer.resblocks.{k}.{name}": torch.randn(*shape) / 4
-        for k in range(2)
-        for name, shape in {
-            "attn.in_proj_weight": (3 * d, d),
-            "attn.in_proj_bias": (3 * d,),
-            "attn.out_proj.weight": (d, d),
-            "attn.out_proj.bias": (d,),
-            "ln_1.weight": (d,),
-            "ln_1.bias": (d,),
-            "ln_2.weight": (d,),
-            "ln_2.bias": (d,),
-            "mlp.c_fc.weight": (4 * d, d),
-            "mlp.c_fc.bias": (4 * d,),
-            "mlp.c_proj.weight": (d, 4 * d),
-            "mlp.c_proj.bias": (d,),
-        }.items()
-    }
     return {
         **{f"visual.{name}": value for name, value in tower.state_dict().items()},
-        **blocks,
-        "token_embedding.weight": torch.randn(VOCABULARY, d),
-        "positional_embedding": torch.randn(9, d),
-        "ln_final.weight": torch.randn(d),
-        "ln_final.bias": torch.randn(d),
-        "text_projection": torch.randn(d, TINY["hidden_size"]),
-        "logit_scale": torch.tensor(4.0),
+        **text_tower(TEXT_WIDTH, TINY["hidden_size"], VOCABULARY, 9, blocks=2),
         "input_resolution": torch.tensor(64),  # as in OpenAI's archives
         "context_length": torch.tensor(9),
         "vocab_size": torch.tensor(VOCABULARY),

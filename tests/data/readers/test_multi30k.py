@@ -5,6 +5,7 @@ import pytest
 
 from babelens.data import load_multi30k, triplets
 from babelens.utils.errors import CorpusError
+from tests.support.published_layouts import FLICKR, caption, write_multi30k
 
 
 @pytest.fixture
@@ -39,25 +40,13 @@ def test_lines_that_do_not_match_are_refused(task):
         load_multi30k(task, "val", ["en", "de"])
 
 
-@pytest.fixture
-def both_tasks(task):
-    root = task / "data"
-    for name in ("raw", "image_splits"):
-        (root / "task2" / name).mkdir(parents=True)
-        (task / name).rename((root / "task1").mkdir(exist_ok=True) or root / "task1" / name)
-    for language in ("en", "de"):
-        for number in range(1, 6):
-            text = f"{language} {number} of a man.\n{language} {number} of a dog.\n"
-            (root / "task2" / "raw" / f"val.{number}.{language}.gz").write_bytes(gzip.compress(text.encode()))
-    (root / "task2" / "image_splits" / "val_images.txt").write_text("1029450589.jpg\n1018148011.jpg\n")
-    return root
-
-
-def test_five_descriptions_beside_the_sentences(both_tasks):
-    corpus = load_multi30k(both_tasks, "val", ["en", "de"], described=["en"])
-    first = [(caption["language"], caption["text"]) for caption in corpus[0]["captions"]]
-    assert corpus["image_id"][0] == "1018148011.jpg"
-    assert first == [("en", f"en {number} of a dog.") for number in range(1, 6)] + [("de", "Ein Hund.")]
-    alone = load_multi30k(both_tasks / "task2", "val", ["de", "en"], described=["de", "en"])
-    assert [len(row) for row in alone["captions"]] == [10, 10]
-    assert alone[0]["captions"][5] == {"language": "en", "text": "en 1 of a man."}
+def test_five_descriptions_beside_the_sentences(tmp_path):
+    """Descriptions are of images in an order of their own."""
+    write_multi30k(tmp_path)
+    corpus = load_multi30k(tmp_path, "val", ["en", "de"], described=["en"])
+    first = [(each["language"], each["text"]) for each in corpus[0]["captions"]]
+    assert corpus["image_id"] == FLICKR
+    assert first == [("en", caption("en", 0, kind)) for kind in range(1, 6)] + [("de", caption("de", 0))]
+    alone = load_multi30k(tmp_path / "task2", "val", ["de", "en"], described=["de", "en"])
+    assert [len(row) for row in alone["captions"]] == [10] * len(FLICKR)
+    assert alone[0]["captions"][5] == {"language": "en", "text": caption("en", len(FLICKR) - 1, 1)}
