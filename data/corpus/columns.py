@@ -24,7 +24,7 @@ from datasets import Dataset, Image, IterableDataset, List, Value
 from ...utils.errors import CorpusError, LanguageTagError, did_you_mean
 from ...utils.language_matching import counts_as
 from ...utils.languages import normalize_language
-from .corpus import AnyDataset, CaptionRules, enumeration, listed
+from .corpus import AnyDataset, CaptionRules, enumeration, evenly_spaced, listed
 from .files import parse_object
 from .text_languages import (
     SAMPLE,
@@ -278,6 +278,5 @@ def _cells(dataset: Dataset | IterableDataset, name: str) -> list[Any]:
         return []
     column = dataset.select_columns(name)
     if isinstance(column, Dataset):
-        step = max(1, len(column) // SAMPLE)
-        return list(column.with_format(None).select(range(0, len(column), step))[name])
+        return list(column.with_format(None).select(evenly_spaced(len(column), SAMPLE))[name])
     return [row[name] for row in column.take(SAMPLE)]
