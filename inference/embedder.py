@@ -360,7 +360,7 @@ def finite_matrix(values: np.ndarray, name: str) -> Tensor:
     # Every comparison with NaN is false: the right items of a model that diverged would always rank first.
     broken = (~tensor.isfinite()).any(1).nonzero()
     if len(broken):
-        raise InputError(f"{name}: {len(broken)} of {len(tensor)} rows hold NaN or infinity, first {int(broken[0])}")
+        raise InputError(f"{name}: {len(broken)} of {len(tensor)} rows hold NaN or infinity: row {int(broken[0])}, …")
     return tensor
 
 
