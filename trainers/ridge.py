@@ -178,6 +178,7 @@ class _Lesson:
 
     language: str
     texts: list[str]
+    characters: Characters
     natives: list[str]  # empty for captions
     rows: Tensor  # the target of each text
     targets: Tensor  # [n, d], embeddings of native texts, or of images
@@ -243,7 +244,8 @@ class _Learner:
             else:
                 images, rows = captions[tag][1].unique(dim=0, return_inverse=True)
                 found = rows, images, self._centered(images)
-            lessons[tag] = _Lesson(tag, own, natives, *found, features.get(tag), names[tag])
+            characters = _characters(processor, own, tag)
+            lessons[tag] = _Lesson(tag, own, characters, natives, *found, features.get(tag), names[tag])
         logger.info("learning %s", enumeration(list(translations)))
 
         def learn_one(language: str) -> _Learned:
@@ -273,14 +275,13 @@ class _Learner:
         """Learns the map of a language, and its glossary unless it makes retrieval of translations worse."""
         language, texts, rows = lesson.language, lesson.texts, lesson.rows
         natives, wanted = lesson.natives, lesson.deviations[lesson.rows]
-        given = _characters(self.processor, texts, language), lesson.pooled
         if captions is not None:
-            solved, values = self._with_captions(lesson, captions, *given, wanted)
+            solved, values = self._with_captions(lesson, captions, wanted)
         else:
-            solved, values = _solve(self.model, *given, wanted, lesson.further)
+            given = self.model, lesson.characters, lesson.pooled
+            solved, values = _solve(*given, wanted, lesson.further)
             if not natives:
-                weights = discriminating(solved, wanted)
-                solved, values = _solve(self.model, *given, wanted @ weights, lesson.further)
+                solved, values = _solve(*given, wanted @ discriminating(solved, wanted), lesson.further)
         tested, found, chosen, glossary = solved.tested, normalize(solved.predicted), 0.0, {}
         if self._reads_glosses:
             own, theirs = self._spelled(language, (texts, natives or [""] * len(texts)))
@@ -304,19 +305,15 @@ class _Learner:
         result = replace(result, gloss_weight=chosen, learned_from=SENTENCES if natives else CAPTIONS)
         return _Learned(result, glossary, values)
 
-    def _with_captions(
-        self, lesson: _Lesson, captions: Captions, characters: Characters, pooled: Tensor | None, wanted: Tensor
-    ) -> tuple[Solution, Values]:
+    def _with_captions(self, lesson: _Lesson, captions: Captions, wanted: Tensor) -> tuple[Solution, Values]:
         """Solves for sentences and captions together, with the weight of captions that predicts sentences best."""
         chosen = np.sort(in_random_order(len(captions[0]))[:_CAPTIONS])
         own = _characters(self.processor, [captions[0][row] for row in chosen], lesson.language)
         seen = self._centered(captions[1][chosen])
         seen = seen @ discriminating(_solve(self.model, own, None, seen)[0], seen)
         seen *= wanted.norm(dim=1).mean() / seen.norm(dim=1).mean()
-        solutions = [
-            _solve(self.model, characters, pooled, wanted, [*lesson.further, _Further(own, seen, weight)])
-            for weight in _CAPTION_WEIGHTS
-        ]
+        further = ([*lesson.further, _Further(own, seen, weight)] for weight in _CAPTION_WEIGHTS)
+        solutions = [_solve(self.model, lesson.characters, lesson.pooled, wanted, each) for each in further]
         return min(solutions, key=lambda each: (each[0].predicted - wanted[each[0].tested]).square().mean())
 
     def _learn_words(self, lesson: _Lesson) -> _Learned:
