@@ -152,10 +152,9 @@ def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("options", [["--resume"]])
-def test_a_finished_model_is_not_overwritten(run, finished, trained, options):
+def test_a_finished_model_is_not_overwritten(run, finished, trained):
     before = contents(trained)
-    done = run("train", finished / "recipe.yaml", "--output", trained, *options, code=1)
+    done = run("train", finished / "recipe.yaml", "--output", trained, "--resume", code=1)
     assert isinstance(done.exception, FileExistsError)
     assert contents(trained) == before
 

@@ -64,18 +64,12 @@ def test_a_run_that_broke_off_goes_on_bitwise(method, folder):
     assert all((found[name] == value).all() for name, value in expected.items())
 
 
-@pytest.mark.parametrize(
-    ("key", "change"),
-    [
-        ("tokenizer", {"vocab_size": 150}),
-        ("train", {"image_text": {"languages": ["en"]}}),
-    ],
-)
-def test_another_recipe_is_refused_by_key(folder, key, change):
+def test_another_recipe_is_refused_by_key(folder):
     content = recipe_of("mural", folder)
     break_off(folder, content)
-    with pytest.raises(InputError, match=rf"{key}\."):
-        train(folder, content | {key: merged(content[key], change)}, resume=True)
+    other = merged(content, {"train": {"image_text": {"languages": ["en"]}}})
+    with pytest.raises(InputError, match=r"train\."):
+        train(folder, other, resume=True)
     train(folder, content | {"training": content["training"] | {"max_steps": 5}}, resume=True)
 
 

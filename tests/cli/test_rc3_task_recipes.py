@@ -9,10 +9,8 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard
 from transformers import AutoModelForSequenceClassification
-from typer.testing import CliRunner
 
 from babelens import Rc3ForVisualEntailment, Rc3ForVisualReasoning
-from babelens.cli.main import app
 from babelens.evaluation.ranking import read_ranks
 from babelens.model_cards.facts import PIPELINE_TAGS
 from babelens.trainers.rc3_tasks import RC3_TASKS
@@ -141,7 +139,7 @@ def entailment(files, tmp_path_factory):
         pytest.param("visual-reasoning", marks=pytest.mark.slow),
     ],
 )
-def test_every_task_leaves_a_model_its_numbers_and_a_card(task, files, tmp_path):
+def test_every_task_leaves_a_model_its_numbers_and_a_card(run, task, files, tmp_path):
     if task == "translation":
         pytest.importorskip("sacrebleu")
     content = recipe(files, task, *recipes(files)[task])
@@ -153,26 +151,25 @@ def test_every_task_leaves_a_model_its_numbers_and_a_card(task, files, tmp_path)
     ranks = read_ranks(output / "results.ranks.npz")
     assert list(ranks) == ([] if task == "translation" else [f"shapes/{language}" for language in LANGUAGES])
     words = ["evaluate", "task", output, "--recipe", tmp_path / "recipe.yaml", "--output", tmp_path / "again.json"]
-    again = CliRunner().invoke(app, [*map(str, words)], catch_exceptions=False)
-    assert again.exit_code == 0 and numbers_of(tmp_path / "again.json", "shapes") == report
+    run(*words)
+    assert numbers_of(tmp_path / "again.json", "shapes") == report
     card = ModelCard.load(output / "README.md")
     assert card.data.pipeline_tag == PIPELINE_TAGS[task]
     named = {result.metric_name for result in card.data.eval_results}
     assert named and {result.dataset_config for result in card.data.eval_results} == set(report)
     assert RC3_TASKS[task].model.__name__ in card.text
-    pushed = CliRunner().invoke(app, ["push", str(output), "somebody/rc3", "--dry-run"], catch_exceptions=False)
-    assert pushed.exit_code == 0, pushed.output
+    run("push", output, "somebody/rc3", "--dry-run")
     assert type(RC3_TASKS[task].model.from_pretrained(output)) is RC3_TASKS[task].model
 
 
-def test_english_is_trained_on_and_the_others_are_told_apart(entailment):
+def test_english_is_trained_on_and_the_others_are_told_apart(run, entailment):
     output = entailment / "run"
     assert numbers_of(output, "vocabulary").keys() == {"en"}
     card = (output / "README.md").read_text()
     assert "| Languages of the texts in fine-tuning | en |" in card
     assert re.search(r"\| en \| yes \| [\d.]+ \| 32 \|", card) and re.search(r"\| de \| no \| [\d.]+ \| 32 \|", card)
-    shown = CliRunner().invoke(app, ["evaluate", "task", str(output), "--recipe", str(entailment / "recipe.yaml")])
-    assert "visual-entailment, shapes" in shown.output and "mean" not in shown.output
+    shown = run("evaluate", "task", output, "--recipe", entailment / "recipe.yaml").output
+    assert "visual-entailment, shapes" in shown and "mean" not in shown
     model = AutoModelForSequenceClassification.from_pretrained(output)
     assert type(model) is Rc3ForVisualEntailment
     assert list(model.config.id2label.values()) == ["contradiction", "neutral", "entailment"]
@@ -204,11 +201,10 @@ def test_training_goes_on_with_the_answers_that_a_model_has(files, tmp_path):
     assert list(json.loads((output / "config.json").read_text())["id2label"].values()) == list(COLORS)
 
 
-def test_a_model_of_a_task_says_how_it_is_evaluated(files, entailment, tmp_path):
+def test_a_model_of_a_task_says_how_it_is_evaluated(run, files, entailment, tmp_path):
     output = entailment / "run"
-    done = CliRunner().invoke(app, ["evaluate", "captions", str(output), "--data", str(files)])
-    assert done.exit_code == 1 and "evaluate task" in str(done.exception)
+    assert "evaluate task" in str(run("evaluate", "captions", output, "--data", files, code=1).exception)
     other = tmp_path / "other.yaml"
     other.write_text(yaml.safe_dump(recipe(files, "visual-reasoning", *recipes(files)["visual-reasoning"])))
-    done = CliRunner().invoke(app, ["evaluate", "task", str(output), "--recipe", str(other)])
-    assert done.exit_code == 1 and "Rc3ForVisualEntailment" in str(done.exception)
+    refused = run("evaluate", "task", output, "--recipe", other, code=1).exception
+    assert "Rc3ForVisualEntailment" in str(refused)

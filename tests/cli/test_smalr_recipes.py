@@ -5,10 +5,8 @@ import json
 import pytest
 import torch
 from transformers import AutoModel, AutoProcessor
-from typer.testing import CliRunner
 
 from babelens import Embedder, LiweModel, LiweProcessor, SmalrModel, SmalrProcessor
-from babelens.cli.main import app
 from babelens.utils.errors import InputError, ModelFolderError
 from tests.support.results import numbers_of
 from tests.support.tiny_backbones import saved_backbone
@@ -32,7 +30,7 @@ def content(tmp_path_factory):
     }
 
 
-def test_both_stages(content, tmp_path):
+def test_both_stages(run, content, tmp_path):
     output = train(content, tmp_path)
     model, processor = AutoModel.from_pretrained(output), AutoProcessor.from_pretrained(output)
     assert type(model) is SmalrModel and type(processor) is SmalrProcessor
@@ -48,8 +46,7 @@ def test_both_stages(content, tmp_path):
     assert "its license is not known" in card
     assert 'pipeline("feature-extraction"' in card and "pipeline_tag: feature-extraction" in card
     assert not (output / "handler.py").exists()  # whose requests need no language
-    pushed = CliRunner().invoke(app, ["push", str(output), "somebody/smalr", "--dry-run"], catch_exceptions=False)
-    assert pushed.exit_code == 0, pushed.output
+    run("push", output, "somebody/smalr", "--dry-run")
 
 
 MULE = {"specific_words": None, "latent_tokens": 0, "mask_weight": 0}

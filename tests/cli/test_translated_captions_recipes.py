@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from PIL import Image
-from typer.testing import CliRunner
 
-from babelens.cli.main import app
 from babelens.data import languages_of, load_captions
 from babelens.training.run import RecipeRun
 from babelens.training.schema import load_recipe
@@ -38,14 +36,13 @@ def trained_on(run):
     return set(languages_of(view.corpus)) if view.languages is None else set(view.languages)
 
 
-def test_captions_get_their_translations_and_the_card_says_so(content, tmp_path):
-    run = made(content, tmp_path)
-    assert trained_on(run) == {"en", "de", "fr"} == set(run.data.image_languages)
-    assert run.data.pair_languages == []
-    count = run.data.count_examples("image_text", run.recipe.all_stages[0])
-    assert count == 3 * len(run.data.corpora["image_text"])
-    result = CliRunner().invoke(app, ["train", str(tmp_path / "recipe.yaml"), "--output", str(tmp_path / "run")])
-    assert result.exit_code == 0, result.output
+def test_captions_get_their_translations_and_the_card_says_so(run, content, tmp_path):
+    given = made(content, tmp_path)
+    assert trained_on(given) == {"en", "de", "fr"} == set(given.data.image_languages)
+    assert given.data.pair_languages == []
+    count = given.data.count_examples("image_text", given.recipe.all_stages[0])
+    assert count == 3 * len(given.data.corpora["image_text"])
+    run("train", tmp_path / "recipe.yaml", "--output", tmp_path / "run")
     card = (tmp_path / "run" / "README.md").read_text("utf-8")
     assert "images and captions, with translations of" in card and "pairs.tsv" in card
 
