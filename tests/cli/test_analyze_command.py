@@ -11,6 +11,7 @@ from babelens.evaluation.analysis import draw_side_by_side, side_by_side, svcca
 from babelens.inference.embedder import Embedder
 from babelens.utils.errors import InputError, SaveError
 from tests.support.tiny_cross_encoder import tiny_cross_encoder
+from tests.support.tiny_native import saved
 
 TAGS = ["en", "de", "fr", "cs", "sw"]
 N = 40
@@ -32,9 +33,7 @@ def captioned(tmp_path_factory):
 @pytest.fixture(scope="module")
 def mural_folder(mural_parts, tmp_path_factory):
     folder = tmp_path_factory.mktemp("mural")
-    for part in mural_parts:
-        part.save_pretrained(folder)
-    return folder
+    return saved(mural_parts, folder)
 
 
 @pytest.fixture
@@ -81,8 +80,7 @@ def test_distances_of_an_rc3_and_of_a_dual_encoder(result, run, captioned, clip_
     for name, scale in (("rc3", 1.0), ("without", 1.25)):
         model.encoder.layer_norm.weight.data.fill_(scale)
         folders.append(tmp_path / name)
-        for part in (model, processor):
-            part.save_pretrained(folders[-1])
+        saved((model, processor), folders[-1])
     found = result("distances", folders[0], "--baseline", folders[1], "--data", captioned)
     assert found["anchor"] == "en" and sorted(found["languages"]) == ["cs", "de", "fr", "sw"]
     np.testing.assert_allclose(found["ratios"], 0.8, atol=1e-4)  # states are scaled by the last layer norm

@@ -104,8 +104,7 @@ def test_a_file_that_is_not_a_recipe_is_refused_by_name(refused, text):
 
 def test_a_model_that_training_continues_from_gets_other_tasks_and_nothing_else(refused, folder, make_mural, tmp_path):
     align = tmp_path / "align"
-    for part in make_mural(tasks=["image_text"]):
-        part.save_pretrained(align)
+    saved(make_mural(tasks=["image_text"]), align)
     content = mural(folder) | {"model": {"from_pretrained": str(align)}, "tokenizer": None, "image": None}
     assert "model.overrides.tasks" in str(refused(yaml.safe_dump(content)))
     for name, value in {"projection_dim": 8, "text_text_temperature": -1}.items():

@@ -10,6 +10,7 @@ import torch
 from babelens.inference.embedder import Embedder
 from babelens.modeling.peft_mla import embedding_digest
 from babelens.utils.identity import contents_digest, folder_identity, image_identity, model_identity, remote_state
+from tests.support.tiny_native import saved
 
 
 def weights(dtype):
@@ -92,8 +93,7 @@ def test_images_stay_when_languages_are_added(make, make_mla, request, tmp_path)
     """A model that acquired languages has its base's image tower, to the bit, and its identity."""
     base, base_processor = make_mla()[0].unload(), make_mla()[1]
     model, processor = request.getfixturevalue(make)()
-    for part in (model, processor):
-        part.save_pretrained(tmp_path / "model")
+    saved((model, processor), tmp_path / "model")
     loaded = Embedder.from_pretrained(tmp_path / "model")
     before = image_identity(base, base_processor)
     assert image_identity(loaded.model, loaded.processor) == before

@@ -16,6 +16,7 @@ from babelens.inference.embedder import Embedder
 from babelens.utils.errors import InputError, LanguageTagError, ModelKindError
 from tests.contracts import CAPTIONS, drawn_images
 from tests.support import tiny_mteb_tasks as tasks
+from tests.support.tiny_native import saved
 from tests.support.tiny_text_encoders import saved_encoder
 
 PAIRS = [("ein hund", "a dog"), ("zwei katzen", "two cats"), ("der rote ball", "the red ball"), ("haus", "house")]
@@ -131,8 +132,7 @@ def test_text_encoders_are_measured_on_texts_alone(tmp_path):
 @pytest.fixture
 def folder(make_mla, tmp_path):
     folder = tmp_path / "mla-tiny"
-    for part in make_mla():
-        part.save_pretrained(folder)
+    saved(make_mla(), folder)
     (folder / "README.md").write_text(
         "---\nlanguage: [en, de]\nlicense: apache-2.0\nbase_model: openai/clip\n---\n# The card\n"
     )

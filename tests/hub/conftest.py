@@ -8,15 +8,14 @@ from PIL import Image
 from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import DataSource, Example, ModelCardFacts
 from tests.support.hub_double import HubDouble
+from tests.support.tiny_native import saved
 
 
 @pytest.fixture(scope="session")
 def published(tmp_path_factory, make_mural) -> Path:
     """A folder as training leaves it: model and processor, saved one after the other. Not to be changed."""
     folder = tmp_path_factory.mktemp("published") / "mural-tiny"
-    for part in make_mural():
-        part.save_pretrained(folder)
-    return folder
+    return saved(make_mural(), folder)
 
 
 @pytest.fixture(scope="session")

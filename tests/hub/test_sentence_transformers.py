@@ -14,6 +14,7 @@ from babelens.inference import CrossEncoder
 from babelens.utils.sentence_files import add_prompts
 from tests.contracts import LANGUAGES, TEXTS, drawn_images
 from tests.support.tiny_cross_encoder import tiny_cross_encoder
+from tests.support.tiny_native import saved
 
 DUAL_ENCODERS = ["mural", "mla", "mla_student", "smalr", "liwe"]
 TAGGED = [{"text": text, "language": language} for text, language in zip(TEXTS, LANGUAGES, strict=True)]
@@ -32,8 +33,7 @@ def folders(request, tmp_path_factory):
 
     def folder(name: str) -> Path:
         if not (root / name).exists():
-            for part in request.getfixturevalue(f"make_{name}")():
-                part.save_pretrained(root / name)
+            saved(request.getfixturevalue(f"make_{name}")(), root / name)
         return root / name
 
     return folder
@@ -116,8 +116,7 @@ def test_a_tag_that_no_prompt_names(folders, tmp_path):
 
 
 def test_the_head_of_a_task(make_mural, tmp_path):
-    for part in make_mural():
-        part.save_pretrained(tmp_path)
+    saved(make_mural(), tmp_path)
     expected = Embedder.from_pretrained(tmp_path, device="cpu").encode_text(TEXTS, language="de", task="text_text")
     close(loaded(tmp_path).encode(TEXTS, prompt_name="de", task="text_text"), expected)
     with pytest.raises(ValueError, match="no head for 'clustering'"):
@@ -179,9 +178,7 @@ QUERIES = ["thing 0", "a thing of many words, number 10", "ding 20"]
 @pytest.fixture(scope="module")
 def judge(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("judge")
-    for part in tiny_cross_encoder(QUERIES, ["en", "de"]):
-        part.save_pretrained(folder)
-    return folder
+    return saved(tiny_cross_encoder(QUERIES, ["en", "de"]), folder)
 
 
 def same(found: np.ndarray, expected: np.ndarray) -> None:

@@ -11,12 +11,7 @@ from babelens.publishing import folder_problems
 from babelens.stock_folders import export_stock
 from babelens.utils.errors import InputError, ModelKindError
 from tests.contracts import TEXTS, drawn_images
-
-
-def saved(parts, folder):
-    for part in parts:
-        part.save_pretrained(folder)
-    return folder
+from tests.support.tiny_native import saved
 
 
 def check(source, folder, class_name):

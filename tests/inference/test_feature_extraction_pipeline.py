@@ -10,13 +10,13 @@ from transformers.pipelines.feature_extraction import FeatureExtractionPipeline
 from babelens.inference.embedder import Embedder
 from babelens.utils.errors import ModelKindError
 from tests.contracts import LANGUAGES, TEXTS
+from tests.support.tiny_native import saved
 
 
 @pytest.fixture(scope="module")
 def folder(make_mla, tmp_path_factory):
     where = tmp_path_factory.mktemp("mla") / "mla"
-    for part in make_mla():
-        part.save_pretrained(where)
+    saved(make_mla(), where)
     return str(where)
 
 
@@ -46,8 +46,7 @@ def test_without_a_language_it_is_that_of_transformers_also_in_batches(embed, fo
 
 
 def test_a_task_chooses_the_head_of_the_texts(make_mural, tmp_path):
-    for part in make_mural():
-        part.save_pretrained(tmp_path)
+    saved(make_mural(), tmp_path)
     embed, embedder = pipeline("feature-extraction", model=str(tmp_path)), Embedder.from_pretrained(tmp_path)
     expected = torch.from_numpy(embedder.encode_text(TEXTS, language=LANGUAGES, task="text_text"))
     assert (expected - torch.from_numpy(embedder.encode_text(TEXTS, language=LANGUAGES))).abs().max() > 0.1

@@ -11,6 +11,7 @@ from babelens import Embedder
 from babelens.processing import processing_dual_encoder
 from babelens.utils.errors import InputError
 from tests.contracts import drawn_images
+from tests.support.tiny_native import saved
 
 TEXTS = ["a red car", "ein roter Wagen im Schnee"]
 INDEPENDENT = ["mural", "etcl", "liwe"]
@@ -22,8 +23,7 @@ def folders(request, tmp_path_factory):
 
     def folder(name):
         if not (root / name).exists():
-            for part in request.getfixturevalue(f"make_{name}")():
-                part.save_pretrained(root / name)
+            saved(request.getfixturevalue(f"make_{name}")(), root / name)
         return str(root / name)
 
     return folder

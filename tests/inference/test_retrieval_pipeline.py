@@ -8,6 +8,7 @@ from babelens.inference import rc3_pipelines
 from babelens.inference.cross_encoder import CrossEncoder
 from tests.contracts import CAPTIONS, drawn_images
 from tests.support.tiny_cross_encoder import tiny_cross_encoder
+from tests.support.tiny_native import saved
 
 TEXTS = list(CAPTIONS.values())
 
@@ -20,8 +21,7 @@ def parts():
 @pytest.fixture(scope="module")
 def retrieve(parts, tmp_path_factory):
     folder = tmp_path_factory.mktemp("retrieval")
-    for part in parts:
-        part.save_pretrained(folder)
+    saved(parts, folder)
     return pipeline("image-text-retrieval", model=str(folder), device="cpu")
 
 

@@ -23,9 +23,7 @@ def first(embeddings, width):
 @pytest.fixture(scope="module")
 def folder(make_mural, tmp_path_factory):
     path = tmp_path_factory.mktemp("model")
-    for part in make_mural():
-        part.save_pretrained(path)
-    return path
+    return saved(make_mural(), path)
 
 
 @pytest.fixture(scope="module")

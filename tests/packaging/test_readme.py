@@ -4,6 +4,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from tests.support.tiny_native import saved
+
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 
 
@@ -13,8 +15,7 @@ def block(language: str) -> str:
 
 def test_the_python_example_finds_an_image(make_mural, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    for part in make_mural():
-        part.save_pretrained("clip-mi")
+    saved(make_mural(), "clip-mi")
     Path("photos").mkdir()
     for shade in (0, 255):
         Image.fromarray(np.full((40, 40, 3), shade, np.uint8)).save(f"photos/{shade}.png")

@@ -11,6 +11,7 @@ from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel, CLIPProce
 
 from babelens import MuralModel, MuralProcessor
 from babelens.data.corpus.corpus import CAPTIONS
+from tests.support.tiny_native import saved
 
 EMOJI_WORDS = {"en": "face", "de": "gesicht", "es": "cara", "ar": "وجه"}
 ALPHABET = " abcdefghijklmnopqrstuvwxyz0123456789äöüß"
@@ -58,9 +59,7 @@ def dual_encoder(request):
 @pytest.fixture(scope="session")
 def clip_folder(clip_parts, tmp_path_factory):
     folder = tmp_path_factory.mktemp("clip")
-    for part in clip_parts:
-        part.save_pretrained(folder)
-    return folder
+    return saved(clip_parts, folder)
 
 
 class ColorEmbedder:
