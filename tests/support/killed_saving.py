@@ -6,15 +6,7 @@ import traceback
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, NoReturn
 
-import pytest
-
 from tests.support.forks import forked
-
-
-def _need_forks() -> None:
-    if not hasattr(os, "fork"):
-        pytest.skip("the killed process is a fork, which Windows does not have")
-
 
 CHANGES = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir")
 
@@ -24,7 +16,6 @@ def killed_at_each_operation(
 ) -> Iterator[int]:
     """Runs `prepare` here and `save` in a process that is killed before its first operation on a file; then before the
     second; and so on until it ends. Yields the number of the operation after each kill."""
-    _need_forks()
     for number in itertools.count(1):
         prepare()
         child = forked()

@@ -11,8 +11,8 @@ from tests.support.published_layouts import (
     write_image,
     write_mscoco,
     write_multi30k,
-    write_text,
 )
+from tests.support.published_rc3 import write_text
 
 # COCO's test images in these files, and images of other splits.
 TEST = (391895, 60623, 483108, 384213)

@@ -1,7 +1,6 @@
 """The data of the repository's recipes on a few rows, in exactly their published layouts, under `data` of the current
 folder: data sets, photographs, vectors of words, and the emoji benchmark's table."""
 
-import gzip
 import json
 import tarfile
 import zipfile
@@ -21,7 +20,10 @@ from tests.support.image_sources import add_member, drawn
 from tests.support.published_rc3 import (
     FLICKR as IMAGES,
     write_cc3m,
+    write_gzip,
+    write_json,
     write_marvl,
+    write_text,
     write_wikimatrix,
     write_wit_dogs,
     write_xflickrco,
@@ -46,23 +48,8 @@ def write_image(path: Path, seed: int) -> None:
     path.write_bytes(drawn(seed, (16, 16)))
 
 
-def write_text(path: Path, *lines: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-
-
-def write_json(path: Path, content: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
-
-
 def caption(language: str, number: int, kind: int = 0) -> str:
     return f"{language} {kind} {number} a red dog on grass"
-
-
-def write_gzip(path: Path, lines: Iterable[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
 
 
 def write_flickr_images(folder: Path, names: Iterable[str] = FLICKR) -> None:

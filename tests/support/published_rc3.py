@@ -6,7 +6,9 @@ import gzip
 import io
 import json
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -17,7 +19,6 @@ from babelens.processing.tokenizer_training import train_bpe
 from tests.support.region_files import write_h5, write_serial
 from tests.support.tiny_layers import encoder_decoder
 
-LANGUAGES = ["cs", "de", "en", "fr", "id", "ja", "zh"]
 PATCHES = {"image_size": 32, "patch_size": 16, "patch_width": 16}
 FLICKR = ["1000092795", "10002456", "1000268201", "1000344755"]
 COCO = ["COCO_val2014_000000042", "COCO_val2014_000000074"]
@@ -39,10 +40,23 @@ def write_images(folder: str, names: list[str]) -> None:
         PIL.Image.new("RGB", (40, 32)).save(path, "PNG" if path.suffix == ".png" else "JPEG")
 
 
-def write_lines(name: str, records: list[dict]) -> None:
-    path = Path("data", name)
+def write_text(path: Path, *lines: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(record) + "\n" for record in records), "utf-8")
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+
+
+def write_json(path: Path, content: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+
+
+def write_gzip(path: Path, lines: Iterable[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
+
+
+def write_lines(name: str, records: list[dict]) -> None:
+    write_text(Path("data", name), *map(json.dumps, records))
 
 
 def sentences(image_id: str, label: str) -> dict[str, str]:
@@ -77,10 +91,9 @@ def write_xgqa() -> None:
         for number, (image_id, answer) in enumerate(zip(ids, ("no", "yes", "pipe"), strict=True))
     }
     for tag in ("en", "de", "id", "zh"):
-        Path("data/xgqa", tag).mkdir(parents=True)
-        Path("data/xgqa", tag, "testdev_balanced_questions.json").write_text(json.dumps(questions))
-    Path("data/xgqa/en/train_balanced_questions.json").write_text(json.dumps(questions))
-    Path("data/xgqa/trainval_ans2label.json").write_text(json.dumps({"yes": 0, "pipe": 1, "no": 2}))
+        write_json(Path("data/xgqa", tag, "testdev_balanced_questions.json"), questions)
+    write_json(Path("data/xgqa/en/train_balanced_questions.json"), questions)
+    write_json(Path("data/xgqa/trainval_ans2label.json"), {"yes": 0, "pipe": 1, "no": 2})
     write_images("gqa", [f"{image_id}.jpg" for image_id in ids])
     write_regions("vg-gqa_boxes36.h5", ids)
 
@@ -172,12 +185,10 @@ def write_wit_dogs(count: int) -> None:
 
 def write_wikimatrix(*pairs: str) -> None:
     """Files of some pairs of languages, also of one that RC3 does not read, with a pair of texts of a low score."""
-    Path("data/wikimatrix").mkdir()
     for pair in pairs:
         first, second = pair.split("-")
         lines = [f"{score}\t{first} text {number}\t{second} text {number}" for number, score in enumerate("2211")]
-        table = "\n".join(["1.01\tlow\tlow", *lines])
-        Path(f"data/wikimatrix/WikiMatrix.{pair}.tsv.gz").write_bytes(gzip.compress(table.encode()))
+        write_gzip(Path(f"data/wikimatrix/WikiMatrix.{pair}.tsv.gz"), ["1.01\tlow\tlow", *lines])
 
 
 def write_mbart() -> None:

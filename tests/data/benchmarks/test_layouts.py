@@ -10,7 +10,8 @@ from babelens.data.benchmarks import PROTOCOLS, benchmark_names, find_benchmark
 from babelens.data.readers.coco import READERS
 from babelens.utils.errors import CorpusError
 from tests.support.published_benchmarks import FLICKR, TEST, WRITERS
-from tests.support.published_layouts import caption, coco_name, write_text
+from tests.support.published_layouts import caption, coco_name
+from tests.support.published_rc3 import write_text
 
 XTD = find_benchmark("xtd").languages
 
