@@ -4,9 +4,11 @@ loss are always in float32."""
 
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, get_args, get_origin
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 import torch
 from transformers import TrainingArguments
@@ -18,12 +20,24 @@ from .optimizers import ADAMAX, LAMB, check_task_settings
 
 Visual = Literal["regions", "patches", "both"]
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
+ArgumentsT = TypeVar("ArgumentsT", bound=TrainingArguments)
 
 
 def _at_least_one(**sizes: int | None) -> None:
     for name, size in sizes.items():
         if size is not None and size < 1:
             raise ValueError(f"{name}={size} must be a positive number")
+
+
+def with_help(arguments: type[ArgumentsT]) -> type[ArgumentsT]:
+    """Gives each option its text of the docstring, or transformers' one, for `--help` of `HfArgumentParser`."""
+    own = {option.name: option for option in fields(arguments)}
+    for option in fields(TrainingArguments):
+        own[option.name].metadata = own[option.name].metadata or option.metadata
+    for names, text in re.findall(r"^ {8}(\w[\w, ]*): (.*(?:\n {12}.*)*)", arguments.__doc__ or "", re.MULTILINE):
+        for name in names.split(", "):
+            own[name].metadata = MappingProxyType({"help": " ".join(text.split()).replace("%", "%%")})
+    return arguments
 
 
 # torch's names of the CPU instructions for products in bfloat16: Intel, Intel and AMD, and two for Arm.
@@ -41,6 +55,7 @@ def fastest_precision(device_type: str) -> str:
     return "bfloat16" if has else "float32"
 
 
+@with_help
 @dataclass
 class PrecisionTrainingArguments(TrainingArguments):
     """transformers' `TrainingArguments` with another way to set `bf16` and `fp16`.
@@ -99,6 +114,7 @@ class PrecisionTrainingArguments(TrainingArguments):
         return torch.autocast(self.device.type, getattr(torch, precision), enabled=precision != "float32")
 
 
+@with_help
 @dataclass
 class ContrastiveTrainingArguments(PrecisionTrainingArguments):
     """transformers' training arguments and these options.
@@ -161,6 +177,7 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
             self.accelerator_config.gradient_accumulation_kwargs = accumulation | {"sync_each_batch": True}
 
 
+@with_help
 @dataclass
 class MlaTrainingArguments(ContrastiveTrainingArguments):
     """Training arguments of MLA, by default the paper's for native language transfer (section 4.1). For language
@@ -205,6 +222,7 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
         super().__post_init__()
 
 
+@with_help
 @dataclass
 class WordDualEncoderTrainingArguments(ContrastiveTrainingArguments):
     """Training arguments of word-level dual encoders, which train on images with captions in several languages. With
@@ -234,6 +252,7 @@ class WordDualEncoderTrainingArguments(ContrastiveTrainingArguments):
         super().__post_init__()
 
 
+@with_help
 @dataclass
 class SmalrTrainingArguments(WordDualEncoderTrainingArguments):
     """Training arguments of SMALR, by default the papers' (SMALR and MULE): Adam with a constant learning rate,
@@ -247,6 +266,7 @@ class SmalrTrainingArguments(WordDualEncoderTrainingArguments):
     per_device_train_batch_size: int = 450
 
 
+@with_help
 @dataclass
 class LiweTrainingArguments(WordDualEncoderTrainingArguments):
     """Training arguments of LIWE, by default the settings of the authors' code, but with a constant learning rate: the
@@ -260,6 +280,7 @@ class LiweTrainingArguments(WordDualEncoderTrainingArguments):
     max_grad_norm: float = 2.0
 
 
+@with_help
 @dataclass
 class Rc3TrainingArguments(PrecisionTrainingArguments):
     """Training arguments of RC3's pre-training: the paper's learning rate (section 3.2) for Adam without weight decay,
@@ -296,6 +317,7 @@ class Rc3TrainingArguments(PrecisionTrainingArguments):
         self.ddp_broadcast_buffers = False
 
 
+@with_help
 @dataclass
 class Rc3TaskTrainingArguments(PrecisionTrainingArguments):
     """Training arguments of RC3's tasks. The paper's values for each task (table 6) are in `recipes/rc3`.

@@ -1,16 +1,33 @@
 """Arguments of transformers' `Trainer` that trainers honor, and those that they refuse by name."""
 
 import copy
+from dataclasses import fields
 
 import numpy as np
 import pytest
 from transformers import HfArgumentParser, TrainingArguments
 
-from babelens import Embedder, MlaTrainingArguments, MuralTrainer, SmalrTrainingArguments
+from babelens import (
+    Embedder,
+    LiweTrainingArguments,
+    MlaTrainingArguments,
+    MuralTrainer,
+    Rc3TaskTrainingArguments,
+    Rc3TrainingArguments,
+    SmalrTrainingArguments,
+)
 from babelens.trainers.retrieval_evaluator import RetrievalEvaluator
 from babelens.utils.errors import InputError
 from tests.support.mla_training import clip_mla, make_mla_trainer  # noqa: F401
 from tests.support.tiny_training import shapes_corpus, shapes_trainer
+
+ARGUMENTS = [
+    MlaTrainingArguments,
+    SmalrTrainingArguments,
+    LiweTrainingArguments,
+    Rc3TaskTrainingArguments,
+    Rc3TrainingArguments,
+]
 
 
 @pytest.fixture
@@ -47,6 +64,20 @@ def test_methods_do_not_have_the_options_that_they_would_not_read(tmp_path, kind
         kind(output_dir=str(tmp_path), **{option: None})
     (parsed,) = HfArgumentParser(kind).parse_args_into_dataclasses(["--output_dir", str(tmp_path)])
     assert getattr(parsed, option) is None
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        MlaTrainingArguments,
+        SmalrTrainingArguments,
+        LiweTrainingArguments,
+        Rc3TaskTrainingArguments,
+        Rc3TrainingArguments,
+    ],
+)
+def test_every_option_has_its_help(kind):
+    assert not [option.name for option in fields(kind) if option.init and not option.metadata.get("help")]
 
 
 def test_the_arguments_of_a_user_stay_as_they_are(tmp_path):
