@@ -28,7 +28,6 @@ from ..processing.processing_dual_encoder import (
     call_tokenizer,
     counting_cut_texts,
     default_language,
-    is_counting,
     note_cut_texts,
     takes_language,
 )
@@ -36,7 +35,7 @@ from ..utils.errors import BabelensError, ImageError, InputError, ModelKindError
 from ..utils.languages import language_for_each
 from .loading import SentenceEncoder, SentenceInputs, load_encoder, stated_truncation
 from .onnx.model import OnnxDualEncoder, load_onnx
-from .texts import languages_of, report_cut_texts, says_multilingual, warn_of_scripts
+from .texts import report_cut_texts
 
 ImageLike = Image.Image | np.ndarray | str | Path | bytes
 # Images that each thread of a processor convolves at a time: the states of more of them leave its caches. It is a
@@ -97,7 +96,6 @@ class Embedder:
         self.model: Any = model
         self.processor: Any = processor
         self.batch_size, self.truncate_dim = batch_size, truncate_dim
-        self._source = ""  # where the model was loaded from
         # A JPEG file keeps twice the sides of the image that is read, so most of the scaling stays as it was.
         size = getattr(getattr(processor, "image_processor", None), "size", None) or {}
         sides = [2 * size[name] for name in ("shortest_edge", "height", "width") if size.get(name)]
@@ -141,9 +139,7 @@ class Embedder:
             raise InputError(f"backend={backend!r} is neither 'torch' nor 'onnx'")
         if truncate_dim is None:
             truncate_dim = stated_truncation(folder_or_repo, model.config, **loading)
-        loaded = cls(model, processor, truncate_dim=truncate_dim, **settings)
-        loaded._source = str(folder_or_repo)
-        return loaded
+        return cls(model, processor, truncate_dim=truncate_dim, **settings)
 
     def encode_text(
         self,
@@ -168,8 +164,6 @@ class Embedder:
         head = head_of_task(self.model, task) if task else {}
         texts = as_texts(texts, "texts", none_is_fine=True)
         languages = language_for_each(default_language(self.processor) if language is None else language, len(texts))
-        if self._stated_languages is not None and not is_counting():
-            warn_of_scripts(texts, self._stated_languages, self._source or type(self.model).__name__)
         # Texts of similar length share a batch, so little of it is padding. The longest come first: a batch that
         # does not fit in memory fails at once.
         lengths = self._lengths(texts)
@@ -217,14 +211,6 @@ class Embedder:
         positions = text_positions(getattr(config, "text_config", config))
         longest = min(positions or LARGEST_LENGTH, self.processor.tokenizer.model_max_length, LARGEST_LENGTH)
         return int(min(longest, getattr(self.processor, "text_kwargs", {}).get("max_length") or longest))
-
-    @cached_property
-    def _stated_languages(self) -> list[str] | None:
-        """The languages that the model states; None where texts in any script may be meant: for a model that reads
-        languages that it was not taught, that says that it is multilingual, or that is being trained."""
-        in_training = not self._source and getattr(self.processor, "languages", None) is None
-        reads_any = getattr(self.processor, "any_language", False) or says_multilingual(self._source)
-        return None if in_training or reads_any else languages_of(self.processor, self._source)[0]
 
     def encode_image(
         self,

@@ -2,14 +2,11 @@
 card says which languages it learned), and sample texts for exports."""
 
 import logging
-import unicodedata
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import cycle, islice
 from typing import Any
 
-import regex
 from huggingface_hub import ModelCard
 from transformers.utils import cached_file
 
@@ -18,7 +15,6 @@ from ..processing.processing_dual_encoder import DualEncoderProcessor, is_counti
 from ..processing.processing_mla import MlaProcessor
 from ..processing.processing_ridge import RidgeProcessor
 from ..utils.errors import BabelensError, LanguageTagError
-from ..utils.language_matching import language_and_script
 from ..utils.languages import UNDETERMINED, normalize_languages
 
 logger = logging.getLogger(__name__)
@@ -52,11 +48,6 @@ def languages_of(processor: Any, model: str) -> tuple[list[str], bool]:
         return [], True
 
 
-def says_multilingual(model: str) -> bool:
-    """Returns whether the card of a model says so, instead of languages or with them."""
-    return bool(model) and _ANY in _card_languages(model)
-
-
 def _card_languages(model: str) -> list[str]:
     """The languages that the card of a model names, where the card is on this machine."""
     quiet = {f"_raise_exceptions_for_{name}": False for name in ("gated_repo", "missing_entries", "connection_errors")}
@@ -69,52 +60,18 @@ def _card_languages(model: str) -> list[str]:
     return [named] if isinstance(named, str) else [str(tag) for tag in named or []]
 
 
-_told_languages: defaultdict[str, set[str]] = defaultdict(set)  # of each model, those that a warning has named
-_LETTER = regex.compile(r"\p{L}")
-# Scripts of languages that are several of Unicode's.
-_JOINT = {"Hans": ["Hani"], "Hant": ["Hani"], "Jpan": ["Hani", "Hira", "Kana"], "Kore": ["Hang", "Hani"]}
-
-
 def warn_of_language(language: str, stated: list[str], takes_any: bool, model: str) -> None:
     """Warns once for each model and language that the model does not state; the arguments are from `languages_of`."""
     primary = [tag.partition("-")[0] for tag in stated]
     if takes_any and language != UNDETERMINED and language.partition("-")[0] not in primary:
-        _told_languages[model].add(language)
         _warn(language, ", ".join(stated), model)
-
-
-def warn_of_scripts(texts: Iterable[str], stated: Sequence[str], model: str) -> None:
-    """Logs once for each model and script that most letters of a text belong to no language that the model states; one
-    that states none is taken for Latin. `warn_of_language`'s languages count as stated."""
-    foreign = _foreign_letters(frozenset([*(stated or ["en"]), *_told_languages[model]]))
-    knows_latin = foreign.search("a") is None
-    for text in texts:
-        found = [] if knows_latin and text.isascii() else foreign.findall(text)
-        if 2 * len(found) > len(_LETTER.findall(text)):
-            script = Counter(unicodedata.name(each, "UNKNOWN").split()[0] for each in found).most_common(1)[0][0]
-            named = "Chinese characters" if script == "CJK" else f"{script.title()} letters"
-            _warn(named, ", ".join(stated), model)
-
-
-@cache
-def _foreign_letters(languages: frozenset[str]) -> "regex.Pattern[str]":
-    """Returns a pattern of letters that none of these languages uses; it matches nothing if a script is unknown."""
-    scripts = {"Zyyy", "Zinh"}  # which several share
-    for tag in languages:
-        script = language_and_script(tag)[1]
-        scripts.update(_JOINT.get(script, [script]))
-    known = "".join(rf"\p{{Script={name}}}" for name in sorted(scripts))
-    try:
-        return regex.compile(rf"[\p{{L}}--[{known}]]", regex.V1)
-    except regex.error:
-        return regex.compile("(?!)")
 
 
 @cache  # and so once
 def _warn(language: str, stated: str, model: str) -> None:
     if stated:
         logger.warning("%s states that it reads %s, and not %s: results may mean nothing", model, stated, language)
-    elif not says_multilingual(model):
+    elif _ANY not in _card_languages(model):
         logger.warning("%s states no languages: results for %s may mean nothing", model, language)
 
 
