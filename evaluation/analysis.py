@@ -21,8 +21,7 @@ from transformers import PreTrainedModel, ProcessorMixin
 from ..data.batching.views import Images, RetrievalSets, images_of
 from ..data.corpus.caption_index import CaptionIndex
 from ..data.corpus.corpus import describe, evenly_spaced, languages_of
-from ..inference.embedder import Embedder, ImageLike
-from ..modeling.encoding import evaluation_mode, progress_bar
+from ..inference.embedder import Embedder, ImageLike, evaluation_mode, progress_bar
 from ..utils.errors import CorpusError, InputError, ModelKindError
 from ..utils.files import atomic_file
 from ..utils.languages import normalize_languages

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, ProcessorMixin
 from ..data.batching.rc3 import LabelledExamples, Regions, TaskInputs, check_answer, regions_of, sources
 from ..data.batching.views import CorpusView, Images, RetrievalSets
 from ..inference.cross_encoder import CrossEncoder
-from ..modeling.encoding import evaluation_mode, progress_bar
+from ..inference.embedder import evaluation_mode, progress_bar
 from .ranking import QueryRanks, score_ranks
 
 # By language, or by source and target: metrics in percent, and the number of rows.

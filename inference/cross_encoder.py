@@ -12,13 +12,12 @@ from torch import Tensor
 from transformers import AutoModelForMultipleChoice, AutoProcessor, PreTrainedModel, ProcessorMixin
 
 from ..data.batching.views import ImageFeatures, RetrievalSet
-from ..modeling.encoding import evaluation_mode, progress_bar
 from ..processing.images import as_rgb_image
 from ..processing.processing_dual_encoder import as_texts, call_tokenizer, counting_cut_texts
 from ..utils.errors import InputError
 from ..utils.languages import language_for_each
 from ..utils.pretrained import load_model, load_processor
-from .embedder import COSINE_TIE, SCORES_AT_ONCE, ImageLike, default_device, unit_rows
+from .embedder import COSINE_TIE, SCORES_AT_ONCE, ImageLike, default_device, evaluation_mode, progress_bar, unit_rows
 from .texts import report_cut_texts
 
 Scores = Callable[[Tensor], Tensor]  # indices of queries [rows] -> scores with all items [rows, n_items]

@@ -31,14 +31,13 @@ from ..data.corpus.corpus import enumeration, image_id_of
 from ..data.corpus.files import IMAGES, files_named, numbered_lines, opened, parse_object, read_json_lines, tar_samples
 from ..data.corpus.images import path_inside, read_image, skipped_line, walk_images
 from ..data.corpus.loading import parquet_file
-from ..modeling.encoding import autocasting, progress_bar
 from ..processing.processing_dual_encoder import default_language
 from ..utils.errors import CorpusError, InputError, LanguageTagError, MissingExtraError, SaveError
 from ..utils.files import atomic_file
 from ..utils.identity import image_identity, model_identity, remote_state, state_of
 from ..utils.languages import normalize_language
 from ..utils.redaction import redact
-from .embedder import MAX_THREADS, Embedder, prefetch
+from .embedder import MAX_THREADS, Embedder, autocasting, prefetch, progress_bar
 from .texts import sample_languages
 
 logger = logging.getLogger(__name__)

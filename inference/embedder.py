@@ -2,16 +2,18 @@
 
 import inspect
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, cast
 
 import numpy as np
 import torch
+from datasets.utils.logging import tqdm
 from PIL import Image
 from torch import Tensor, nn
 from transformers import BatchFeature, PreTrainedModel, ProcessorMixin
@@ -19,7 +21,6 @@ from transformers import BatchFeature, PreTrainedModel, ProcessorMixin
 from ..configuration.configuration_mla import text_positions
 from ..configuration.configuration_two_tower import head_of_task
 from ..data.batching.views import ImageFeatures
-from ..modeling.encoding import evaluation_mode, progress_bar
 from ..modeling.modeling_dual_encoder import as_output
 from ..processing.images import as_rgb_image
 from ..processing.processing_dual_encoder import (
@@ -353,3 +354,47 @@ def finite_matrix(values: np.ndarray, name: str) -> Tensor:
 def first_dimensions(embeddings: np.ndarray, width: int) -> np.ndarray:
     """The first dimensions of embeddings, as vectors of unit length. [N, d], width -> [N, width]"""
     return nn.functional.normalize(torch.from_numpy(embeddings[:, :width]), dim=-1).numpy()
+
+
+# ---- Encoders outside of training ----
+
+# The models in evaluation: how many blocks each is in, and its modules that were in training mode before.
+_EVALUATED: dict[nn.Module, tuple[int, dict[nn.Module, bool]]] = {}
+_LOCK = threading.Lock()
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Puts a model into evaluation mode, without gradients, inside the block; afterwards, each module returns to its
+    previous mode. If several threads use one model, the first one saves the modes, and the last one restores them."""
+    with _LOCK:
+        entered, modes = _EVALUATED.get(model, (0, {}))
+        if not entered:
+            modes = {module: module.training for module in model.modules() if module.training}
+            if modes:
+                model.eval()
+        _EVALUATED[model] = entered + 1, modes
+    try:
+        # Not inference_mode: tensors that a model caches here (position tables, masks) must remain usable in training.
+        with torch.no_grad():
+            yield
+    finally:
+        with _LOCK:
+            entered, modes = _EVALUATED.pop(model)
+            if entered > 1:
+                _EVALUATED[model] = entered - 1, modes
+            else:
+                for module in modes:
+                    module.training = True
+
+
+def autocasting(device: torch.device, precision: str) -> torch.autocast:
+    """Returns a context manager for matrix products and convolutions in `precision`; all else stays in float32."""
+    return torch.autocast(device.type, getattr(torch, precision), enabled=precision != "float32")
+
+
+def progress_bar(total: int, description: str, show: bool | None) -> tqdm:
+    """Returns a progress bar; by default it appears on a terminal, for jobs of more than two seconds."""
+    if show is None:
+        return tqdm(total=total, desc=description, delay=2.0, leave=False, disable=None)
+    return tqdm(total=total, desc=description, leave=False, disable=not show)

@@ -21,14 +21,13 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, 
 from ..data.corpus.corpus import Caption, captions_of, describe, languages_of, with_captions
 from ..data.corpus.loading import load_translations
 from ..data.corpus.tables import TRANSLATION_FILES
-from ..modeling.encoding import progress_bar
 from ..utils.errors import CorpusError, InputError, LanguageTagError, SaveError
 from ..utils.files import errors_naming
 from ..utils.identity import model_identity
 from ..utils.language_matching import language_and_script
 from ..utils.languages import language_for_each, normalize_language, normalize_languages
 from ..utils.pretrained import load_model, load_processor
-from .embedder import Embedder, default_device
+from .embedder import Embedder, default_device, progress_bar
 
 logger = logging.getLogger(__name__)
 

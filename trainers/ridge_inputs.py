@@ -9,7 +9,7 @@ import torch
 from datasets.utils.logging import tqdm
 from torch import Tensor
 
-from ..modeling.encoding import autocasting, evaluation_mode
+from ..inference.embedder import autocasting, evaluation_mode
 from ..modeling.modeling_ridge import RidgeModel
 from ..processing.processing_ridge import RidgeProcessor
 from ..utils.identity import model_identity

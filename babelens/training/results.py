@@ -14,7 +14,7 @@ from ..evaluation.emoji import EmojiBenchmark
 from ..evaluation.ranking import QueryRanks
 from ..evaluation.results import RESULTS, Results, write_results
 from ..evaluation.retrieval import evaluate_retrieval
-from ..inference.embedder import Embedder, default_device
+from ..inference.embedder import Embedder, default_device, evaluation_mode
 from ..inference.loading import load_encoder, stated_truncation
 from ..model_cards.base_models import IMAGE_TOWER, OTHER, TEXT_TOWER, UNKNOWN, WHOLE_MODEL, BaseModel, base_model_facts
 from ..model_cards.card_text import public_name, publishable
@@ -29,7 +29,6 @@ from ..model_cards.facts import (
     retrieval_results,
     training_run,
 )
-from ..modeling.encoding import evaluation_mode
 from ..registry import METHODS
 from ..trainers.base import BabelensTrainer
 from .data import RecipeData

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from babelens.modeling.encoding import evaluation_mode
+from babelens.inference.embedder import evaluation_mode
 from tests.support.tiny_adapters import make_clip, with_adapters
 from tests.support.versions import checkpoint_activations
 
