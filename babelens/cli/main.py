@@ -18,9 +18,10 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
 from .. import __version__
@@ -75,6 +76,19 @@ def _options(
     """The options before a command."""
 
 
+class _Command(TyperCommand):
+    """A command that refuses an option given twice, whose first value would be ignored without a word."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parses the words of a command line."""
+        order = self.make_parser(ctx).parse_args(args=list(args))[2]
+        for option in order:
+            if order.count(option) > 1 and not getattr(option, "multiple", True):
+                several = "; give several as uk,pl" if option.name in ("language", "languages") else ""
+                ctx.fail(f"{option.opts[0]} is given twice{several}")
+        return super().parse_args(ctx, args)
+
+
 _COMMANDS: dict[str, list[Callable[..., None]]] = {
     "Teach and train": [demo, acquire, train, trim],
     "Search and measure": [search, serve, embed, index, features, compare],
@@ -85,6 +99,8 @@ for panel, commands in _COMMANDS.items():
         app.command(rich_help_panel=panel)(command)
 for group, name in ((evaluate, "evaluate"), (analyze, "analyze")):
     app.add_typer(group, name=name, rich_help_panel="Search and measure")
+for registered in (*app.registered_commands, *evaluate.registered_commands, *analyze.registered_commands):
+    registered.cls = _Command
 
 
 class _Redacting(logging.Formatter):

@@ -20,6 +20,19 @@ def own_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("acquire", "--base", "clip", "--output", "out", "--language", "de", "--language", "fr"),
+        ("evaluate", "captions", "clip", "--data", "a.tsv", "--data", "b.tsv"),
+        ("analyze", "distances", "clip", "--data", "a.tsv", "--data", "b.tsv"),
+    ],
+)
+def test_an_option_given_twice_is_refused(run, words):
+    """The first value would be ignored without a word."""
+    assert f"{words[-2]} is given twice" in run(*words, code=2).output
+
+
 # ---- Users' text ----
 
 
