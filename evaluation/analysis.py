@@ -22,7 +22,7 @@ from ..data.batching.views import Images, RetrievalSets, images_of
 from ..data.corpus.caption_index import CaptionIndex
 from ..data.corpus.corpus import describe, evenly_spaced, languages_of
 from ..inference.embedder import Embedder, ImageLike, evaluation_mode, progress_bar
-from ..utils.errors import CorpusError, InputError, ModelKindError
+from ..utils.errors import CorpusError, InputError, ModelKindError, requires
 from ..utils.files import atomic_file
 from ..utils.languages import normalize_languages
 from .ranking import embedding_ranks
@@ -131,9 +131,10 @@ def svcca(x: np.ndarray, y: np.ndarray, *, variance: float = VARIANCE) -> float:
 
 def language_map(embeddings: Mapping[str, np.ndarray], *, variance: float = VARIANCE, seed: int = 0) -> LanguageMap:
     """Compares languages by their embeddings of parallel texts, language -> [N, d], from `encode_parallel`."""
-    from scipy.cluster import hierarchy
-    from scipy.spatial.distance import squareform
-    from sklearn.manifold import SpectralEmbedding
+    with requires("scipy", "scikit-learn"):
+        from scipy.cluster import hierarchy
+        from scipy.spatial.distance import squareform
+        from sklearn.manifold import SpectralEmbedding
 
     languages = list(embeddings)
     if len(languages) < _FEWEST:
@@ -219,8 +220,9 @@ def label_map(
 ) -> LabelMap:
     """Computes a map of images, embedded as [N, d], and the labels of their classes, language -> class index ->
     embedding [d]. Embeddings have unit length; `targets` are class indices [N]."""
-    from sklearn.decomposition import PCA
-    from sklearn.manifold import TSNE
+    with requires("scikit-learn"):
+        from sklearn.decomposition import PCA
+        from sklearn.manifold import TSNE
 
     places = [(language, index) for language, named in labels.items() for index in named]
     if not places or len(images) + len(places) < 5:
@@ -442,9 +444,9 @@ _SETTINGS = {
 @contextmanager
 def _style() -> Iterator[Any]:
     """The common style; gives the class of figures that use neither a window nor the state of pyplot."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
+    with requires("matplotlib"):
+        import matplotlib
+        from matplotlib.figure import Figure
     with matplotlib.rc_context(_SETTINGS):
         yield Figure
 

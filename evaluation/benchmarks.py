@@ -14,7 +14,7 @@ from ..data.batching.views import RetrievalSet, images_of
 from ..data.benchmarks import Benchmark, Figures, find_benchmark
 from ..data.readers.coco import READERS, Crisscrossed, Ratings
 from ..inference.embedder import Embedder
-from ..utils.errors import CorpusError
+from ..utils.errors import CorpusError, requires
 from .ranking import PROTOCOLS, RECALL_AT, QueryRanks, embedding_ranks, neighbor_ranks, percent_within
 from .retrieval import evaluate_retrieval
 
@@ -186,7 +186,8 @@ def sampled_spearman(
 ) -> tuple[float, float]:
     """Returns the mean and deviation of Spearman's correlation between ratings [N] and scores [N], over samples of
     half of the queries with one item each; NaN if a sample has fewer than two queries or only equal numbers."""
-    from scipy.stats import spearmanr  # takes half a second to import
+    with requires("scipy"):
+        from scipy.stats import spearmanr  # takes half a second to import
 
     order = np.argsort(queries, kind="stable")
     _, starts, counts = np.unique(queries[order], return_index=True, return_counts=True)

@@ -34,7 +34,7 @@ from ..inference.pipelines import (
     filled,
     templates_of,
 )
-from ..utils.errors import CorpusError, InputError, LanguageTagError
+from ..utils.errors import CorpusError, InputError, LanguageTagError, requires
 from ..utils.language_matching import did_you_mean_language
 from ..utils.languages import normalize_language, normalize_languages
 from .ranking import QueryRanks, embedding_ranks, percent_within
@@ -313,7 +313,8 @@ def neighbor_accuracy(
     [N]. Returns `top1` in percent, `neighbors`, `n_train` and `n_images`. ETCL's paper (appendix A.3) uses the class
     of the nearest image, `neighbors=1`. If classes tie, the lowest index wins, as in scikit-learn. `ranks` receives
     for each classified image 1 if its class was predicted correctly, otherwise 2."""
-    from sklearn.neighbors import KNeighborsClassifier
+    with requires("scikit-learn"):
+        from sklearn.neighbors import KNeighborsClassifier
 
     if not 1 <= neighbors <= len(train):
         raise InputError(f"there are only {len(train):,} images for neighbors={neighbors:,}")

@@ -9,21 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import langcodes
-import mteb
 import numpy as np
 from huggingface_hub import EvalResult
-from mteb.languages import check_language_code
-from mteb.models import ModelMeta
-from mteb.models.abs_encoder import AbsEncoder
-from mteb.models.model_meta import ScoringFunction
 
 from ..inference.embedder import Embedder
 from ..inference.texts import languages_of
-from ..utils.errors import InputError, LanguageTagError, ModelKindError, SourceUnavailableError
+from ..utils.errors import InputError, LanguageTagError, ModelKindError, SourceUnavailableError, requires
 from ..utils.files import optional_file
 from ..utils.identity import model_identity
 from ..utils.language_matching import language_and_script
 from ..utils.languages import normalize_language, normalize_languages
+
+with requires("mteb"):
+    import mteb
+    from mteb.languages import check_language_code
+    from mteb.models import ModelMeta
+    from mteb.models.abs_encoder import AbsEncoder
+    from mteb.models.model_meta import ScoringFunction
 
 _SOURCE = "https://github.com/embeddings-benchmark/mteb/"
 _SCRIPTS = {"Kore": "Hang"}  # mteb's script for Korean

@@ -15,6 +15,7 @@ from ..data.batching.rc3 import LabelledExamples, Regions, TaskInputs, check_ans
 from ..data.batching.views import CorpusView, Images, RetrievalSets
 from ..inference.cross_encoder import CrossEncoder
 from ..inference.embedder import evaluation_mode, progress_bar
+from ..utils.errors import requires
 from .ranking import QueryRanks, score_ranks
 
 # By language, or by source and target: metrics in percent, and the number of rows.
@@ -99,7 +100,8 @@ def translation_quality(
 ) -> Results:
     """Measures `bleu` and `chrf` with sacrebleu, which tokenizes the target language, for each pair of languages in a
     view of `triplets`, such as `en-de`; `n` is the number of texts. `generation_config` sets beams and length."""
-    from sacrebleu import metrics
+    with requires("sacrebleu"):
+        from sacrebleu import metrics
 
     inputs = TaskInputs(processor, model.config, regions)
     generated_texts: dict[tuple[str, str], list[tuple[str, str]]] = {}

@@ -32,7 +32,7 @@ from ..data.corpus.files import IMAGES, files_named, numbered_lines, opened, par
 from ..data.corpus.images import path_inside, read_image, skipped_line, walk_images
 from ..data.corpus.loading import parquet_file
 from ..processing.processing_dual_encoder import default_language
-from ..utils.errors import CorpusError, InputError, LanguageTagError, MissingExtraError, SaveError
+from ..utils.errors import CorpusError, InputError, LanguageTagError, SaveError, requires
 from ..utils.files import atomic_file
 from ..utils.identity import image_identity, model_identity, remote_state, state_of
 from ..utils.languages import normalize_language
@@ -391,11 +391,9 @@ def embed_on_ray(
     """As `embed_source`, with an actor for each GPU of a Ray cluster, or for each processor core without GPUs. Model,
     source and output must be the same on all machines; `loading` is as in `Embedder.from_pretrained`."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    try:
+    with requires("'ray[data]'"):
         import ray
         import ray.data
-    except ImportError as error:
-        raise MissingExtraError("several processes or machines need Ray: pip install 'ray[data]'") from error
     source = job.source if "://" in job.source else str(Path(job.source).absolute())
     job = dataclasses.replace(job, source=source, output=job.output.resolve())
     metadata = job.metadata_schema()

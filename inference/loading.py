@@ -28,7 +28,7 @@ from transformers.utils.peft_utils import find_adapter_config_file
 
 from ..modeling.peft_mla import MLA, to_mla_model
 from ..processing.processing_mla import MlaProcessor
-from ..utils.errors import InputError, MissingExtraError, ModelFolderError, ModelKindError, first_line
+from ..utils.errors import InputError, ModelFolderError, ModelKindError, first_line, requires
 from ..utils.files import optional_file
 from ..utils.pretrained import explained, is_finite, load_model, load_processor, located, named
 from ..utils.sentence_files import MODULES_FILE, SETTINGS_FILE
@@ -211,10 +211,8 @@ def needs_sentence_transformers(source: str, **loading: Any) -> bool:
 
 def load_sentence_transformer(source: str, **loading: Any) -> Any:
     """Loads a `SentenceTransformer` with the arguments in `loading` that the library takes."""
-    try:
+    with requires("sentence-transformers"):
         from sentence_transformers import SentenceTransformer
-    except ImportError as error:
-        raise MissingExtraError(f"{source} needs pip install sentence-transformers") from error
     given = _only(loading, "trust_remote_code", "model_kwargs", "processor_kwargs", "config_kwargs")
     try:
         return SentenceTransformer(source, cache_folder=given.pop("cache_dir", None), **given)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..utils.errors import InputError, MissingExtraError
+from ..utils.errors import InputError, requires
 from .processing_rc3 import check_regions
 
 _SERIAL_KEYS = b"__keys__"  # tensorpack's list of keys
@@ -121,7 +121,7 @@ def _opened(path: Path) -> Any:
             raise InputError(f"{path}: no such file or folder")
         if path.suffix in (".h5", ".hdf5"):
             try:
-                _OPENED[path] = _library("h5py", path).File(path, "r")
+                _OPENED[path] = _library("h5py").File(path, "r")
             except OSError as error:
                 raise InputError(f"{path}: {error}") from error
         else:
@@ -173,7 +173,7 @@ class _Tensorpack:
     """The file of tensorpack's `LMDBSerializer`. The first access reads the ids of all records."""
 
     def __init__(self, path: Path) -> None:
-        lmdb = _library("lmdb", path)
+        lmdb = _library("lmdb")
         options = {"readonly": True, "lock": False, "readahead": False, "meminit": False}
         self.path = path
         try:
@@ -198,7 +198,7 @@ class _Tensorpack:
     def _part(self, value: Any, key: bytes, position: int) -> Any:
         try:
             options = {"object_hook": _array, "raw": False, "strict_map_key": False}
-            return _library("msgpack", self.path).unpackb(value, **options)[position]
+            return _library("msgpack").unpackb(value, **options)[position]
         except Exception as error:
             raise InputError(
                 f"{self.path}, record {key.decode()}: cannot be read as msgpack, which tensorpack writes with "
@@ -225,8 +225,6 @@ def _array(stored: dict[Any, Any]) -> Any:
     return flat.reshape(named["shape"]) if named["nd"] else flat[0]
 
 
-def _library(name: str, path: Path) -> Any:
-    try:
+def _library(name: str) -> Any:
+    with requires(name):
         return import_module(name)
-    except ImportError as error:
-        raise MissingExtraError(f"{path} needs {name}: pip install {name}") from error

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from ..inference.embed import EMBEDDING, ID, EmbeddingsInfo, read_embeddings, read_info, shard_files
 from ..inference.embedder import Embedder, ImageLike, first_dimensions
-from ..utils.errors import BabelensError, CorpusError, InputError, MissingExtraError, SaveError
+from ..utils.errors import BabelensError, CorpusError, InputError, SaveError, requires
 from ..utils.files import new_folder
 from ..utils.identity import image_identity
 from ..utils.redaction import redact
@@ -179,10 +179,8 @@ def _is_remote(address: str | Path) -> bool:
 
 def _library() -> Any:
     os.environ.setdefault("LANCEDB_LOG", "error")  # it warns about every empty cell
-    try:
+    with requires("lancedb"):
         import lancedb
-    except ImportError as error:
-        raise MissingExtraError("an index needs LanceDB: pip install lancedb") from error
     return lancedb
 
 

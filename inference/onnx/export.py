@@ -23,7 +23,7 @@ from ...modeling.modeling_dual_encoder import as_output, normalize
 from ...modeling.modeling_smalr import SmalrModel
 from ...processing.processing_dual_encoder import counting_cut_texts
 from ...processing.word_tokenizers import WordLevelProcessor
-from ...utils.errors import InputError, MissingExtraError, ModelKindError, first_line
+from ...utils.errors import InputError, ModelKindError, first_line, requires
 from ...utils.files import errors_naming, new_folder, remove_unfinished
 from ...utils.identity import folder_identity
 from ..embedder import Embedder
@@ -107,12 +107,10 @@ def write_graph(
 ) -> Shapes:
     """Writes a tower, `text` or `image`, in float32 as an ONNX graph, traced with `inputs` of at least two rows;
     returns its inputs' shapes, whose free dimensions are `batch` and, unless texts have a `fixed_length`, `length`."""
-    try:
+    with requires("onnx", "onnxscript"):
         import onnx  # noqa: F401
         import onnx_ir
         import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError("exporting a model needs onnx and onnxscript: pip install onnx onnxscript") from error
     second = [] if tower == "image" or fixed_length else ["length"]
     free: dict[str, list[str]] = {name: ["batch", *second][: value.dim()] for name, value in inputs.items()}
     dynamic = {name: dict.fromkeys(range(len(names)), Dim.DYNAMIC) for name, names in free.items()}

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import AutoProcessor, PreTrainedConfig, ProcessorMixin
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from ...utils.errors import InputError, MissingExtraError, ModelFolderError, first_line
+from ...utils.errors import InputError, ModelFolderError, first_line, requires
 from ...utils.files import optional_file
 from ...utils.identity import folder_identity
 from ...utils.pretrained import explained, load_config, load_processor, located
@@ -73,10 +73,8 @@ def graph_file(tower: str, precision: str) -> str:
 
 def open_graph(path: Path, threads: int | None = None) -> Any:
     """Opens a graph with onnxruntime on the processor, by default with OMP_NUM_THREADS threads or one per core."""
-    try:
+    with requires("onnxruntime"):
         import onnxruntime
-    except ImportError as error:
-        raise MissingExtraError("running ONNX graphs needs onnxruntime: pip install onnxruntime") from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or int(os.environ.get("OMP_NUM_THREADS") or 0)
     options.log_severity_level = 3  # only errors
