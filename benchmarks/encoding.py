@@ -58,8 +58,7 @@ def measure(what: str, count: int, sides: dict[str, Side], rounds: int, clock: C
     print(f"| {what} | per second | time relative to {next(iter(sides))}'s |\n|---|---|---|")
     own, *_ = taken.values()
     for name, values in taken.items():
-        ratio = np.median(np.divide(values, own))
-        print(f"| {name} | {count / np.median(values):.1f} | {ratio:.2f} |", flush=True)
+        print(f"| {name} | {count / np.median(values):.1f} | {np.median(np.divide(values, own)):.2f} |", flush=True)
     print()
 
 
@@ -71,40 +70,27 @@ def clips(folder: Path, files: list[Path], texts: list[str]) -> dict[str, tuple[
     merges = [pair for pair, _ in sorted(tokenizer.bpe_ranks.items(), key=lambda item: item[1])]
     torch.manual_seed(0)
     CLIPModel(CLIPConfig()).save_pretrained(folder)
-    CLIPProcessor(
-        CLIPImageProcessorPil(), CLIPTokenizer(vocab=vocabulary, merges=merges, model_max_length=77)
-    ).save_pretrained(folder)
-    embedder = Embedder.from_pretrained(folder)
-    halved = Embedder.from_pretrained(folder, dtype=torch.bfloat16)
+    reader = CLIPTokenizer(vocab=vocabulary, merges=merges, model_max_length=77)
+    CLIPProcessor(CLIPImageProcessorPil(), reader).save_pretrained(folder)
     theirs = SentenceTransformer(str(folder), device="cpu")
     plain = open_clip.create_model("ViT-B-32-quickgelu").eval()
 
     @torch.no_grad()
-    def open_clip_images() -> None:
-        for start in range(0, len(files), BATCH):
-            pixels = torch.stack([transformed(file) for file in files[start : start + BATCH]])
-            plain.encode_image(pixels, normalize=True)
-
-    @torch.no_grad()
-    def open_clip_texts() -> None:
-        for start in range(0, len(texts), BATCH):
-            plain.encode_text(tokenizer(texts[start : start + BATCH]), normalize=True)
+    def in_batches(encode: Callable[..., object], read: Callable[[list[Any]], object], items: list[Any]) -> None:
+        for start in range(0, len(items), BATCH):
+            encode(read(items[start : start + BATCH]), normalize=True)
 
     paths = [str(file) for file in files]
-    quiet: dict[str, Any] = {"show_progress": False}
     unit = {"normalize_embeddings": True}
-    return {
-        "Embedder": (
-            partial(embedder.encode_image, files, **quiet),
-            partial(embedder.encode_text, texts, language="en", **quiet),
-        ),
-        "Embedder in bfloat16": (
-            partial(halved.encode_image, files, **quiet),
-            partial(halved.encode_text, texts, language="en", **quiet),
-        ),
-        "sentence-transformers": (partial(theirs.encode, paths, **unit), partial(theirs.encode, texts, **unit)),
-        "open_clip": (open_clip_images, open_clip_texts),
-    }
+    sides: dict[str, tuple[Side, Side]] = {}
+    for name, dtype in (("Embedder", None), ("Embedder in bfloat16", torch.bfloat16)):
+        embedder = Embedder.from_pretrained(folder, dtype=dtype)
+        of_texts = partial(embedder.encode_text, texts, language="en", show_progress=False)
+        sides[name] = partial(embedder.encode_image, files, show_progress=False), of_texts
+    sides["sentence-transformers"] = partial(theirs.encode, paths, **unit), partial(theirs.encode, texts, **unit)
+    of_images = partial(in_batches, plain.encode_image, pixels_of, files)
+    sides["open_clip"] = of_images, partial(in_batches, plain.encode_text, tokenizer, texts)
+    return sides
 
 
 def imported_open_clip() -> Any:
@@ -113,6 +99,10 @@ def imported_open_clip() -> Any:
     import open_clip
 
     return open_clip
+
+
+def pixels_of(files: list[Path]) -> torch.Tensor:
+    return torch.stack([transformed(file) for file in files])
 
 
 def transformed(file: Path) -> torch.Tensor:

@@ -44,19 +44,17 @@ def main(
     print("|---|---|---|---|")
     torch.manual_seed(0)
     clip = CLIPModel(CLIPConfig()).eval()
-    small = MuralModel(
-        MuralConfig(text_config=BertConfig(**SMALL_TEXT), vision_config=NO_IMAGES, image_head=True)
-    ).eval()
+    config = MuralConfig(text_config=BertConfig(**SMALL_TEXT), vision_config=NO_IMAGES, image_head=True)
+    small = MuralModel(config).eval()
     towers: list[tuple[str, nn.Module, str]] = [
         ("CLIP ViT-B/32, images", clip, "image"),
         ("CLIP ViT-B/32, texts", clip, "text"),
         ("6 layers of width 384, texts", small, "text"),
     ]
-    sizes = [int(size) for size in batch_sizes.split(",")]
     for title, model, tower in towers:
         with tempfile.TemporaryDirectory() as folder, torch.no_grad():
             sessions = graphs(model, tower, Path(folder), tokens)
-            for size in sizes:
+            for size in map(int, batch_sizes.split(",")):
                 inputs = made(tower, size, tokens)
                 arrays = {name: value.numpy() for name, value in inputs.items()}
                 steps: dict[str, Step] = {"torch": partial(Tower(model, tower), inputs)}
