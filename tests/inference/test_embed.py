@@ -259,7 +259,7 @@ def contents_of_files(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)  # a cluster with its own processes starts twice, which takes five minutes beside others
+@pytest.mark.timeout(1200)  # it starts two clusters, which takes over five minutes on a busy machine
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_ray_writes_what_one_process_writes(embedder, tmp_path):
     pytest.importorskip("ray")

@@ -29,7 +29,7 @@ from babelens.trainers.large_batches import gather_labels, gather_rows, row_coun
 from tests.contracts import TINY_RC3, visio_textual_batch
 from tests.support.mla_training import SETTINGS, mla_trainer
 from tests.support.processes import together
-from tests.support.scaled_training import PLAIN, train
+from tests.support.scaled_training import BATCH_NORM, PLAIN, train
 from tests.support.tiny_native import tiny_clip, tiny_mla
 from tests.support.tiny_rc3 import rc3_trainer
 from tests.support.tiny_training import QUIET, shapes_captions, shapes_corpus, shapes_processor, shapes_texts, weights
@@ -162,13 +162,7 @@ def smalr_trainer(output: Path, *, mask: bool = False, **changes: Any) -> SmalrT
         exploration_probability=0.0,
         mask_weight=1e-3 if mask else 0,
         initializer_range=0.3,
-        vision_config={
-            "model_type": "resnet",
-            "embedding_size": 8,
-            "hidden_sizes": [8, 12],
-            "depths": [1, 1],
-            "layer_type": "basic",
-        },
+        vision_config=BATCH_NORM | {"hidden_sizes": [8, 12]},
         image_feature_size=12,
     )
     settings = SETTINGS | DESCENT | {"learning_rate": 0.05, "max_grad_norm": 1.0}
