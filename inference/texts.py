@@ -23,7 +23,7 @@ _ANY = "multilingual"  # on cards, instead of a list
 
 
 def report_cut_texts(cut: dict[str, str], texts: Sequence[str]) -> None:
-    """Logs how many of these texts were cut, if any; where a caller counts them, records them there."""
+    """Logs how many of these texts were cut, unless a caller counts cut texts itself."""
     if is_counting():
         for text, limit in cut.items():
             note_cut_texts([text], limit)

@@ -65,7 +65,7 @@ class WordRows(nn.Module):
 
     def _initial(self) -> tuple[Tensor, Tensor]:
         """Returns the initial rows, and the offsets of the languages. Until they are assigned, words without their own
-        row have the row of the first latent token, or of [UNK] if there are no latent tokens."""
+        row have the row of the first latent token, or of [UNK] without latent tokens."""
         parts, start = [torch.arange(SPECIAL_IDS)], SPECIAL_IDS
         shared = SPECIAL_IDS + sum(self.config.specific_sizes) if self.config.latent_tokens else UNKNOWN_ID
         for specific, size in zip(self.config.specific_sizes, self.config.vocabulary_sizes, strict=True):

@@ -20,8 +20,8 @@ from .text_normalization import NORMALIZATION, checked_normalization, same_lette
 
 
 class ExtendedProcessor(PerLanguageProcessor):
-    """Base class of the processors of models that extend a native one, whose tokenizer reads the native texts in a
-    batch, up to `max_native_length`, while another one reads all others, after `text_prompt`."""
+    """Base class of the processors of models that extend a native one. The native tokenizer reads the native texts of
+    a batch, up to `max_native_length`; another tokenizer reads all others, after `text_prompt`."""
 
     # The names of the native tokenizer and the other one, and of the native length and whether texts are padded to it.
     parts: ClassVar = ("tokenizer", "encoder_tokenizer")
@@ -39,8 +39,8 @@ class ExtendedProcessor(PerLanguageProcessor):
         native_language: str = "en",
         **options: Any,
     ) -> Self:
-        """Makes the processor from a native model's and the other tokenizer; `options` are other arguments of the
-        class."""
+        """Makes the processor from a native model's processor and the other tokenizer; `options` are further arguments
+        of the class."""
         native = native_processor.tokenizer
         stated = getattr(native_processor, "text_kwargs", {}).get("max_length")
         length = native.model_max_length if stated is None else stated

@@ -30,7 +30,7 @@ def _at_least_one(**sizes: int | None) -> None:
 
 
 def with_help(arguments: type[ArgumentsT]) -> type[ArgumentsT]:
-    """Gives each option its text of the docstring, or transformers' one, for `--help` of `HfArgumentParser`."""
+    """Copies the docstring's text for each option to where `HfArgumentParser` looks for its help."""
     own = {option.name: option for option in fields(arguments)}
     for option in fields(TrainingArguments):
         own[option.name].metadata = own[option.name].metadata or option.metadata

@@ -77,7 +77,7 @@ def _options(
 
 
 class _Command(TyperCommand):
-    """A command that refuses an option given twice, whose first value would be ignored without a word."""
+    """Refuses an option that is given twice: typer would silently ignore its first value."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parses the words of a command line."""

@@ -5,7 +5,7 @@ WebDataset's layout, members whose names are equal up to the first dot are one s
 
     cats/17.jpg    the image; or .jpeg, .png, .webp
     cats/17.json   {"captions": {"en": ["a cat"], "de": "eine Katze"}} or {"caption": "a cat"} in the caller's language
-    cats/17.txt    a caption in the caller's language, if there is no json with one
+    cats/17.txt    a caption in the caller's language, unless a json has one
 
 Unlike `datasets`, this reader keeps languages that occur after the first five samples, and refuses truncated files.
 """

@@ -146,7 +146,7 @@ class _Normalizer:
     def __call__(self, dataset: AnyDataset) -> AnyDataset:
         dataset = dataset.with_format(None)
         if self.split is not None and "split" not in dataset.column_names:
-            raise CorpusError(f"no split {self.split!r}: there is no column 'split'")
+            raise CorpusError(f"no split {self.split!r}: the rows have no column 'split'")
         corpus = self._corpus(dataset) if isinstance(dataset, Dataset) else self._stream(dataset)
         known = [name for name in COLUMN_ORDER if name in corpus.column_names]
         others = [name for name in corpus.column_names if name not in (*COLUMN_ORDER, "__url__")]

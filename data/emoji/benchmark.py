@@ -231,7 +231,7 @@ def emoji_questions(corpus: Dataset, languages: str | list[str] | tuple[str, ...
     """
     tags, wordings = normalize_languages(languages), _wordings()
     if absent := [tag for tag in tags if tag not in wordings]:
-        raise CorpusError(f"there are no questions in {', '.join(absent)}; there are in {', '.join(wordings)}")
+        raise CorpusError(f"questions are available in {', '.join(wordings)}, not in {', '.join(absent)}")
     rng = random.Random(seed)
     categories = {row: category for row, category in enumerate(corpus["category"]) if category in CATEGORIES}
     colours = {row: main_colour(image) for row, image in enumerate(corpus["image"])}

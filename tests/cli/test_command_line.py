@@ -29,7 +29,7 @@ def own_cache(monkeypatch, tmp_path):
     ],
 )
 def test_an_option_given_twice_is_refused(run, words):
-    """The first value would be ignored without a word."""
+    """typer would silently ignore the first value."""
     assert f"{words[-2]} is given twice" in run(*words, code=2).output
 
 
