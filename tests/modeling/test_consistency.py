@@ -1,29 +1,16 @@
-"""Cross-lingual consistency: the fixtures, saving and loading, what CLC-C learns, refusals."""
-
 import json
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-from transformers import AutoModel
 
 from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
 from babelens.modeling.losses.triplet import multimodal_triplet_loss
 from babelens.utils.errors import InputError
+from tests.contracts import LoadingContract, PublishedModelContract
 
 FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "losses_smalr.json").read_text())["smalr"]["clc"]
 SCORES = torch.tensor(FIXTURE["scores"], dtype=torch.float64).movedim(-1, 0)  # [Nq, Nc, L] -> [L, Nq, Nc]
-
-WITHOUT_PACKAGE = """
-import sys
-from safetensors.torch import load_file, save_file
-from transformers import AutoModel
-
-model = AutoModel.from_pretrained(sys.argv[1], trust_remote_code=True)
-model.save_pretrained(sys.argv[2])
-save_file({"joint": model(load_file(sys.argv[3])["scores"]).detach()}, sys.argv[4])
-"""
 
 
 def make(*languages: str, **options) -> CrossLingualConsistency:
@@ -41,6 +28,28 @@ def scores_with_noise(seed: int) -> tuple[torch.Tensor, list[list[int]]]:
         scores[:3, query, candidates] += 0.3
     scores[3] *= 3
     return 3 + scores, right
+
+
+@pytest.fixture(scope="session")
+def make_consistency():
+    return lambda **options: (make("en", "DE", "zh_hant", "ja", **options), None)
+
+
+class TestConsistency(PublishedModelContract):
+    factory = "make_consistency"
+
+    @pytest.fixture
+    def batch(self):
+        return scores_with_noise(0)[0]
+
+    def answers(self, model, batch):
+        assert model.config.languages == ["en", "de", "zh-Hant", "ja"]
+        return {"scores": model(batch)}
+
+
+class TestMean(LoadingContract):
+    factory = "make_consistency"
+    options = {"aggregation": "mean"}
 
 
 def test_fixture_of_clc_a():
@@ -62,33 +71,6 @@ def test_fixture_of_clc_c_with_any_weights():
         model.output.weight.copy_(torch.tensor(FIXTURE["random"]["W2"], dtype=torch.float64))
     expected = torch.tensor(FIXTURE["random"]["relu"], dtype=torch.float64)
     torch.testing.assert_close(model(SCORES), expected, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("aggregation", ["mean", "mlp"])
-def test_saved_and_loaded_to_the_same_bits(aggregation, tmp_path):
-    scores, right = scores_with_noise(0)
-    model = make("en", "DE", "zh_hant", "ja", aggregation=aggregation)
-    if aggregation == "mlp":
-        model.fit(scores, right)
-    model.save_pretrained(tmp_path)
-    again, info = CrossLingualConsistency.from_pretrained(tmp_path, output_loading_info=True)
-    assert not any(info.values()), info
-    assert again.config.languages == ["en", "de", "zh-Hant", "ja"]
-    assert torch.equal(again(scores), model(scores))
-    assert torch.equal(AutoModel.from_pretrained(tmp_path, trust_remote_code=True)(scores), model(scores))
-
-
-def test_loaded_without_the_package_to_the_same_bits(run_without_babelens, tmp_path):
-    scores, right = scores_with_noise(0)
-    model = make("en", "de", "fr", "ja")
-    model.fit(scores, right)
-    model.save_pretrained(tmp_path / "model")
-    save_file({"scores": scores}, tmp_path / "scores")
-    paths = [tmp_path / name for name in ("model", "again", "scores", "joint")]
-    run_without_babelens(WITHOUT_PACKAGE, *paths)
-    assert torch.equal(load_file(tmp_path / "joint")["joint"], model(scores))
-    files = [{path.name for path in folder.iterdir() if path.is_file()} for folder in paths[:2]]
-    assert files[0] == files[1] and "modeling_consistency.py" in files[0]
 
 
 def test_the_first_and_last_loss_of_clc_c():

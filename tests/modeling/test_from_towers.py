@@ -71,15 +71,6 @@ def test_texts_are_pooled_as_asked(name: str, pooling: str, vit: Path, tmp_path:
         torch.testing.assert_close(features[k], expected)
 
 
-def test_the_pooling_of_sentence_transformers_is_taken_over(vit: Path, tmp_path: Path) -> None:
-    saved_encoder("bert", tmp_path / "mean", "mean_tokens")
-    saved_encoder("bert", tmp_path / "max", "max_tokens")
-    assert MuralModel.from_towers(vit, tmp_path / "mean").config.text_pooling == "mean"
-    assert MuralModel.from_towers(vit, tmp_path / "mean", text_pooling="cls").config.text_pooling == "cls"
-    with pytest.raises(ModelKindError, match="max"):
-        MuralModel.from_towers(vit, tmp_path / "max")
-
-
 def test_a_configuration_names_towers_and_not_their_places(vit: Path, bert: Path, tmp_path: Path) -> None:
     MuralModel.from_towers(vit, bert).save_pretrained(tmp_path)
     told = (tmp_path / "config.json").read_text(encoding="utf-8")

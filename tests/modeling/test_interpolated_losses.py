@@ -168,14 +168,6 @@ def test_fixture_of_the_average_before_each_step():
         running.end_step()
 
 
-def test_saved_state_goes_on_as_if_never_interrupted():
-    unbroken, broken, resumed = (RunningProbability(3) for _ in range(3))
-    assert after(unbroken, 0.2, 0.4, 0.9, 0.5) == after(broken, 0.2, 0.4, 0.9, 0.5) == pytest.approx(1.8 / 3)
-    resumed.load_state_dict(broken.state_dict())
-    assert resumed.average == unbroken.average
-    assert after(resumed, 0.1) == after(unbroken, 0.1) == pytest.approx(1.5 / 3)
-
-
 def averages_of_a_process() -> list[float]:
     """The second step of one process has fewer anchors than the other's."""
     dist.init_process_group("gloo")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig, SmalrConfig
+from babelens import SmalrConfig
 from babelens.modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from babelens.modeling.modeling_smalr import SmalrLatentModel
 from tests.contracts import TEXTS, LoadingContract, image_text_batch, split
@@ -15,14 +15,6 @@ TINY_SMALR |= {"specific_words": 2, "latent_tokens": 6, "image_feature_size": 7,
 @pytest.fixture(scope="session")
 def make_latent_smalr(make_smalr):
     return lambda: (SmalrLatentModel(SmalrConfig(**TINY_SMALR)), None)
-
-
-@pytest.fixture(scope="session")
-def make_consistency():
-    def make(**options):
-        return CrossLingualConsistency(CrossLingualConsistencyConfig(languages=["en", "de", "ja"], **options)), None
-
-    return make
 
 
 class TestMuralOnTransformers(LoadingContract):
@@ -44,10 +36,6 @@ class TestMuralOnTransformers(LoadingContract):
 
 class TestLatentSmalr(LoadingContract):
     factory = "make_latent_smalr"
-
-
-class TestConsistency(LoadingContract):
-    factory = "make_consistency"
 
 
 class TestRc3PreTraining(LoadingContract):

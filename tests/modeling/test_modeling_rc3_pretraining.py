@@ -1,11 +1,7 @@
 """RC3's pre-training compared with each objective by itself, every pair encoded alone."""
 
-import json
-from pathlib import Path
-
 import pytest
 import torch
-from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from babelens.configuration.configuration_rc3 import Rc3Config
@@ -13,7 +9,6 @@ from babelens.modeling.losses.interpolated import interpolated_contrastive_loss,
 from babelens.modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from tests.contracts import TINY_RC3
 
-FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "losses_rc3.json").read_text())["rc3_mclm_itm"]
 SIZES = TINY_RC3 | {
     "vocab_size": 40,
     "encoder_layers": 1,
@@ -215,27 +210,6 @@ def test_gradient_is_that_of_pairs_that_are_encoded_one_by_one():
         assert ours.any(), name
 
 
-def test_fixture_of_mclm():
-    """Both losses are means over words; the logits are the fixture's."""
-    model = make_model()
-    model.lm_head = nn.Identity()
-    inputs = {name: torch.tensor(value) for name, value in FIXTURE["inputs"].items()}
-    masked = inputs["enc_targets"].where(inputs["mask"].bool(), -100)
-    assert model._word_loss(inputs["enc_logits"], masked).item() == pytest.approx(FIXTURE["token_mean"]["mlm"])
-    places = torch.arange(inputs["dec_targets"].shape[1])
-    said = inputs["dec_targets"].where(places < inputs["dec_lengths"][:, None], -100)
-    assert model._word_loss(inputs["dec_logits"], said).item() == pytest.approx(FIXTURE["token_mean"]["dec"])
-
-
-def test_fixture_of_itm():
-    model = make_model()
-    model.matching_head = nn.Identity()
-    logits = torch.tensor(FIXTURE["itm"]["logits"])[:, None, None]  # of five pairs in a batch of one
-    losses = model._matching_losses(logits, [bool(y) for y in FIXTURE["itm"]["y"]])
-    assert losses["itm_loss"].item() == pytest.approx(FIXTURE["itm"]["bce_mean"])
-    assert losses["itm_accuracy"].item() == pytest.approx(4 / 5)
-
-
 def test_a_batch_in_which_no_word_is_masked_has_no_loss_of_words():
     model, given = make_model(), batches()
     given["strict"]["masked"]["labels"][:] = -100
@@ -265,15 +239,3 @@ def test_averages_are_those_of_previous_steps_of_training():
     second = model(**given)
     assert second.strict_contrast_loss.item() == pytest.approx(contrast_of(model, given["strict"], average)[0].item())
     assert model.textual_probability.steps == model.visio_textual_probability.steps == 2
-
-
-def test_averages_are_saved_with_the_weights(tmp_path):
-    model = make_model().float()
-    set_averages(model, 0.25, 0.5)
-    model.save_pretrained(tmp_path)
-    loaded, info = Rc3ForPreTraining.from_pretrained(tmp_path, output_loading_info=True)
-    assert not any(info.values())
-    assert (loaded.textual_probability.average, loaded.visio_textual_probability.average) == (0.25, 0.5)
-    assert not loaded.visio_textual_probability.pending.any()
-    assert loaded.state_dict().keys() == model.state_dict().keys()
-    assert all(torch.equal(value, model.state_dict()[name]) for name, value in loaded.state_dict().items())

@@ -1,7 +1,7 @@
 """Students and teachers of any kind: towers, pooling, prompts, and the reader of native texts."""
 
 import torch
-from transformers import AutoConfig, AutoModel
+from transformers import AutoModel
 
 from babelens import Embedder, MlaStudentModel
 from babelens.modeling.acquirer import plain_state_dict
@@ -45,16 +45,6 @@ def test_any_text_encoder_is_a_student(tmp_path):
     with torch.no_grad():
         features = [each.get_text_features(**token_ids()).pooler_output for each in (model, again)]
     assert torch.equal(*features)
-
-
-def test_an_encoder_decoder_brings_its_encoder(tmp_path):
-    """The Hub's mT5 comes with the weights of its decoder."""
-    sizes = {"vocab_size": 200, "d_model": 12, "d_kv": 6, "d_ff": 16, "num_layers": 3, "num_heads": 2}
-    whole = AutoModel.from_config(AutoConfig.for_model("mt5", **sizes))
-    whole.save_pretrained(tmp_path)
-    shared = whole.shared.weight
-    for source in (tmp_path, whole):
-        assert torch.equal(beside_clip(source, text_pooling="mean").text_model.shared.weight, shared)
 
 
 def test_native_texts_keep_their_embeddings_to_the_bit():
