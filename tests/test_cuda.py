@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from babelens import Embedder, MuralModel, RidgeModel, teach
-from tests.support.exported_kinds import EXPORTED
-from tests.support.tiny_dual_encoders import KINDS, VIT, tiny_xlm_roberta
+from tests.support.tiny_dual_encoders import EXPORTED, KINDS, VIT, tiny_xlm_roberta
 from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_training import shapes_texts, shapes_trainer
 

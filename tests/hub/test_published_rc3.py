@@ -1,5 +1,3 @@
-"""RC3's models from their folders, where the package is not installed; each folder offers them all."""
-
 import inspect
 import json
 
@@ -10,7 +8,7 @@ import babelens
 from babelens import Rc3ForPreTraining, Rc3ForVisualQuestionAnswering, Rc3ForVisualReasoning, Rc3Model
 from babelens.modeling.modeling_rc3_tasks import TASK_MODELS
 from tests.contracts import TEXTS, answers, assert_equal, drawn_images, visio_textual_batch
-from tests.support.tiny_rc3_heads import in_rc3_pipelines, save_heads
+from tests.support.tiny_cross_encoder import in_rc3_pipelines, save_heads
 
 HEADS = (Rc3ForPreTraining, *TASK_MODELS)
 

@@ -69,7 +69,7 @@ def test_images_are_asked_for_a_few_batches_at_a_time(clip_parts, monkeypatch, t
     # One batch for each place of the queue, one that waits for a place, and one that is being read.
     assert ahead == [0] * 20 if threads == 0 else max(ahead) <= 2 * threads + 2
     assert images.asked == list(range(40))
-    assert embeddings.shape == (40, 12)
+    assert embeddings.shape == (40, 16)
 
 
 def test_threads_compute_the_same_and_errors_come_in_order(clip_parts, monkeypatch, tmp_path):

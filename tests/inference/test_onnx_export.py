@@ -12,7 +12,7 @@ from babelens.inference.texts import SAMPLE_TEXTS as SAMPLES
 from babelens.modeling.peft_mla import save_adapter
 from babelens.utils.errors import InputError, ModelFolderError
 from tests.contracts import LANGUAGES, TEXTS, drawn_images
-from tests.support.exported_kinds import EXPORTED, LEARNED, MLA_KINDS
+from tests.support.tiny_dual_encoders import EXPORTED, LEARNED, MLA_KINDS
 from tests.support.tiny_native import saved, tiny_clip
 
 CLOSE = {"rtol": 0, "atol": 1e-4}

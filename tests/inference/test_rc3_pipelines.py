@@ -6,7 +6,7 @@ import torch
 from transformers import AutoModelForImageTextToText, AutoModelForVisualQuestionAnswering, AutoProcessor, pipeline
 
 from tests.contracts import TEXTS, drawn_images
-from tests.support.tiny_rc3_heads import ANSWERS, save_heads
+from tests.support.tiny_cross_encoder import ANSWERS, save_heads
 
 IMAGES = drawn_images(5)
 ASKED = TEXTS[:5]

@@ -3,47 +3,21 @@
 import datasets
 import numpy as np
 import pytest
-import torch
 from datasets import Dataset, Features, Value
 from PIL import Image
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel, CLIPProcessor, PreTrainedTokenizerFast
+from transformers import PreTrainedModel, ProcessorMixin
 
 from babelens import MuralModel, MuralProcessor
 from babelens.data.corpus.corpus import CAPTIONS
-from tests.support.tiny_native import saved
+from tests.support.tiny_native import saved, tiny_clip
 
 EMOJI_WORDS = {"en": "face", "de": "gesicht", "es": "cara", "ar": "وجه"}
-ALPHABET = " abcdefghijklmnopqrstuvwxyz0123456789äöüß"
-
-
-def letters_tokenizer(model_max_length: int = 16) -> PreTrainedTokenizerFast:
-    vocabulary = {token: i for i, token in enumerate(["[PAD]", "[UNK]", "[BOS]", *ALPHABET, "[EOS]"])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    special = [("[BOS]", vocabulary["[BOS]"]), ("[EOS]", vocabulary["[EOS]"])]
-    tokenizer.post_processor = processors.TemplateProcessing(single="[BOS] $A [EOS]", special_tokens=special)
-    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "bos_token": "[BOS]", "eos_token": "[EOS]"}
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=model_max_length, **names)
-
-
-TOWER = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 
 
 @pytest.fixture(scope="session")
-def clip_parts() -> tuple[CLIPModel, CLIPProcessor]:
+def clip_parts() -> tuple[PreTrainedModel, ProcessorMixin]:
     """Shared by the tests: whoever changes the model works on a copy."""
-    tokenizer = letters_tokenizer()
-    config = CLIPConfig(
-        text_config=TOWER
-        | {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
-        | {"attention_dropout": 0.1, "vocab_size": len(tokenizer), "max_position_embeddings": 16},
-        vision_config=TOWER | {"image_size": 16, "patch_size": 8},
-        projection_dim=12,
-    )
-    torch.manual_seed(0)
-    image_processor = CLIPImageProcessorPil(size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16})
-    return CLIPModel(config).eval(), CLIPProcessor(image_processor, tokenizer)
+    return tiny_clip()
 
 
 @pytest.fixture(scope="session")

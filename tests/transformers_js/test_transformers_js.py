@@ -11,7 +11,7 @@ import pytest
 from babelens import Embedder
 from babelens.inference.onnx import export_onnx
 from tests.contracts import drawn_images
-from tests.support.exported_kinds import EXPORTED
+from tests.support.tiny_dual_encoders import EXPORTED
 from tests.support.tiny_native import saved
 from tests.support.transformers_js import program
 
