@@ -1,10 +1,8 @@
-"""MLA's baselines: the contracts, what each strategy trains, and both trained by MLA's trainer."""
-
 import numpy as np
 import pytest
 import torch
 
-from babelens import Embedder, MlaStudentModel, MlaStudentProcessor, MlaTrainer, MlaTrainingArguments
+from babelens import Embedder, MlaStudentModel, MlaStudentProcessor
 from tests.contracts import (
     LANGUAGES,
     TEXTS,
@@ -13,16 +11,16 @@ from tests.contracts import (
     ProcessorContract,
     PublishedModelContract,
     PublishingContract,
-    assert_equal,
-    embeddings,
     image_text_batch,
 )
-from tests.support.mla_training import SETTINGS
+from tests.support.mla_training import COLD, losses
 from tests.support.tiny_native import tiny_bert, tiny_clip
-from tests.support.tiny_training import prepared, shapes_corpus
+from tests.support.tiny_training import changed, shapes_corpus, weights
 
 
-class StudentContract(DualEncoderContract):
+class TestDistillation(ConfigContract, DualEncoderContract, PublishingContract):
+    """MKD."""
+
     factory = "make_mla_student"
     freezable = ("projection",)
     # Graphs of students are exported in tests/inference; the native model's towers are MLA's.
@@ -31,24 +29,11 @@ class StudentContract(DualEncoderContract):
     def training_batches(self, processor):
         return {"image_text": image_text_batch(processor), "text_text": native_pairs(processor)}
 
-    def test_attention_implementations_agree(self, model, batch):
-        results = []
-        for implementation in ("eager", "sdpa"):
-            model.set_attn_implementation({"text_config": implementation, "base_config": implementation})
-            for tower in (model.text_model, model.native_model.vision_model):
-                assert tower.config._attn_implementation == implementation
-            results.append(embeddings(model, batch))
-        assert_equal(*results, rtol=0, atol=1e-5)
-
 
 def native_pairs(processor):
     native = processor.native(text=TEXTS[::-1], language="en", return_tensors="pt")
     paired = {f"paired_{name}": value for name, value in native.items()}
     return dict(processor(text=TEXTS, language=LANGUAGES, return_tensors="pt")) | paired
-
-
-class TestDistillation(StudentContract, ConfigContract, PublishingContract):
-    """MKD."""
 
 
 class TestAcquisition(PublishedModelContract):
@@ -98,21 +83,15 @@ def test_cross_modal_acquirers_follow_whole_blocks(make_mla_student):
         torch.testing.assert_close(model.get_text_features(**inputs).pooler_output, expected)
 
 
-def test_distillation_is_the_mean_error_of_all_sentences(tmp_path):
+def test_distillation_is_the_mean_error_of_all_sentences(make_mla_trainer):
     """Each of an English sentence's two translations comes with the sentence itself (Zhang et al., table 7)."""
     native, native_processor = tiny_clip()
     bert, tokenizer = tiny_bert()
     torch.manual_seed(0)
-    settings = SETTINGS | {"per_device_train_batch_size": 2 * 2 * 16, "mix_languages": True, "max_steps": 6}
-    trainer = prepared(
-        MlaTrainer(
-            model=MlaStudentModel.from_towers(native, bert, languages=["de", "fr"]),
-            args=MlaTrainingArguments(output_dir=str(tmp_path / "run"), **settings | {"warmup_steps": 0}),
-            processing_class=MlaStudentProcessor.for_native(native.config, native_processor, tokenizer),
-            train_dataset={"text_text": shapes_corpus()},
-            cache_dir=str(tmp_path / "cache"),
-        )
-    )
+    student = MlaStudentModel.from_towers(native, bert, languages=["de", "fr"])
+    parts = student, MlaStudentProcessor.for_native(native.config, native_processor, tokenizer)
+    settings = COLD | {"per_device_train_batch_size": 2 * 2 * 16, "mix_languages": True, "max_steps": 6}
+    trainer = make_mla_trainer(parts=parts, **settings)
     for module in trainer.model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
@@ -124,9 +103,8 @@ def test_distillation_is_the_mean_error_of_all_sentences(tmp_path):
         (student.encode_text([caption[tag] for caption in captions], **features) - taught) ** 2
         for tag in ("en", "en", "de", "fr")
     ]
-    before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    before = weights(trainer.model)
     trained = {name for name, parameter in trainer.model.named_parameters() if parameter.requires_grad}
     trainer.train()
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    assert losses[0] == pytest.approx(np.mean(errors), rel=1e-3) and losses[-1] < losses[0]
-    assert trained == {n for n, value in trainer.model.state_dict().items() if not torch.equal(value, before[n])}
+    assert losses(trainer)[0] == pytest.approx(np.mean(errors), rel=1e-3) and losses(trainer)[-1] < losses(trainer)[0]
+    assert trained == changed(before, weights(trainer.model))

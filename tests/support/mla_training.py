@@ -5,7 +5,7 @@ from transformers import set_seed
 from babelens import MlaTrainer, MlaTrainingArguments
 from babelens.processing.tokenizer_training import train_wordpiece
 from tests.support.tiny_native import tiny_clip, tiny_mla
-from tests.support.tiny_training import QUIET, prepared, shapes_corpus, shapes_texts
+from tests.support.tiny_training import QUIET, changed, prepared, shapes_corpus, shapes_texts, weights
 
 SETTINGS = QUIET | {"per_device_train_batch_size": 4, "max_steps": 3, "learning_rate": 1e-2}
 # No warm-up: the first step already shows what training does. The cache has no mirror images, either.
@@ -43,14 +43,6 @@ def mla_trainer(parts, output, tasks, *, cache, **changes):
     )
 
 
-def weights(model):
-    return {name: value.clone() for name, value in model.state_dict().items()}
-
-
-def changed(model, before):
-    return {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
-
-
 def parts_of(names):
     return {
         name.split(".mla_acquirers.")[1].split(".")[0]
@@ -65,7 +57,7 @@ def parts_of(names):
 def trained_parts(trainer):
     before = weights(trainer.model)
     trainer.train()
-    return parts_of(changed(trainer.model, before))
+    return parts_of(changed(before, weights(trainer.model)))
 
 
 def losses(trainer, name="loss"):

@@ -198,6 +198,11 @@ def weights(model: torch.nn.Module) -> dict[str, np.ndarray]:
     return {name: value.detach().numpy().copy() for name, value in model.state_dict().items()}
 
 
+def changed(before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> set[str]:
+    assert before.keys() == after.keys()
+    return {name for name in before if not np.array_equal(before[name], after[name])}
+
+
 def assert_same(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
     assert found.keys() == expected.keys()
     for name, value in expected.items():

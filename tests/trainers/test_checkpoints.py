@@ -1,5 +1,3 @@
-"""Checkpoints are complete or do not count; deletions by a training, and refusals to save."""
-
 import errno
 import math
 import shutil
@@ -71,9 +69,6 @@ def test_divided_weights_are_refused(tmp_path, kind):
     setattr(trainer, f"is_{kind}_enabled", True)
     with pytest.raises(InputError, match="DeepSpeed"):
         trainer.train()
-
-
-# ---- Deleted checkpoints ----
 
 
 def _trained_by_others(folder, steps=(1, 2, 3, 500)):
@@ -150,9 +145,6 @@ def test_another_optimizer_cannot_continue(tmp_path):
     shapes_trainer(tmp_path, **more | {"optim": "adamw_torch_fused"}).train(resume_from_checkpoint=True)
 
 
-# ---- Numbers that are not finite ----
-
-
 @pytest.mark.parametrize(
     "settings",
     [{"gradient_accumulation_steps": 2, "embed_chunk_size": 3}, TWO_RATES],
@@ -195,8 +187,6 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path):
         trainer.save_model(tmp_path / "older")
     assert (tmp_path / "older" / "model.safetensors").read_bytes() == before
 
-
-# ---- Model folders ----
 
 OLD = {
     "config.json": "old",

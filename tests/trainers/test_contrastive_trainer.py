@@ -1,5 +1,3 @@
-"""The contrastive trainer: learning, logs, sampling and refusals."""
-
 from pathlib import Path
 
 import numpy as np

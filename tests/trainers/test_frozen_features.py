@@ -1,5 +1,3 @@
-"""Features of a frozen model on disk: found again, and only for the model and data that they were computed from."""
-
 import numpy as np
 import pytest
 from safetensors.numpy import save_file

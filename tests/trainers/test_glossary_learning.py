@@ -68,8 +68,6 @@ def plain_alignment(sentences, translations, places):
     return {word: best.get(word, (0.0, ""))[1] for sentence in sentences for word in sentence}
 
 
-# ---- Dictionaries ----
-
 DICTIONARY = (
     ["Hund", "Hund", "putzen", "Leiter", "Leiter", "Fußballplatz", "Guten Tag", "so", "oh!", "見る"],
     ["mine car", "dog", "to clean", "manager", "ladder", "football field", "hello", "in such a way", "oh", "see"],

@@ -15,9 +15,6 @@ from tests.support.tiny_training import shapes_trainer, weights
 TWO_RATES = {"task_learning_rates": {"image_text": 0.1, "text_text": 0.01}}
 
 
-# ---- A whole training ----
-
-
 @pytest.mark.parametrize(
     "settings",
     [{"loss_tile_size": 3}, {"gradient_accumulation_steps": 2, **TWO_RATES}],
@@ -34,9 +31,6 @@ def test_chunks_train_as_the_whole_batch_does(tmp_path, settings):
     whole, chunked = runs
     for name, value in whole.items():
         np.testing.assert_allclose(chunked[name], value, rtol=1e-8, atol=1e-11, err_msg=name)
-
-
-# ---- One backward pass, against the same chunks with their graphs kept ----
 
 
 class Triplets(nn.Module):

@@ -7,13 +7,13 @@ import torch
 from peft import get_peft_model
 from transformers import AutoModel
 
-from babelens import MlaProcessor, MlaTrainer, MlaTrainingArguments
+from babelens import MlaProcessor
 from babelens.modeling.peft_mla import MlaAdapterConfig
 from babelens.processing.tokenizer_training import train_wordpiece
 from babelens.utils.errors import InputError
-from tests.support.mla_training import COLD, SETTINGS, losses
+from tests.support.mla_training import COLD, losses, mla_trainer
 from tests.support.tiny_native import saved, tiny_clip
-from tests.support.tiny_training import shapes_corpus, shapes_texts
+from tests.support.tiny_training import shapes_texts
 from tests.support.versions import needs_adapters_of_transformers
 
 
@@ -43,11 +43,7 @@ def adapted(tmp_path):
 
 
 def trainer_of(model, processor, folder, task, **changes):
-    arguments = MlaTrainingArguments(output_dir=str(folder), **SETTINGS | COLD | changes)
-    data = {task: shapes_corpus()}
-    return MlaTrainer(
-        model, arguments, processing_class=processor, train_dataset=data, cache_dir=str(folder / "cache")
-    )
+    return mla_trainer((model, processor), folder, [task], cache=folder / "cache", **COLD | changes)
 
 
 @needs_adapters_of_transformers

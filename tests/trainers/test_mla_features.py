@@ -1,5 +1,3 @@
-"""Cached and computed features of MLA's frozen towers train the same."""
-
 import pytest
 import torch
 

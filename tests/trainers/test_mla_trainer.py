@@ -1,20 +1,11 @@
-"""MLA's trainer: trained and frozen parts, its objectives, and resuming."""
-
 import pytest
 import torch
 
 from babelens.data.batching.mixture import TaskData
 from babelens.modeling.losses import symmetric_contrastive_loss
 from babelens.utils.errors import InputError
-from tests.support.mla_training import COLD, changed, losses, trained_parts, weights
-from tests.support.tiny_training import shapes_corpus
-
-# ---- What is trained ----
-
-
-@pytest.mark.parametrize("task", ["text_text", "image_text"])
-def test_acquirers_and_embedding_are_trained_and_nothing_else(make_mla_trainer, task):
-    assert trained_parts(make_mla_trainer([task], max_steps=8)) == {"de", "fr", "embedding"}
+from tests.support.mla_training import COLD, losses, trained_parts
+from tests.support.tiny_training import changed, shapes_corpus, weights
 
 
 @pytest.mark.parametrize("cached", [True, False])
@@ -29,7 +20,7 @@ def test_batch_norm_keeps_its_statistics(make_mla_trainer, make_mla_on_mural, ca
 
 def test_finetuning_on_english_leaves_the_acquirers(make_mla_trainer, clip_mla):
     model, processor = clip_mla()
-    acquired = {name: value for name, value in weights(model).items() if ".mla_" in name}
+    acquired = {name: value.clone() for name, value in model.state_dict().items() if ".mla_" in name}
     trainer = make_mla_trainer(["image_text"], parts=(model, processor), trainable="native", max_steps=4)
     assert list(trainer.tasks["image_text"].groups) == ["en"]
     assert trained_parts(trainer) == {"native"}
@@ -47,19 +38,18 @@ def test_all_trains_everything_in_every_language(make_mla_trainer):
     assert list(trainer.tasks["image_text"].groups) == ["en", "de", "fr"]
     before = weights(trainer.model)
     trainer.train()
-    assert changed(trainer.model, before) == {name for name, _ in trainer.model.named_parameters()}
+    assert changed(before, weights(trainer.model)) == {name for name, _ in trainer.model.named_parameters()}
 
 
-@pytest.mark.parametrize("part", ["all"])
-def test_fine_tuning_leaves_the_temperature_at_a_hundredth(make_mla_trainer, part):
+def test_fine_tuning_leaves_the_temperature_at_a_hundredth(make_mla_trainer):
     """The loss's temperature, as the authors do; the native model's stays."""
-    trainer = make_mla_trainer(["image_text"], trainable=part, max_steps=2)
+    trainer = make_mla_trainer(["image_text"], trainable="all", max_steps=2)
     before = weights(trainer.model)
     outputs = []
     objective = trainer.model.contrastive_objective
     trainer.model.contrastive_objective = lambda output, **kw: outputs.append((output, kw)) or objective(output, **kw)
     trainer.train()
-    assert not [name for name in changed(trainer.model, before) if "logit_scale" in name]
+    assert not [name for name in changed(before, weights(trainer.model)) if "logit_scale" in name]
     (output, options), *_ = outputs
     x, y = output.image_embeds.detach(), output.text_embeds.detach()
     expected = symmetric_contrastive_loss(x, y, 0.01, positives=options["positives"]) / 2
@@ -100,9 +90,6 @@ def test_biases_are_exempt_from_weight_decay(make_mla_trainer):
     assert exempt and all(name.endswith("bias") for name in exempt)
     trained = {name for name, parameter in trainer.model.named_parameters() if parameter.requires_grad}
     assert sorted(decayed + exempt) == sorted(trained)
-
-
-# ---- Objectives and tasks ----
 
 
 @pytest.mark.parametrize(("cached", "objective"), [(True, "mse"), (False, "nce")])

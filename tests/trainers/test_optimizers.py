@@ -101,9 +101,6 @@ def test_one_schedule_drives_every_task():
     )
 
 
-# ---- Learning rates of parts of a model ----
-
-
 def two_layers() -> torch.nn.ModuleDict:
     return torch.nn.ModuleDict({"first": torch.nn.Linear(2, 3), "second": torch.nn.Linear(3, 1)})
 
@@ -137,8 +134,6 @@ def test_frozen_parameters_are_in_no_group_and_no_pattern_is_for_nothing():
         with pytest.raises(ValueError, match=pattern):
             parameter_groups(model, 0.1, {pattern: 0.2})
 
-
-# ---- The learned temperature ----
 
 LEAST = torch.tensor(MIN_TEMPERATURE).item()
 

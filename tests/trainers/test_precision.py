@@ -1,5 +1,3 @@
-"""Which precision training computes in, and who decides."""
-
 import pytest
 import torch
 

@@ -133,8 +133,6 @@ def test_a_batch_may_have_more_texts_than_images():
         np.testing.assert_allclose(sum(parts) / 2, gradient, rtol=1e-9, atol=1e-13, err_msg=name)
 
 
-# ---- The other methods ----
-
 # Steps that follow the gradient, which AdamW would divide by its own size, rounding errors included.
 DESCENT = {"optim": "sgd", "max_steps": 6, "weight_decay": 0.0, "lr_scheduler_type": "constant", "warmup_steps": 0}
 

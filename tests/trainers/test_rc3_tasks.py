@@ -1,5 +1,3 @@
-"""Fine-tuning on RC3's tasks: each collator's batches, learning of each task, and refusals."""
-
 import math
 
 import numpy as np
@@ -77,9 +75,6 @@ def made(model_class, processor, **config):
     return model_class(tiny_config(processor, **config))
 
 
-# ------------------------------------------------------------------------------------------------------- collators
-
-
 def test_rows_become_texts_with_images_and_labels(inputs):
     examples = LabelledExamples(colour_rows(), ["de"])
     rows = examples.__getitems__([0, 1])
@@ -115,9 +110,6 @@ def test_a_caption_has_four_candidates_of_its_own_language(inputs):
     assert ends == [inputs.processor.language_token_id(language) for language in languages]
     assert_equal(collate(examples, [1, 2]), batch)
     assert not torch.equal(collate(examples, [1, 4])["input_ids"][4:], batch["input_ids"][4:])
-
-
-# -------------------------------------------------------------------------------------------------------- training
 
 
 @pytest.mark.parametrize(
@@ -186,9 +178,6 @@ def test_settings_of_generation_are_kept_with_the_model(rc3_processor, tmp_path)
     assert (loaded.generation_config.num_beams, loaded.generation_config.max_new_tokens) == (3, 5)
 
 
-# ------------------------------------------------------------------------------------------------------ evaluation
-
-
 def test_accuracy_counts_what_is_right_and_no_label_as_wrong(rc3_processor):
     rows = colour_rows(["en"])
     model = made(Rc3ForVisualEntailment, rc3_processor, visual="patches", **TRUTH)
@@ -214,9 +203,6 @@ def test_translations_are_those_of_generate(rc3_processor):
     assert list(results) == ["en-de", "en-fr"] and results["en-fr"]["n"] == 16
     assert results["en-fr"]["chrf"] == metrics.CHRF().corpus_score(said, [right]).score
     assert results["en-fr"]["bleu"] == metrics.BLEU().corpus_score(said, [right]).score
-
-
-# ---------------------------------------------------------------------------------------------------- what is refused
 
 
 def test_an_answer_outside_of_the_vocabulary_is_refused(rc3_processor, tmp_path):

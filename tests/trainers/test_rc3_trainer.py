@@ -1,5 +1,3 @@
-"""RC3's pre-training: three data sets at once, shuffled, logged, stopped, resumed, and in two processes."""
-
 import numpy as np
 import pytest
 import torch
@@ -24,9 +22,6 @@ OBJECTIVES = ("mclm", "itm", "xtcl", "rxvtcl")
 def batches(trainer, count: int = 3) -> list[dict]:
     loader = trainer.get_train_dataloader()
     return [batch for batch, _ in zip(loader, range(count), strict=False)]
-
-
-# ---- Data ----
 
 
 def test_a_step_takes_a_batch_of_each_data_set_of_its_own_size(tmp_path):
@@ -141,9 +136,6 @@ def test_a_stream_is_refused(tmp_path):
             rc3_trainer(tmp_path, data=rc3_data() | {"weak": given})
 
 
-# ---- Training ----
-
-
 def test_training_lowers_the_losses_and_logs_them(tmp_path):
     trainer = rc3_trainer(tmp_path, max_steps=40, logging_steps=20, model={"dropout": 0.0, "init_std": 0.2})
     trainer.train()
@@ -178,25 +170,6 @@ def test_evaluation_measures_matching_and_leaves_the_averages(tmp_path):
     assert everything["eval_some_itm_accuracy"] == metrics["eval_itm_accuracy"]
     assert everything.keys() >= {"eval_all_xtcl_loss", "eval_all_relevance_loss"}
     assert "eval_some_xtcl_loss" not in everything
-
-
-def test_accuracy_of_matching_is_that_of_pairs_judged_one_by_one(tmp_path):
-    trainer = rc3_trainer(tmp_path, eval_batches=1)
-    with torch.no_grad():
-        trainer.model.matching_head.weight.normal_(std=3)
-    (batch,) = (batch for batch, _ in zip(trainer._eval_batches({"strict": shapes_corpus()}), range(1), strict=False))
-    model, strict, right = trainer.model.eval(), batch["strict"], []
-    for row, other in enumerate(strict["partner"].tolist()):
-        for side in ("first", "second"):
-            for place in (row, other):
-                text = {name: strict[side][name][place : place + 1] for name in ("input_ids", "attention_mask")}
-                seen = {name: strict[name][row : row + 1] for name in ("region_features", "region_mask")}
-                score = model.matching_head(model.model.encode(**text, **seen).pooler_output)
-                right.append((score.item() > 0) == (place == row))
-    assert trainer.evaluate()["eval_itm_accuracy"] == pytest.approx(np.mean(right), abs=1e-4)
-
-
-# ---- Resuming, several processes ----
 
 
 @pytest.mark.slow

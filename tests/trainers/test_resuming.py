@@ -87,9 +87,6 @@ def test_a_checkpoint_counts_once_it_is_overwritten_whole(tmp_path, monkeypatch)
     assert newest_checkpoint(tmp_path).name == "checkpoint-2"
 
 
-# ---- Streams ----
-
-
 def _trained_on(folder, data, **changes):
     trainer = shapes_trainer(folder, tasks=("image_text",), **changes)
     trainer.train_dataset = data

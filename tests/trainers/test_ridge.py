@@ -23,6 +23,9 @@ SENTENCES = [f"a {color} {thing}" for color in COLORS for thing in THINGS]
 # A language whose words are those of English, reversed.
 MIRRORED = [sentence[::-1] for sentence in SENTENCES]
 SPELLED = [sentence.replace("a", "ä").upper() for sentence in SENTENCES]
+# Without one of the words.
+KNOWN = [sentence for sentence in SENTENCES if "boat" not in sentence]
+SPELLED_KNOWN = [sentence.replace("a", "ä").upper() for sentence in KNOWN]
 
 
 @pytest.fixture
@@ -141,9 +144,8 @@ def test_a_cast_model_keeps_and_learns_its_maps_in_float32(learner, tmp_path):
 def test_a_language_learns_words_from_names_that_no_sentence_has(learner, monkeypatch, tmp_path):
     model, processor = learner
     monkeypatch.setattr("babelens.inference.embedder.Embedder", Teacher)
-    known = [row for row in SENTENCES if "boat" not in row]
     names = NameTranslations("de", 0.2, [([word[::-1] for word in THINGS], THINGS)])
-    learned = {"de": ([row[::-1] for row in known], known)}
+    learned = {"de": ([row[::-1] for row in KNOWN], KNOWN)}
     more = {"names": {"de": names}, "glossaries": False, "cache_dir": str(tmp_path)}
     results = ridge.learn(model, processor, learned, **more)
     assert results["de"].names == "de"
@@ -153,22 +155,26 @@ def test_a_language_learns_words_from_names_that_no_sentence_has(learner, monkey
     assert sentences[similar[-1].argmax()] == "a red boat"
 
 
-def telling_texts_apart(make_mural):
+@pytest.fixture
+def make_learner(make_mural):
+    """Makes a model on a MURAL that tells texts apart, and its processor."""
     native, read = make_mural()
     torch.manual_seed(0)
     for weight in native.text_model.parameters():
         weight.data.normal_(std=0.5)
-    return native, read
+
+    def make(**options):
+        model = RidgeModel.from_native(native, rank=16, ngram_rows=256)
+        return model, RidgeProcessor.for_native(native.config, read, **options)
+
+    return make
 
 
-def test_a_glossary_is_learned_where_it_helps(make_mural, tmp_path):
+def test_a_glossary_is_learned_where_it_helps(make_learner, tmp_path):
     """The native model reads each word's translation, and finds held-out sentences at once."""
-    native, read = telling_texts_apart(make_mural)
     languages = {"de": (SPELLED, SENTENCES)}
-    options = {"rank": 16, "ngram_rows": 256}
-    model, processor = RidgeModel.from_native(native, **options), RidgeProcessor.for_native(native.config, read)
-    plain = ridge.learn(model, processor, languages, glossaries=False)
-    model, processor = RidgeModel.from_native(native, **options), RidgeProcessor.for_native(native.config, read)
+    plain = ridge.learn(*make_learner(), languages, glossaries=False)
+    model, processor = make_learner()
     found = ridge.learn(model, processor, languages)
     assert found["de"].gloss_weight == model.config.gloss_weights[1] == 2.0
     assert found["de"].tested == 6 and found["de"].words == len(processor.glossaries["de"].entries) == 12
@@ -181,16 +187,13 @@ def test_a_glossary_is_learned_where_it_helps(make_mural, tmp_path):
     np.testing.assert_array_equal(loaded.encode_text(SPELLED, language="de"), expected)
 
 
-def test_a_dictionary_tells_of_a_word_that_no_sentence_has(make_mural):
-    native, read = telling_texts_apart(make_mural)
-    known = [row for row in SENTENCES if "boat" not in row]
-    languages = {"de": ([row.replace("a", "ä").upper() for row in known], known)}
+def test_a_dictionary_tells_of_a_word_that_no_sentence_has(make_learner):
     unseen = [row for row in SENTENCES if "boat" in row]
     found = {}
     for dictionary in (None, {"de": (["XYZ"], ["boat"])}):
-        model = RidgeModel.from_native(native, rank=16, ngram_rows=256)
-        processor = RidgeProcessor.for_native(native.config, read)
-        assert ridge.learn(model, processor, languages, dictionaries=dictionary)["de"].gloss_weight >= 1.0
+        model, processor = make_learner()
+        results = ridge.learn(model, processor, {"de": (SPELLED_KNOWN, KNOWN)}, dictionaries=dictionary)
+        assert results["de"].gloss_weight >= 1.0
         embedder = Embedder(model, processor)
         texts = embedder.encode_text(
             [row.replace("a", "ä").upper().replace("BOÄT", "XYZ") for row in unseen], language="de"
@@ -200,14 +203,10 @@ def test_a_dictionary_tells_of_a_word_that_no_sentence_has(make_mural):
     assert found[True].mean() > found[False].mean(), "they are nearer to their translations"
 
 
-def test_words_that_a_model_knows_stay_when_sentences_follow(make_mural):
+def test_words_that_a_model_knows_stay_when_sentences_follow(make_learner):
     """Words of a dictionary learned with texts only, or corrected by hand: translations are the next step."""
-    native, read = telling_texts_apart(make_mural)
-    known = [row for row in SENTENCES if "boat" not in row]
-    model = RidgeModel.from_native(native, rank=16, ngram_rows=256)
-    processor = RidgeProcessor.for_native(native.config, read, glossaries={"de": {"xyz": "boat", "leer": ""}})
-    languages = {"de": ([row.replace("a", "ä").upper() for row in known], known)}
-    assert ridge.learn(model, processor, languages)["de"].gloss_weight
+    model, processor = make_learner(glossaries={"de": {"xyz": "boat", "leer": ""}})
+    assert ridge.learn(model, processor, {"de": (SPELLED_KNOWN, KNOWN)})["de"].gloss_weight
     assert processor.glossaries["de"].gloss("Ä RED XYZ") == "a red boat"
     assert "leer" not in processor.glossaries["de"].entries, "it says nothing"
 
@@ -318,21 +317,16 @@ def test_encoders_of_nllb_and_sonar_are_text_encoders(kind, tmp_path):
     torch.testing.assert_close(found(**ids).last_hidden_state, expected, rtol=0, atol=0)
 
 
-# ---- Without sentences ----
-
-
 def among_five(queries, targets):
     """The share of queries with their own target among the five nearest of thirty: chance is a sixth."""
     similar = queries @ (targets - targets.mean(0)).T
     return (similar.argsort(1)[:, -5:] == np.arange(30)[:, None]).any(1).mean()
 
 
-def test_a_dictionary_alone_teaches_a_language(make_mural):
+def test_a_dictionary_alone_teaches_a_language(make_learner):
     """Inflected forms are read, too, which a plain look-up misses."""
-    native, read = telling_texts_apart(make_mural)
     words = ([word.replace("a", "ä") for word in [*COLORS, *THINGS, "a"]], [*COLORS, *THINGS, "a"])
-    model = RidgeModel.from_native(native, rank=16, ngram_rows=256)
-    processor = RidgeProcessor.for_native(native.config, read)
+    model, processor = make_learner()
     found = ridge.learn(model, processor, {"de": ([], [])}, dictionaries={"de": words})["de"]
     assert (found.learned_from, found.pairs, found.words) == ("words", 12, 12) and found.gloss_weight >= 2
     embedder = Embedder(model, processor)
@@ -364,8 +358,7 @@ def test_captions_alone_find_their_images(learner, monkeypatch, tmp_path):
 def test_captions_tell_of_a_word_that_no_sentence_has(learner, monkeypatch, tmp_path):
     """Both in one map; without the captions, the word means nothing."""
     monkeypatch.setattr("babelens.inference.embedder.Embedder", Teacher)
-    known = [row for row in SENTENCES if "boat" not in row]
-    pairs = {"de": ([row[::-1] for row in known], known)}
+    pairs = {"de": ([row[::-1] for row in KNOWN], KNOWN)}
     expected, found = Teacher().encode_text(SENTENCES, language="en"), []
     for captions in ({}, {"de": (MIRRORED, images_of(SENTENCES))}):
         model, processor = (copy.deepcopy(each) for each in learner)

@@ -1,5 +1,3 @@
-"""Frozen and half-frozen towers: the trained parts of each choice, and features that are computed once."""
-
 import re
 
 import numpy as np
@@ -18,19 +16,11 @@ from babelens.training.schema import load_recipe
 from babelens.utils.errors import InputError
 from tests.support.scaled_training import BATCH_NORM
 from tests.support.tiny_recipes import mural
-from tests.support.tiny_training import assert_same, shapes_trainer, weights, write_shapes
+from tests.support.tiny_training import assert_same, changed, shapes_trainer, weights, write_shapes
 
 # Two stages with batch norm, of one and of two blocks; three layers of BERT.
 STAGES = BATCH_NORM | {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 2], "layer_type": "bottleneck"}
 SMALL = {"vision": STAGES, "text": {"num_hidden_layers": 3}, "max_steps": 2, "learning_rate": 1e-2}
-
-
-def changed(before, after):
-    assert before.keys() == after.keys()
-    return {name for name in before if not np.array_equal(before[name], after[name])}
-
-
-# ---- What is trained ----
 
 
 @pytest.mark.parametrize(
@@ -77,9 +67,6 @@ def test_the_option_takes_precedence_over_the_configuration(tmp_path):
     assert MuralModel.from_pretrained(tmp_path / "saved").frozen_towers == ("image", "text")
 
 
-# ---- What cannot be ----
-
-
 @pytest.mark.parametrize(
     ("towers", "named"),
     [
@@ -103,9 +90,6 @@ def test_a_later_stage_is_checked_before_the_first_is_trained(tmp_path):
     with pytest.raises(InputError, match=r"towers.text: layers=2 is more than this tower has: 1"):
         RecipeRun(load_recipe(file), tmp_path / "run", "babelens train recipe.yaml").train()
     assert not list((tmp_path / "run").rglob("*.safetensors"))
-
-
-# ---- PEFT around a model ----
 
 
 def test_lora_around_a_model(tmp_path):
@@ -132,8 +116,6 @@ def test_lora_around_a_model(tmp_path):
     with pytest.raises(InputError, match=r"towers\.image: PeftModel"):
         MuralTrainer(model, trainer.args, **parts)
 
-
-# ---- Features that are computed once ----
 
 FROZEN = {"freeze": ("image", "text"), "max_steps": 4, "dropout": 0.0}
 
@@ -192,9 +174,6 @@ def test_augmentation_without_an_effect_is_refused(tmp_path):
     with pytest.raises(InputError, match="query: "):
         trainer.make_collator("image_text")
     assert ContrastiveTrainingArguments(output_dir=str(tmp_path)).cache_frozen_features
-
-
-# ---- The layers of towers of many kinds ----
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,3 @@
-"""Arguments of transformers' `Trainer` that trainers honor, and those that they refuse by name."""
-
 import copy
 from dataclasses import fields
 
@@ -18,7 +16,6 @@ from babelens import (
 )
 from babelens.trainers.retrieval_evaluator import RetrievalEvaluator
 from babelens.utils.errors import InputError
-from tests.support.mla_training import clip_mla, make_mla_trainer  # noqa: F401
 from tests.support.tiny_training import shapes_corpus, shapes_trainer
 
 ARGUMENTS = [
@@ -66,16 +63,7 @@ def test_methods_do_not_have_the_options_that_they_would_not_read(tmp_path, kind
     assert getattr(parsed, option) is None
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        MlaTrainingArguments,
-        SmalrTrainingArguments,
-        LiweTrainingArguments,
-        Rc3TaskTrainingArguments,
-        Rc3TrainingArguments,
-    ],
-)
+@pytest.mark.parametrize("kind", ARGUMENTS)
 def test_every_option_has_its_help(kind):
     assert not [option.name for option in fields(kind) if option.init and not option.metadata.get("help")]
 
@@ -121,7 +109,7 @@ def test_the_evaluation_loss_is_that_of_one_batch(given):
         trainer.predict(corpus)
 
 
-def test_unread_languages_are_refused_before_the_training(make_mla_trainer):  # noqa: F811
+def test_unread_languages_are_refused_before_the_training(make_mla_trainer):
     trainer = make_mla_trainer(model={"languages": ["de"]}, languages=["de"])
     trainer.args.eval_strategy = "steps"
     trainer.eval_dataset = shapes_corpus()

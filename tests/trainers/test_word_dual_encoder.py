@@ -1,42 +1,58 @@
-"""Training on images with texts in several languages: its batches, and LIWE's own trainer."""
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from transformers import set_seed
 
 from babelens import (
-    LiweConfig,
     LiweModel,
     LiweProcessor,
     LiweTrainer,
     LiweTrainingArguments,
-    SmalrConfig,
     SmalrModel,
     SmalrProcessor,
     SmalrTrainer,
     SmalrTrainingArguments,
 )
 from babelens.data.batching.collators import CaptionedImages, SentenceCollator
+from babelens.processing.image_processing_mural import MuralImageProcessor
 from babelens.processing.processing_liwe import frequent_characters
 from babelens.processing.processing_smalr import frequent_words
-from tests.support.tiny_training import QUIET, prepared, shapes_captions, shapes_corpus, shapes_processor
+from tests.support.tiny_backbones import saved_backbone
+from tests.support.tiny_training import QUIET, prepared, shapes_captions, shapes_corpus
 
-QUICK = QUIET | {"per_device_train_batch_size": 8, "max_steps": 12}
-
-
-@pytest.fixture(scope="module")
-def corpus():
-    return shapes_corpus()
+TRAINERS = {"smalr": (SmalrTrainer, SmalrTrainingArguments), "liwe": (LiweTrainer, LiweTrainingArguments)}
 
 
-@pytest.fixture
-def processor():
-    return LiweProcessor(shapes_processor().image_processor, frequent_characters(shapes_captions()), word_length=8)
+def made(method: str, backbone: Any, image_processor: Any, **more: Any) -> tuple[Any, Any]:
+    texts = shapes_captions()
+    torch.manual_seed(1)
+    if method == "liwe":
+        processor = LiweProcessor(image_processor, frequent_characters(texts), word_length=8)
+        sizes = {"character_size": 4, "word_length": 8, "word_hidden_sizes": [8], "word_size": 8, "hidden_size": 16}
+        return LiweModel.from_backbone(backbone, vocab_size=processor.vocab_size, **sizes), processor
+    words = {language: frequent_words(captions, language) for language, captions in sorted(texts.items())}
+    options = {"languages": list(words), "vocabulary_sizes": [len(each) for each in words.values()]}
+    options |= {"specific_words": 3, "latent_tokens": 4, "word_size": 5, "hidden_size": 16, "image_hidden_size": 16}
+    return SmalrModel.from_backbone(backbone, **options | more), SmalrProcessor(image_processor, words)
 
 
-def test_languages_of_a_batch_are_drawn_with_its_seeds(corpus, processor):
-    view = CaptionedImages(corpus, ["fr", "en", "de"], with_images=False)
+def trainer_of(method: str, parts: tuple[Any, Any], folder: Any, task: str = "image_text", **settings: Any) -> Any:
+    trainer_class, arguments_class = TRAINERS[method]
+    settings = QUIET | {"per_device_train_batch_size": 8} | settings
+    return prepared(
+        trainer_class(
+            parts[0],
+            arguments_class(output_dir=str(folder / "run"), **settings),
+            processing_class=parts[1],
+            train_dataset={task: shapes_corpus()},
+            cache_dir=str(folder / "cache"),
+        )
+    )
+
+
+def test_languages_of_a_batch_are_drawn_with_its_seeds():
+    processor = LiweProcessor(MuralImageProcessor(), frequent_characters(shapes_captions()), word_length=8)
+    view = CaptionedImages(shapes_corpus(), ["fr", "en", "de"], with_images=False)
     everything, some = (SentenceCollator(processor, lambda *_: None, 1, count) for count in (3, 2))
     examples = view.__getitems__([0, 1])
     assert everything(examples, [1, 2])["language_ids"].tolist() == [0, 1, 2] * 2
@@ -51,7 +67,7 @@ def test_languages_of_a_batch_are_drawn_with_its_seeds(corpus, processor):
     assert torch.equal(some(examples, [seed, 0])["input_ids"], encoded["input_ids"])
 
 
-def test_sentences_in_the_same_order_are_translations(processor):
+def test_sentences_in_the_same_order_are_translations():
     """Five captions in two languages translate each other; a third language has three."""
     words = {"en": "thing", "de": "ding", "fr": "chose"}
     captions = {tag: [f"{word}{n}" for n in range(3 if tag == "fr" else 5)] for tag, word in words.items()}
@@ -70,62 +86,52 @@ def test_sentences_in_the_same_order_are_translations(processor):
     assert read["fr"] != read["en"] and set(read["fr"]) == set("012")
 
 
-@pytest.fixture
-def smalr_trainer(corpus, tmp_path):
-    set_seed(1)
-    vocabularies = {language: frequent_words(texts, language) for language, texts in sorted(shapes_captions().items())}
-    processor = SmalrProcessor(shapes_processor().image_processor, vocabularies)
-    sizes = [len(own) for own in vocabularies.values()]
-    tiny = {"word_size": 8, "hidden_size": 16, "image_hidden_size": 16, "image_feature_size": 12}
-    mule = {"specific_words": None, "latent_tokens": 0, "mask_weight": 0, "initializer_range": 0.3}
-    config = SmalrConfig(languages=list(vocabularies), vocabulary_sizes=sizes, **tiny, **mule)
-    arguments = SmalrTrainingArguments(output_dir=str(tmp_path), learning_rate=1e-2, **QUICK)
-    return prepared(
-        SmalrTrainer(SmalrModel(config), arguments, processing_class=processor, train_dataset={"text_text": corpus})
+@pytest.mark.parametrize(("name", "method"), [("dinov2", "smalr"), ("convnext", "liwe")])
+def test_training_encodes_every_image_once(name, method, tmp_path):
+    plain, image_processor = saved_backbone(name, tmp_path / "backbone")
+    before = {key: value.clone() for key, value in plain.state_dict().items()}
+    for expected in (16, 0):
+        model, processor = made(method, plain, image_processor)
+        encoded: list[int] = []
+        model.vision_model.register_forward_pre_hook(
+            lambda _, __, given, counts=encoded: counts.append(len(given["pixel_values"])), with_kwargs=True
+        )
+        start = {key: value.clone() for key, value in model.state_dict().items()}
+        trainer_of(method, (model, processor), tmp_path, max_steps=2).train()
+        assert sum(encoded) == expected
+        learned = model.state_dict()
+        assert all(torch.equal(learned[f"vision_model.{key}"], value) for key, value in before.items())
+        assert any(not torch.equal(learned[key], value) for key, value in start.items() if "vision_model" not in key)
+
+
+def test_liwe_anneals_its_loss_step_by_step_with_adamax(tmp_path):
+    trainer = trainer_of(
+        "liwe", made("liwe", *saved_backbone("convnext", tmp_path / "backbone")), tmp_path, max_steps=3
     )
-
-
-def test_the_warm_up_trains_the_projections_of_words_alone(smalr_trainer):
-    model = smalr_trainer.model
-    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
-    smalr_trainer.train()
-    changed = {name for name, weight in model.named_parameters() if not torch.equal(weight, before[name])}
-    projections = {name for name in before if name.startswith("word_embedding.projections.")}
-    assert changed == {name for name in projections if name.endswith("weight")} | (changed & projections)
-    assert model.word_embedding.specific.requires_grad  # they are trained afterwards
-    losses = [entry["loss"] for entry in smalr_trainer.state.log_history if "loss" in entry]
-    assert losses[-1] < losses[0]
-    assert smalr_trainer.optimizer.param_groups[0]["lr"] == 1e-2
-
-
-@pytest.fixture
-def liwe_trainer(corpus, processor, tmp_path):
-    set_seed(1)
-    tiny = {"character_size": 8, "word_length": 8, "word_hidden_sizes": [32], "word_size": 32, "hidden_size": 32}
-    features = {f"{row}": np.random.default_rng(row).normal(size=12).astype("float32") for row in range(16)}
-    model = LiweModel(LiweConfig(vocab_size=processor.vocab_size, image_feature_size=12, **tiny))
-
-    class View(CaptionedImages):
-        def __getitems__(self, indices):
-            examples = super().__getitems__(indices)
-            return [e | {"image_features": features[str(i)]} for e, i in zip(examples, indices, strict=True)]
-
-    arguments = LiweTrainingArguments(output_dir=str(tmp_path), **QUICK)
-    data = {"image_text": View(corpus, with_images=False)}
-    return prepared(LiweTrainer(model, arguments, processing_class=processor, train_dataset=data))
-
-
-def test_liwe_learns_with_adamax_step_by_step(liwe_trainer):
-    seen, objective = [], liwe_trainer.model.contrastive_objective
+    seen, objective = [], trainer.model.contrastive_objective
 
     def annealed(output, *, step, **options):
         seen.append(step)
         return objective(output, step=step, **options)
 
-    liwe_trainer.model.contrastive_objective = annealed
-    liwe_trainer.train()
-    assert type(liwe_trainer.optimizer.optimizer) is torch.optim.Adamax
-    assert liwe_trainer.optimizer.param_groups[0]["lr"] == 1e-3
-    assert seen == list(range(12))
-    losses = [entry["loss"] for entry in liwe_trainer.state.log_history if "loss" in entry]
+    trainer.model.contrastive_objective = annealed
+    trainer.train()
+    assert type(trainer.optimizer.optimizer) is torch.optim.Adamax
+    assert trainer.optimizer.param_groups[0]["lr"] == 1e-3
+    assert seen == [0, 1, 2]
+
+
+def test_the_warm_up_trains_the_projections_of_words_alone(tmp_path):
+    mule = {"specific_words": None, "latent_tokens": 0, "mask_weight": 0, "initializer_range": 0.3}
+    parts = made("smalr", *saved_backbone("dinov2", tmp_path / "backbone"), **mule)
+    trainer = trainer_of("smalr", parts, tmp_path, "text_text", max_steps=12, learning_rate=1e-2)
+    model = trainer.model
+    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    trainer.train()
+    changed = {name for name, weight in model.named_parameters() if not torch.equal(weight, before[name])}
+    projections = {name for name in before if name.startswith("word_embedding.projections.")}
+    assert changed == {name for name in projections if name.endswith("weight")} | (changed & projections)
+    assert model.word_embedding.specific.requires_grad  # they are trained afterwards
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     assert losses[-1] < losses[0]
+    assert trainer.optimizer.param_groups[0]["lr"] == 1e-2
