@@ -1,5 +1,3 @@
-"""Configurations: the contract, the papers' defaults, and errors."""
-
 import dataclasses
 
 import pytest
@@ -9,31 +7,7 @@ from transformers import BertConfig, MBartConfig, MBartModel, SiglipConfig, ViTC
 from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES
 
 from babelens import EtclConfig, LiweConfig, MlaConfig, MuralConfig, Rc3Config, Rc3Model, SmalrConfig, load_preset
-from tests.contracts import TINY_RC3, ConfigContract
-
-
-class TestEtcl(ConfigContract):
-    factory = "make_etcl"
-
-
-class TestLiwe(ConfigContract):
-    factory = "make_liwe"
-
-
-class TestMla(ConfigContract):
-    factory = "make_mla"
-
-
-class TestMural(ConfigContract):
-    factory = "make_mural"
-
-
-class TestRc3(ConfigContract):
-    factory = "make_rc3"
-
-
-class TestSmalr(ConfigContract):
-    factory = "make_smalr"
+from tests.contracts import TINY_RC3
 
 
 @pytest.mark.parametrize(

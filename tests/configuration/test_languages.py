@@ -1,11 +1,9 @@
-"""Language tags: one spelling for each language, and no guessing."""
-
 import pytest
 
 from babelens.utils import in_folders
-from babelens.utils.errors import InputError, LanguageTagError
+from babelens.utils.errors import LanguageTagError
 from babelens.utils.language_matching import language_id, learned_language
-from babelens.utils.languages import language_for_each, normalize_language
+from babelens.utils.languages import normalize_language
 
 SPELLINGS = {
     "de": "de",
@@ -30,15 +28,6 @@ def test_what_names_no_language_is_refused_by_name() -> None:
         with pytest.raises(LanguageTagError) as refusal:
             normalize_language(tag)  # type: ignore[arg-type]
         assert repr(tag) in str(refusal.value)
-
-
-def test_one_language_for_each_text() -> None:
-    assert language_for_each("DE", 3) == ["de", "de", "de"]
-    assert language_for_each(["de", "EN"], 2) == ["de", "en"]
-    with pytest.raises(InputError, match="3 texts came with 2 language tags"):
-        language_for_each(["de", "en"], 3)
-    with pytest.raises(LanguageTagError, match="'xx'"):
-        language_for_each(["de", "xx"], 2)
 
 
 KNOWN = ["en", "zh", "zh-Hant", "no", "de", "sr", "pt", "ru"]

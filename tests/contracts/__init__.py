@@ -1,3 +1,4 @@
+# ruff: noqa: F401
 """Contracts that a method's test classes inherit. A method needs a fixture that builds a tiny model and its processor,
 the same at every call: `factory(**options) -> (model in eval mode, processor)`.
 
@@ -28,28 +29,3 @@ from .loading import LoadingContract
 from .processors import ProcessorContract
 from .publishing import PublishedModelContract, PublishingContract
 from .visio_texts import TINY_RC3, answers, visio_textual_batch
-
-__all__ = [
-    "BATCH",
-    "CAPTIONS",
-    "LANGUAGES",
-    "TEXTS",
-    "TINY_RC3",
-    "Called",
-    "ConfigContract",
-    "DualEncoderContract",
-    "LoadingContract",
-    "ProcessorContract",
-    "PublishedModelContract",
-    "PublishingContract",
-    "answers",
-    "assert_equal",
-    "check_compiled",
-    "check_export",
-    "drawn_images",
-    "embeddings",
-    "image_text_batch",
-    "split",
-    "translation_batch",
-    "visio_textual_batch",
-]

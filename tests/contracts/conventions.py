@@ -56,18 +56,6 @@ class ConventionsContract(Contract):
         named = {"num_items_in_batch": torch.tensor(6), "inputs_embeds": None, "output_attentions": None}
         assert_equal(embeddings(model, batch | named | {"pixel_value": 1}), expected)
 
-    def test_values_may_come_as_a_tuple(self, model, batch):
-        expected = model(**batch, return_loss=True)
-        found = [model(**batch, return_loss=True, return_dict=False)]
-        model.config.return_dict = False
-        for config in (getattr(model.config, name, None) for name in model.config.sub_configs):
-            if config is not None:
-                config.return_dict = False
-        for each in (*found, model(**batch, return_loss=True)):
-            assert isinstance(each, tuple) and torch.equal(each[0], expected.loss)
-            for one, other in zip(each, expected.to_tuple(), strict=True):
-                assert not isinstance(one, torch.Tensor) or torch.equal(one, other)
-
     def test_missing_inputs_are_named(self, model, batch):
         with pytest.raises(InputError, match="without texts"):
             model()

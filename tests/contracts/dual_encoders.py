@@ -22,13 +22,8 @@ class DualEncoderContract(ConventionsContract, ExportContract):
     # Parts that may be frozen while something is left to train.
     freezable: ClassVar[tuple[str, ...]] = ("text_model", "vision_model")
 
-    def two_towers(self, model: PreTrainedModel) -> PreTrainedModel:
-        return model
-
     def training_batches(self, processor: Any) -> dict[str, dict[str, Tensor]]:
         return {"image_text": image_text_batch(processor)}
-
-    # ---- Outputs ----
 
     def test_logits_are_cosines_by_temperature(self, model, batch):
         with torch.no_grad():
@@ -78,8 +73,6 @@ class DualEncoderContract(ConventionsContract, ExportContract):
             assert torch.equal(model.contrastive_objective(slim), output.loss)
             assert output.loss.dim() == 0 and output.loss.isfinite()
 
-    # ---- Independence ----
-
     def test_batch_and_padding_do_not_matter(self, model, processor):
         together = embeddings(model, image_text_batch(processor))
         for i, (text, language, image) in enumerate(zip(TEXTS, LANGUAGES, drawn_images(len(TEXTS)), strict=True)):
@@ -104,20 +97,6 @@ class DualEncoderContract(ConventionsContract, ExportContract):
             assert_equal(dict(other.state_dict()), dict(model.state_dict()))
             assert_equal(embeddings(other, batch), expected)
 
-    def test_attention_implementations_agree(self, model, batch):
-        owner = self.two_towers(model)
-        towers = {"text_config": owner.text_model, "vision_config": owner.vision_model}
-        # Neither convolutions nor recurrent layers attend.
-        able = {name: tower for name, tower in towers.items() if getattr(tower, "_supports_sdpa", False)}
-        if not able:
-            pytest.skip("nothing in it attends")
-        results = []
-        for implementation in ("eager", "sdpa"):
-            owner.set_attn_implementation(dict.fromkeys(able, implementation))
-            assert {tower.config._attn_implementation for tower in able.values()} == {implementation}
-            results.append(embeddings(model, batch))
-        assert_equal(*results, rtol=0, atol=1e-5)
-
     def test_bfloat16_stays_close(self, model, batch):
         exact = embeddings(model, batch)
         rough = copy.deepcopy(model).to(torch.bfloat16)
@@ -129,8 +108,6 @@ class DualEncoderContract(ConventionsContract, ExportContract):
         loss = rough(**halved, return_loss=True).loss
         assert loss.dtype == torch.float32
         torch.testing.assert_close(loss, model(**batch, return_loss=True).loss, rtol=0.1, atol=0.1)
-
-    # ---- Training ----
 
     def test_what_should_train_gets_a_gradient_and_nothing_else_does(self, make, processor):
         for frozen in (None, *self.freezable):

@@ -19,8 +19,6 @@ class ProcessorContract(Contract):
 
     max_text_tokens = 64
 
-    # ---- Texts ----
-
     def test_languages_are_given_once_or_for_each_text(self, processor):
         one = processor(text=TEXTS, language="de", return_tensors="pt")
         assert_equal(dict(processor(text=TEXTS, language="DE", return_tensors="pt")), dict(one))
@@ -55,8 +53,6 @@ class ProcessorContract(Contract):
             shorter = processor(text=text * 100, language=language, max_length=9, return_tensors="pt")
             assert shorter["input_ids"].shape == (1, 9)
             assert shorter["input_ids"][0, -1] == tokens["input_ids"][0, -1]  # the end is marked all the same
-
-    # ---- Keywords ----
 
     def test_texts_are_padded_as_transformers_defines_it(self, processor):
         texts = {"text": TEXTS, "language": LANGUAGES}
@@ -118,8 +114,6 @@ class ProcessorContract(Contract):
             with pytest.raises(InputError, match="max_length"):
                 processor(text=TEXTS, language=LANGUAGES, max_length=length)
 
-    # ---- Wrong inputs ----
-
     def test_what_is_no_text_is_refused(self, processor):
         for text in (5, b"a", {"a": 1}, [5]):
             with pytest.raises(InputError, match="text"):
@@ -137,8 +131,6 @@ class ProcessorContract(Contract):
         for image in (5, *arrays, Image.new("RGB", (0, 5)), Image.new("RGB", (1, 101))):
             with pytest.raises(ImageError, match=r"^images\[1\]"):
                 processor(images=[*drawn_images(1), image])
-
-    # ---- Images ----
 
     def test_images_of_every_mode(self, processor, tmp_path):
         image = drawn_images(1)[0]
@@ -180,8 +172,6 @@ class ProcessorContract(Contract):
         pixels = [processor(images=image, return_tensors="pt")["pixel_values"] for image in (one, other)]
         assert pixels[0].shape[:2] == (1, 3)
         assert torch.equal(*pixels)
-
-    # ---- Both ----
 
     def test_texts_and_images_go_together_or_alone_in_any_number(self, processor):
         text = processor(text=TEXTS, language=LANGUAGES, return_tensors="pt")

@@ -1,16 +1,15 @@
-"""Models of two pretrained towers, which compute what they computed before, with every kind of pooling."""
-
 from pathlib import Path
 
 import pytest
 import torch
-from transformers import BertConfig, BertModel, CLIPConfig, CLIPModel, GPT2Config, GPT2Model, MBartConfig, MBartModel
+from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, MBartConfig, MBartModel
 
 from babelens import MuralModel, MuralProcessor
 from babelens.trainers.frozen_features import TowerFeatures
 from babelens.utils.errors import ModelKindError
 from tests.contracts import drawn_images
 from tests.support.tiny_backbones import saved_backbone
+from tests.support.tiny_native import tiny_clip
 from tests.support.tiny_text_encoders import TEXTS, saved_encoder
 
 
@@ -28,7 +27,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["convnext", "efficientnet", "dinov2"])
+@pytest.mark.parametrize("name", ["convnext", "efficientnet", "dinov2", "resnet", "siglip", "swin"])
 def test_images_are_the_features_of_the_backbone(name: str, bert: Path, tmp_path: Path) -> None:
     backbone, image_processor = saved_backbone(name, tmp_path / "image")
     model = MuralModel.from_towers(tmp_path / "image", bert).eval()
@@ -89,9 +88,7 @@ def test_text_features_are_normalized_before_the_head(vit: Path, bert: Path) -> 
 
 
 def test_towers_are_taken_out_of_a_dual_encoder(tmp_path: Path) -> None:
-    text = {"vocab_size": 120, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "eos_token_id": 3}
-    vision = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 32, "patch_size": 8}
-    clip = CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=8)).eval()
+    clip, _ = tiny_clip()
     clip.save_pretrained(tmp_path)
     model = MuralModel.from_towers(tmp_path, tmp_path, text_pooling="pooler").eval()
     ids = torch.tensor([[1, 5, 6, 3]])

@@ -1,34 +1,12 @@
-"""Dual encoders: towers of any kind, frozen ones, pooling, normalizing, losses at several widths."""
-
 from dataclasses import replace
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModel
+from transformers import AutoModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from babelens.configuration.configuration_two_tower import image_width
-from babelens.modeling.modeling_dual_encoder import build_tower, eval_frozen_modules, normalize, pool_image
-
-TRANSFORMER = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-PATCHES = TRANSFORMER | {"image_size": 32, "patch_size": 8}
-VISION = {
-    "convnext": {"hidden_sizes": [8, 24], "depths": [1, 1], "num_stages": 2},
-    "efficientnet": {"width_coefficient": 0.1, "depth_coefficient": 0.1, "hidden_dim": 128},
-    "resnet": {"hidden_sizes": [8, 24], "depths": [1, 1], "embedding_size": 8},
-    "siglip_vision_model": PATCHES,
-    "swin": {"image_size": 32, "embed_dim": 8, "depths": [1, 1], "num_heads": [1, 2], "window_size": 4},
-}
-WIDTHS = {"efficientnet": 128, "convnext": 24, "resnet": 24}
-
-
-@pytest.mark.parametrize("model_type", VISION)
-def test_a_vision_towers_width_is_of_its_pooled_features(model_type):
-    config = AutoConfig.for_model(model_type, **VISION[model_type])
-    tower = build_tower(config).eval()
-    with torch.no_grad():
-        pooled = pool_image(tower(pixel_values=torch.randn(2, 3, 32, 32)))
-    assert pooled.shape == (2, image_width(config)) == (2, WIDTHS.get(model_type, 16))
+from babelens.modeling.modeling_dual_encoder import eval_frozen_modules, normalize, pool_image
+from tests.contracts import TEXTS, image_text_batch
 
 
 def test_pooling_is_the_towers_own_or_the_mean_over_places():
@@ -120,3 +98,16 @@ def test_the_loss_is_the_mean_over_the_widths(request, make):
     found = model.contrastive_objective(output)
     torch.testing.assert_close(found, sum(expected) / 3)
     assert found != expected[0]
+
+
+@pytest.mark.parametrize("factory", ["make_mural", "make_mla_student", "make_smalr"])
+def test_images_may_have_another_precision_than_the_model(request, factory):
+    model, processor = request.getfixturevalue(factory)()
+    pixels = image_text_batch(processor)["pixel_values"]
+    model = model.eval().to(torch.bfloat16)
+    with torch.no_grad():
+        expected = model.get_image_features(pixel_values=pixels.bfloat16()).pooler_output
+        for dtype in (torch.float32, torch.float64):
+            found = model.get_image_features(pixel_values=pixels.to(dtype)).pooler_output
+            assert found.dtype == torch.bfloat16 and found.shape[0] == len(TEXTS)
+            assert torch.equal(found, expected)

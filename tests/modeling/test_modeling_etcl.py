@@ -1,11 +1,10 @@
-"""ETCL: the contracts, its three objectives, and the MURAL that it starts from."""
-
 import pytest
 import torch
 
 from babelens import EtclModel
 from babelens.modeling.losses import symmetric_contrastive_loss
 from tests.contracts import (
+    ConfigContract,
     DualEncoderContract,
     PublishingContract,
     assert_equal,
@@ -22,7 +21,7 @@ def triplet_batch(processor):
     return batch | dict(images)
 
 
-class TestEtcl(DualEncoderContract, PublishingContract):
+class TestEtcl(ConfigContract, DualEncoderContract, PublishingContract):
     factory = "make_etcl"
 
     def training_batches(self, processor):

@@ -1,12 +1,18 @@
-"""LIWE: the contracts, words made of characters, and the objective."""
-
 import pytest
 import torch
 
 from babelens import LiweConfig, LiweModel
 from babelens.modeling.losses.triplet import annealed_hinge_loss
 from babelens.modeling.modeling_liwe import WordEncoder
-from tests.contracts import BATCH, LANGUAGES, TEXTS, DualEncoderContract, PublishingContract, drawn_images
+from tests.contracts import (
+    BATCH,
+    LANGUAGES,
+    TEXTS,
+    ConfigContract,
+    DualEncoderContract,
+    PublishingContract,
+    drawn_images,
+)
 
 TINY = {
     "vocab_size": 9,
@@ -20,7 +26,7 @@ TINY = {
 }
 
 
-class TestLiwe(DualEncoderContract, PublishingContract):
+class TestLiwe(ConfigContract, DualEncoderContract, PublishingContract):
     factory = "make_liwe"
     free_in_texts = BATCH  # a GRU is unrolled over the places of its texts
     freezable = ("text_model", "image_projection")

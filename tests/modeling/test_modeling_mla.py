@@ -1,5 +1,3 @@
-"""MLA: the contracts, the authors' numbers, and everything that acquiring a language may not change."""
-
 import json
 from pathlib import Path
 
@@ -11,7 +9,9 @@ from babelens.modeling.convert_mla import _all_renamed, mla_from_openai
 from tests.contracts import (
     LANGUAGES,
     TEXTS,
+    ConfigContract,
     DualEncoderContract,
+    ProcessorContract,
     PublishedModelContract,
     PublishingContract,
     image_text_batch,
@@ -21,13 +21,12 @@ from tests.contracts import (
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 
 
-class MlaContract(DualEncoderContract):
+class TestMla(ConfigContract, DualEncoderContract, ProcessorContract, PublishingContract):
     factory = "make_mla"
     freezable = ("native_model.text_model.embeddings.mla_embedding",)
+    pipeline_languages = ["en"] * len(TEXTS)
+    pipelines_without_the_package = True
     test_images_of_any_number = None  # by the native model's own tower
-
-    def two_towers(self, model):
-        return model.native_model
 
     def training_batches(self, processor):
         return {"image_text": image_text_batch(processor), "text_text": native_pairs(processor)}
@@ -39,11 +38,6 @@ def native_pairs(processor):
     return {name: value for name, value in batch.items() if not name.startswith("paired_")} | {
         f"paired_{name}": value for name, value in native.items()
     }
-
-
-class TestMla(MlaContract, PublishingContract):
-    pipeline_languages = ["en"] * len(TEXTS)
-    pipelines_without_the_package = True
 
 
 class TestMlaOnMural(PublishedModelContract):

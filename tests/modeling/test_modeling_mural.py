@@ -1,5 +1,3 @@
-"""MURAL and ALIGN: the contracts with several towers, the two heads, and transformers' own ALIGN."""
-
 import pytest
 import torch
 from torch import nn
@@ -7,19 +5,33 @@ from transformers import AlignConfig, AlignModel, AutoModel
 
 from babelens import MuralModel
 from babelens.modeling.losses import symmetric_contrastive_loss
-from tests.contracts import DualEncoderContract, PublishingContract, embeddings, image_text_batch, translation_batch
+from tests.contracts import (
+    ConfigContract,
+    DualEncoderContract,
+    LoadingContract,
+    ProcessorContract,
+    PublishingContract,
+    embeddings,
+    image_text_batch,
+    translation_batch,
+)
 from tests.support.made_once import settle_batch_norm
+from tests.support.tiny_training import VISION
 
 
-class MuralContract(DualEncoderContract):
+class TestMural(ConfigContract, DualEncoderContract, ProcessorContract, PublishingContract):
     factory = "make_mural"
+    pipelines_without_the_package = True
 
     def training_batches(self, processor):
         return {"image_text": image_text_batch(processor), "text_text": translation_batch(processor)}
 
 
-class TestMural(MuralContract, PublishingContract):
-    pipelines_without_the_package = True
+class TestMuralOnTransformers(LoadingContract):
+    """An image tower with attention, whose weights its own class draws."""
+
+    factory = "make_mural"
+    options = {"vision_config": VISION}
 
 
 @pytest.fixture

@@ -1,5 +1,3 @@
-"""RC3's encoder-decoder: equal to mBART without images, packs its inputs, and rows are independent."""
-
 import pytest
 import torch
 from transformers import MBartConfig, MBartForConditionalGeneration, MBartModel

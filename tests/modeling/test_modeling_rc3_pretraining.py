@@ -7,7 +7,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from babelens.configuration.configuration_rc3 import Rc3Config
 from babelens.modeling.losses.interpolated import interpolated_contrastive_loss, relevance_regularization
 from babelens.modeling.modeling_rc3_pretraining import Rc3ForPreTraining
-from tests.contracts import TINY_RC3
+from tests.contracts import TINY_RC3, LoadingContract
 
 SIZES = TINY_RC3 | {
     "vocab_size": 40,
@@ -19,6 +19,11 @@ SIZES = TINY_RC3 | {
     "language_token_ids": [6, 7],
 }
 PARTNER = [2, 0, 1]
+
+
+class TestRc3PreTraining(LoadingContract):
+    factory = "make_rc3"
+    options = {"model_class": Rc3ForPreTraining}
 
 
 def make_model(**changes) -> Rc3ForPreTraining:
@@ -167,7 +172,7 @@ def set_averages(model, textual: float, visio_textual: float) -> None:
         running.probabilities[0], running.steps = value, torch.ones_like(running.steps)
 
 
-def test_every_part_is_that_of_pairs_that_are_encoded_one_by_one():
+def test_every_part_and_the_gradient_are_those_of_pairs_that_are_encoded_one_by_one():
     model, given = make_model(relevance_weight=0.5, xtcl_weight=2.0, itm_weight=3.0), batches()
     set_averages(model, 0.3, 0.6)
     output = model(**given)
@@ -193,19 +198,9 @@ def test_every_part_is_that_of_pairs_that_are_encoded_one_by_one():
     assert output.keys() == expected.keys()
     for name, value in expected.items():
         assert output[name].item() == pytest.approx(value.item(), rel=1e-6), name
-
-
-def test_gradient_is_that_of_pairs_that_are_encoded_one_by_one():
-    model, given = make_model(), batches()
-    set_averages(model, 0.3, 0.6)
     names, parameters = zip(*model.named_parameters(), strict=True)
-    found = torch.autograd.grad(model(**given).loss, parameters)
-    strict, _, _ = contrast_of(model, given["strict"], 0.6)
-    weak, relevance, _ = contrast_of(model, given["weak"], 0.6)
-    loss = strict + weak + relevance + translation_loss(model, given["parallel"], 0.3)
-    loss = loss + sum(masked_language(model, given["strict"])) + matching(model, given["strict"])[0]
-    expected = torch.autograd.grad(loss, parameters)
-    for name, ours, theirs in zip(names, found, expected, strict=True):
+    gradients = (torch.autograd.grad(each["loss"], parameters) for each in (output, expected))
+    for name, ours, theirs in zip(names, *gradients, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7, msg=lambda text, name=name: f"{name}: {text}")
         assert ours.any(), name
 

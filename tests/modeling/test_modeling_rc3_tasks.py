@@ -1,5 +1,3 @@
-"""RC3's task models: what they decide, lose, write and refuse; pre-trained weights load into each of them."""
-
 import inspect
 
 import pytest
@@ -18,7 +16,15 @@ from babelens import (
 )
 from babelens.modeling.modeling_rc3_tasks import TASK_MODELS
 from babelens.utils.errors import InputError, LanguageTagError
-from tests.contracts import Called, PublishedModelContract, answers, assert_equal, check_export, visio_textual_batch
+from tests.contracts import (
+    Called,
+    ConfigContract,
+    PublishedModelContract,
+    answers,
+    assert_equal,
+    check_export,
+    visio_textual_batch,
+)
 
 DECODER = {
     "decoder_input_ids": torch.tensor([[7, 12, 13], [6, 14, 1], [8, 15, 16], [7, 17, 18]]),
@@ -63,7 +69,7 @@ class Published(PublishedModelContract):
         return batch_of(self.options.get("model_class"))
 
 
-class TestPublishedModel(Published):
+class TestPublishedModel(ConfigContract, Published):
     pass
 
 

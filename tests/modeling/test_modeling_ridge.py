@@ -1,5 +1,3 @@
-"""The model that is solved: its contracts, and its n-grams compared with a plain count."""
-
 import math
 from collections import Counter
 

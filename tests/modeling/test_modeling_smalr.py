@@ -1,5 +1,3 @@
-"""SMALR: the contracts, the hybrid word embedding, the latent vocabulary, the objective, and the compressed model."""
-
 import pytest
 import torch
 
@@ -18,7 +16,9 @@ from tests.contracts import (
     BATCH,
     LANGUAGES,
     TEXTS,
+    ConfigContract,
     DualEncoderContract,
+    LoadingContract,
     PublishingContract,
     drawn_images,
     image_text_batch,
@@ -37,7 +37,7 @@ TINY = {
 }
 
 
-class TestSmalr(DualEncoderContract, PublishingContract):
+class TestSmalr(ConfigContract, DualEncoderContract, PublishingContract):
     factory = "make_smalr"
     free_in_texts = BATCH  # a GRU is unrolled over the places of its texts
     freezable = ("text_model", "image_branch")
@@ -48,6 +48,15 @@ class TestSmalr(DualEncoderContract, PublishingContract):
         images = processor(images=drawn_images(len(TEXTS) // 2), return_tensors="pt")
         texts = processor(text=["a red unicorn", *TEXTS[1:]], language=LANGUAGES, return_tensors="pt")
         return {"image_text": dict(texts) | dict(images) | {"text_labels": labels, "image_labels": labels.unique()}}
+
+
+@pytest.fixture(scope="session")
+def make_latent_smalr():
+    return lambda: (SmalrLatentModel(SmalrConfig(**TINY)), None)
+
+
+class TestLatentSmalr(LoadingContract):
+    factory = "make_latent_smalr"
 
 
 def test_each_language_is_read_by_an_encoder_of_its_own(make_smalr):

@@ -1,5 +1,3 @@
-"""MLA adapters in PEFT: features and training; languages switched, mixed in a batch, and not forgotten."""
-
 import pytest
 import torch
 from peft import PeftModel

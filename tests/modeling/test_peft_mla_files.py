@@ -1,5 +1,3 @@
-"""MLA adapters as files: saved, loaded by peft and by transformers, and converted from and to an `MlaModel`."""
-
 from pathlib import Path
 
 import pytest

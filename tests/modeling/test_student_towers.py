@@ -1,5 +1,3 @@
-"""Students and teachers of any kind: towers, pooling, prompts, and the reader of native texts."""
-
 import torch
 from transformers import AutoModel
 
@@ -11,10 +9,6 @@ from tests.support.tiny_native import student_processor, tiny_bert, tiny_clip, t
 from tests.support.tiny_text_encoders import text_encoder
 
 ENGLISH, OTHERS = ["a red bar", "an old blue dot in green"], ["ein roter Balken", "un point"]
-
-
-def beside_clip(text, **options):
-    return MlaStudentModel.from_towers(tiny_clip()[0], text, languages=["de", "fr"], **options)
 
 
 def student_of(native, text, tokenizer, **options):
@@ -33,7 +27,8 @@ def test_any_text_encoder_is_a_student(tmp_path):
     """From its folder, with acquirers behind each of its blocks, saved and loaded."""
     encoder = text_encoder("modernbert", num_hidden_layers=3)
     encoder.save_pretrained(tmp_path / "text")
-    model = beside_clip(tmp_path / "text", strategy="acquisition", acquirer_size=4, text_pooling="mean")
+    options = {"languages": ["de", "fr"], "strategy": "acquisition", "acquirer_size": 4, "text_pooling": "mean"}
+    model = MlaStudentModel.from_towers(tiny_clip()[0], tmp_path / "text", **options)
     assert len(model.acquirers()) == 3
     found = plain_state_dict(model.text_model)
     assert all(torch.equal(found[name], value) for name, value in encoder.state_dict().items() if name in found)

@@ -38,15 +38,11 @@ class ProcessorSuite(ProcessorTesterMixin):
         processor = cls.make(request.getfixturevalue)
         cls.processor_class = _in_english(type(processor))
         cls.tmpdirname, cls.full_tmpdirname = str(tmp_path_factory.mktemp("processor")), None
-        cls.values = cls.settings(processor)
+        cls.values = {name: getattr(processor, name) for name in cls.names}
         components = [getattr(processor, name) for name in cls.processor_class.get_attributes()]
         cls.processor_class(*components, **copy.deepcopy(cls.values)).save_pretrained(cls.tmpdirname)
         yield
         shutil.rmtree(cls.tmpdirname)
-
-    @classmethod
-    def settings(cls, processor: Any) -> dict[str, Any]:
-        return {name: getattr(processor, name) for name in cls.names}
 
     def prepare_processor_dict(self) -> dict[str, Any]:
         return copy.deepcopy(type(self).values)
@@ -71,10 +67,7 @@ class TestMlaStudentProcessor(ProcessorSuite, unittest.TestCase):
 
 class TestSmalrProcessor(ProcessorSuite, unittest.TestCase):
     make = staticmethod(lambda fixture: fixture("make_smalr")()[1])
-
-    @classmethod
-    def settings(cls, processor: Any) -> dict[str, Any]:
-        return {"vocabularies": processor.vocabularies}
+    names = ("vocabularies",)
 
 
 class TestLiweProcessor(ProcessorSuite, unittest.TestCase):

@@ -1,11 +1,8 @@
-"""Texts that are cut: said once, or counted; lengths that are only counted make no noise."""
-
 import pytest
 
 from babelens.inference.texts import report_cut_texts
 from babelens.processing import processing_dual_encoder
-from babelens.processing.processing_dual_encoder import as_texts, counting_cut_texts
-from babelens.utils.errors import InputError
+from babelens.processing.processing_dual_encoder import counting_cut_texts
 from tests.contracts import CAPTIONS
 
 LONG = "ein rotes Auto " * 80
@@ -38,9 +35,3 @@ def test_texts_that_were_cut_are_counted_where_somebody_counts(make_mla, caplog)
     caplog.clear()
     report_cut_texts(cut, ["a"])
     assert not caplog.records
-
-
-def test_texts_in_every_form():
-    assert as_texts("a") == ["a"] and as_texts(("a", "😀")) == ["a", "😀"] and as_texts([], none_is_fine=True) == []
-    with pytest.raises(InputError, match=r"captions= has half a surrogate pair at character 0"):
-        as_texts("\udc00", "captions")

@@ -1,5 +1,3 @@
-"""Training transforms: without augmentation, by their seeds only, and with each option."""
-
 import numpy as np
 import pytest
 import torch

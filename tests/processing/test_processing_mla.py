@@ -3,17 +3,13 @@ import json
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import AutoProcessor, BertTokenizer, PreTrainedTokenizerFast, SiglipConfig
+from transformers import AutoProcessor, PreTrainedTokenizerFast, SiglipConfig
 
 from babelens import MlaProcessor
 from babelens.processing.processing_mla import closing_token_id
 from babelens.utils.errors import InputError
-from tests.contracts import LANGUAGES, TEXTS, ProcessorContract
-from tests.support.tiny_dual_encoders import KINDS, tiny_xlm_roberta
-
-
-class TestMlaProcessor(ProcessorContract):
-    factory = "make_mla"
+from tests.contracts import LANGUAGES, TEXTS
+from tests.support.tiny_dual_encoders import KINDS, bert_tokenizer, tiny_xlm_roberta
 
 
 @pytest.fixture
@@ -21,18 +17,11 @@ def processor(make_mla):
     return make_mla()[1]
 
 
-def bert_tokenizer(folder):
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "ein", "rotes", "auto"]
-    folder.mkdir(exist_ok=True)
-    (folder / "vocab.txt").write_text("\n".join(words))
-    return BertTokenizer(str(folder / "vocab.txt"))
-
-
-def test_each_row_is_cut_and_padded_by_its_vocabulary(processor, tmp_path):
+def test_each_row_is_cut_and_padded_by_its_vocabulary(processor):
     other = MlaProcessor(
         processor.image_processor,
         processor.tokenizer,
-        bert_tokenizer(tmp_path),
+        bert_tokenizer(),
         languages=["de"],
         max_text_length=64,
     )

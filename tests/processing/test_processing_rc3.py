@@ -1,28 +1,16 @@
-"""RC3's processor: the language last, targets, rows with regions, pixels, both or none, and its files."""
-
 import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, models
-from transformers import AutoImageProcessor, AutoProcessor, MBart50Tokenizer, PreTrainedConfig, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
-from babelens.processing.image_processing_mural import MuralImageProcessor
 from babelens.processing.processing_rc3 import Rc3Processor, square_image_processor
 from babelens.processing.tokenizer_training import train_bpe
 from babelens.utils.errors import InputError, LanguageTagError
 from tests.contracts import LANGUAGES, TEXTS, ProcessorContract, assert_equal, drawn_images
+from tests.support.tiny_checkpoints import tiny_mbart
 
 SETTINGS = {"image_processor": square_image_processor(32), "region_size": 4, "max_regions": 3}
-
-
-class StandInConfig(PreTrainedConfig):
-    model_type = "rc3_stand_in"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def registered():
-    AutoProcessor.register(StandInConfig, Rc3Processor, exist_ok=True)
-    AutoImageProcessor.register(StandInConfig, image_processor_classes={"pil": MuralImageProcessor}, exist_ok=True)
 
 
 @pytest.fixture(scope="session")
@@ -148,29 +136,23 @@ def test_regions_that_cannot_be_used_are_refused(processor):
             processor(regions=[regions(1), wrong])
 
 
-@pytest.fixture(scope="module")
-def mbart() -> MBart50Tokenizer:
-    """mBART-50's own class on a few pieces, in its numbering: pieces, language codes, the mask."""
-    pieces = [*sorted(set("".join(TEXTS)) - {" "}), "▁", "▁ein", "▁rot", "es", "▁a", "▁car", "ar"]
-    vocab = [("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0), *((p, -3.0 + 0.5 * len(p)) for p in pieces)]
-    return MBart50Tokenizer(vocab=vocab, src_lang="en_XX")
-
-
-def test_mbarts_tokenizer_keeps_its_numbers(mbart):
-    size, before = len(mbart), mbart("ein rotes Auto")["input_ids"]
+def test_mbarts_tokenizer_keeps_its_numbers():
+    """Pieces, language codes, the mask."""
+    _, mbart = tiny_mbart()
+    size, before = len(mbart), mbart("Punkt in rot")["input_ids"]
     processor = Rc3Processor.from_mbart_tokenizer(mbart, ["en", "de", "zh-CN", "he"], **SETTINGS)
     assert processor.language_tokens == ["en_XX", "de_DE", "zh_CN", "he_IL"]
     assert processor.languages == ["en", "de", "zh-CN", "he"]
-    ids = processor(text=["ein rotes Auto"], language="de", return_tensors="pt")["input_ids"][0].tolist()
+    ids = processor(text=["Punkt in rot"], language="de", return_tensors="pt")["input_ids"][0].tolist()
     assert ids == [0, *before[1:-1], mbart.convert_tokens_to_ids("de_DE")]
     fields = processor.config_fields()
     assert (fields["vocab_size"], fields["cls_token_id"], fields["image_separator_token_id"]) == (
         size + 2, size, size + 1)  # fmt: skip
     assert fields["mask_token_id"] == size - 1 == mbart.mask_token_id
-    assert processor.batch_decode([ids]) == ["ein rotes Auto"]
+    assert processor.batch_decode([ids]) == ["Punkt in rot"]
     with pytest.raises(LanguageTagError, match="mBART has no code for 'zh-Hant'"):
         Rc3Processor.from_mbart_tokenizer(mbart, ["de", "zh-Hant"])
-    assert len(mbart) == size and mbart("ein rotes Auto")["input_ids"] == before  # it is not changed
+    assert len(mbart) == size and mbart("Punkt in rot")["input_ids"] == before  # it is not changed
 
 
 def test_tokenizers_that_cannot_serve_are_refused(processor):

@@ -7,15 +7,9 @@ from babelens.utils.errors import InputError
 from tests.contracts import CAPTIONS, ProcessorContract
 
 
-def make_processor(**options) -> tuple[None, SmalrProcessor]:
-    image_processor = MuralImageProcessor(size={"height": 36, "width": 36}, crop_size={"height": 32, "width": 32})
-    words = {language: frequent_words([text], language) for language, text in CAPTIONS.items()}
-    return None, SmalrProcessor(image_processor, **{"vocabularies": words} | options)
-
-
 @pytest.fixture
-def processor():
-    return make_processor()[1]
+def processor(make_smalr):
+    return make_smalr.processor()
 
 
 class TestSmalrProcessor(ProcessorContract):
@@ -61,7 +55,7 @@ def test_words_come_by_falling_frequency_then_by_code_point():
 
 
 def test_unknown_words_are_counted_in_percent():
-    processor = make_processor(vocabularies={"EN": ["a", "car", "mask"]})[1]
+    processor = SmalrProcessor(MuralImageProcessor(), {"EN": ["a", "car", "mask"]})
     assert processor.languages == ["en"]
     assert processor.ids_of("[MASK] a RED", "en") == [5, 3, 2]  # special words cannot be written
     assert processor.unknown_rate(["a red car", "a"], "en") == 25 and processor.unknown_rate([], "en") == 0

@@ -1,5 +1,3 @@
-"""Segmentations drawn in training: without dropout, unchanged parts, and dependence on seeds only."""
-
 import pytest
 import torch
 

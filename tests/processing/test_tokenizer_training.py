@@ -1,5 +1,3 @@
-"""Vocabularies that spell every language, of the size asked for, the same at every training."""
-
 import unicodedata
 
 import pytest

@@ -1,5 +1,3 @@
-"""Trimmed tokenizers cut texts as before, of every kind, and can still spell what they spelled."""
-
 import pytest
 from tokenizers import Tokenizer, models
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast

@@ -1,5 +1,3 @@
-"""Masking whole words: words by script, the rate, never all, and the same for the same seed."""
-
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers

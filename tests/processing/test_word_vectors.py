@@ -98,9 +98,6 @@ def test_trained_vectors_factorise_mutual_information():
     np.testing.assert_allclose(found[:, :4], expected[:, :4], atol=1e-4)
 
 
-# ---- Bilingual dictionaries ----
-
-
 def test_the_first_known_translation_counts(vec):
     path = vec("Hund\tdog\nhund hound\nkatze cat\nkatze kitty\nrotes Auto\tred car\nroß steed\n")
     found = dictionary_words(path, ["katze", "ross", "maus", "hund"], "de", ["dog", "hound", "kitty", "steed"], "en")
