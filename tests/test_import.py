@@ -1,5 +1,3 @@
-"""`import babelens`: quick, without network, and with its public names."""
-
 import json
 import os
 import subprocess

@@ -1,5 +1,3 @@
-"""Publishing: files that are uploaded, left or refused, and a model that others load from the Hub."""
-
 import re
 import shutil
 

@@ -1,31 +1,11 @@
 """transformers' own `push_to_hub` uploads our cards, not the stock ones."""
 
-from pathlib import Path
-
 import pytest
-from huggingface_hub import HfApi, ModelCard, RepoUrl
+from huggingface_hub import HfApi, ModelCard
 from huggingface_hub.errors import EntryNotFoundError
 from transformers import AutoModel, AutoProcessor
 
 from tests.support.tiny_training import shapes_trainer
-
-
-class Uploads:
-    def __init__(self, monkeypatch) -> None:
-        self.files: dict[str, str] = {}
-        address = "https://huggingface.co/owner/tiny"
-        monkeypatch.setattr(HfApi, "create_repo", lambda *args, **kwargs: RepoUrl(address))
-        monkeypatch.setattr(HfApi, "create_commit", self.create_commit)
-        monkeypatch.setattr("transformers.utils.hub.ModelCard", NoCard)
-
-    def create_commit(self, repo_id, operations, **kwargs) -> None:
-        for operation in operations:
-            if operation.path_in_repo == "README.md":
-                self.files["README.md"] = Path(operation.path_or_fileobj).read_text()
-
-    @property
-    def card(self) -> ModelCard:
-        return ModelCard(self.files["README.md"])
 
 
 class NoCard(ModelCard):
@@ -35,23 +15,25 @@ class NoCard(ModelCard):
 
 
 @pytest.fixture
-def uploads(monkeypatch) -> Uploads:
-    return Uploads(monkeypatch)
+def uploaded_card(hub, monkeypatch):
+    monkeypatch.setattr(HfApi, "create_repo", hub.create_repo)
+    monkeypatch.setattr(HfApi, "create_commit", hub.create_commit)
+    monkeypatch.setattr("transformers.utils.hub.ModelCard", NoCard)
+    return lambda: hub.repositories["model", "ada/tiny"].files["README.md"].decode()
 
 
-def test_the_card_of_its_folder_goes_along(finished, uploads):
+def test_the_card_of_its_folder_goes_along(finished, uploaded_card):
+    expected = (finished / "README.md").read_text().replace("your-name/mural-tiny", "ada/tiny")
     for part in (AutoModel.from_pretrained(finished), AutoProcessor.from_pretrained(finished)):
-        part.push_to_hub("owner/tiny")
-        assert uploads.files["README.md"] == (finished / "README.md").read_text().replace(
-            "your-name/mural-tiny", "owner/tiny"
-        )
+        part.push_to_hub("ada/tiny")
+        assert uploaded_card() == expected
 
 
-def test_a_model_that_was_changed_leaves_the_card_of_its_folder(finished, uploads):
+def test_a_model_that_was_changed_leaves_the_card_of_its_folder(finished, uploaded_card):
     model = AutoModel.from_pretrained(finished)
     model.temperature.data += 1
-    model.push_to_hub("owner/tiny")
-    assert "was not recorded" in uploads.card.text
+    model.push_to_hub("ada/tiny")
+    assert "was not recorded" in uploaded_card()
 
 
 def test_a_trainer_says_how_it_trained(tmp_path):

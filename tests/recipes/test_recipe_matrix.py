@@ -1,9 +1,10 @@
 """Every recipe starts on published layouts by the command in its header, and its model is evaluated: two steps of tiny
-models, in the folder of `recipe_world`."""
+models, in the folder of `recipe_world`. The settings in docs/results/published-experiments.yaml start, too."""
 
 import pytest
 
 from babelens.training.schema import load_recipe
+from tests.recipes.test_published_experiments import ROWS, settings_of
 from tests.support.recipe_world import NAMES, header_commands
 
 # One recipe of each method, which every run of the tests starts; the others are `slow`.
@@ -31,6 +32,17 @@ def test_it_starts_and_is_evaluated(world, name):
     recipe = load_recipe(name)
     measured = world.evaluate(name) or (output / "results.json").is_file()
     assert measured or (recipe.method == "rc3" and recipe.task_name is None)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    ("name", "settings"), sorted({(row["recipes"][-1], each) for _, row in ROWS for each in settings_of(row)})
+)
+def test_settings_of_the_table_start(world, name, settings):
+    # The tiny translators repeat few words.
+    settings = settings.replace("min_frequency=50", "min_frequency=1").replace("threshold: 50", "threshold: 5")
+    assert (world.train(name, settings) / "model.safetensors").is_file()
 
 
 def test_every_header_has_the_command():

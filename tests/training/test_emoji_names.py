@@ -1,5 +1,3 @@
-"""Names of emoji are chosen by the sentences: in the language, in a near relative, or none."""
-
 import pytest
 
 from babelens.data.emoji.build import Annotation
@@ -39,8 +37,6 @@ def test_the_language_is_found_by_its_sentences(names, caplog):
 def test_without_names_in_the_native_language_there_are_none(names):
     assert names_for({"pl": POLISH}, "sw", names) == {}
 
-
-# ---- Columns ----
 
 ENGLISH_TEXTS = [
     "a dog is on the beach with the boy",

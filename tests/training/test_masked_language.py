@@ -1,4 +1,3 @@
-import pytest
 from transformers import BertConfig
 
 from babelens.processing.tokenizer_training import train_wordpiece
@@ -9,20 +8,12 @@ from tests.support.tiny_training import shapes_texts
 SIZES = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
 
 
-@pytest.fixture
-def train(tmp_path):
-    def train(**changes):
-        tokenizer = train_wordpiece(shapes_texts(), 200, min_frequency=1)
-        settings = {"max_steps": 60, "learning_rate": 1e-2, "per_device_train_batch_size": 16, "logging_steps": 1}
-        settings |= {"save_strategy": "no", "report_to": "none", "disable_tqdm": True, "use_cpu": True}
-        args = PrecisionTrainingArguments(str(tmp_path), **settings | changes)
-        return train_masked_language(BertConfig(vocab_size=len(tokenizer), **SIZES), tokenizer, shapes_texts(), args)
-
-    return train
-
-
-def test_a_bert_learns_to_guess_and_comes_without_its_head(train, capsys):
-    bert = train()
+def test_a_bert_learns_to_guess_and_comes_without_its_head(tmp_path, capsys):
+    tokenizer = train_wordpiece(shapes_texts(), 200, min_frequency=1)
+    settings = {"max_steps": 60, "learning_rate": 1e-2, "per_device_train_batch_size": 16, "logging_steps": 1}
+    settings |= {"save_strategy": "no", "report_to": "none", "disable_tqdm": True, "use_cpu": True}
+    args = PrecisionTrainingArguments(str(tmp_path), **settings)
+    bert = train_masked_language(BertConfig(vocab_size=len(tokenizer), **SIZES), tokenizer, shapes_texts(), args)
     losses = [
         float(line.split("'loss': '")[1].split("'")[0])
         for line in capsys.readouterr().out.splitlines()

@@ -28,62 +28,31 @@ FILES = {
         from .modeling_toy import ToyModel
         from .processing_toy import ToyProcessor
 
-        parts = {"trainer": "toy_method.trainer:ToyTrainer", "workflow": "toy_method.workflow:WORKFLOW"}
+        parts = {"trainer": "babelens.trainers.mural:MuralTrainer", "workflow": "toy_method.workflow:WORKFLOW"}
         register_method(Method(ToyConfig, ToyModel, ToyProcessor, **parts, files=Path(__file__).parent))
     """,
     "configuration_toy.py": """
         from huggingface_hub.dataclasses import strict
-        from transformers import AutoConfig
-        from transformers.configuration_utils import SubConfigSpec
-        from babelens.configuration.configuration_two_tower import TwoTowerConfig
+        from babelens.configuration.configuration_mural import MuralConfig
 
         @strict
-        class ToyConfig(TwoTowerConfig):
+        class ToyConfig(MuralConfig):
             model_type = "toy"
             auto_classes = ("AutoConfig",)
-            sub_configs_defaults = {
-                "text_config": SubConfigSpec(config_class=AutoConfig, model_type="bert"),
-                "vision_config": SubConfigSpec(config_class=AutoConfig, model_type="clip_vision_model"),
-            }
-            temperature_init_value: float | int = 0.1
     """,
     "modeling_toy.py": """
-        from transformers.utils import can_return_tuple
-        from babelens.modeling.losses import symmetric_contrastive_loss
-        from babelens.modeling.modeling_two_tower import TwoTowerModel
+        from babelens.modeling.modeling_mural import MuralModel
         from .configuration_toy import ToyConfig
 
-        class ToyModel(TwoTowerModel):
+        class ToyModel(MuralModel):
             config_class = ToyConfig
             auto_classes = ("AutoModel",)
-
-            def __init__(self, config):
-                super().__init__(config)
-                self.text_projection = self.new_text_head()
-                self.post_init()
-
-            @can_return_tuple
-            def get_text_features(self, input_ids, attention_mask=None, **kwargs):
-                return self.embed_text(input_ids, attention_mask, self.text_projection, **kwargs)
-
-            def training_head(self, has_images, has_translations):
-                return self.text_projection
-
-            def contrastive_objective(self, output, *, positives=None, tile_size=None):
-                images, texts = output.image_embeds, output.text_embeds
-                return symmetric_contrastive_loss(images, texts, output.temperature, positives=positives)
     """,
     "processing_toy.py": """
         from babelens.processing.processing_dual_encoder import DualEncoderProcessor
 
         class ToyProcessor(DualEncoderProcessor):
             auto_classes = ("AutoProcessor",)
-    """,
-    "trainer.py": """
-        from babelens.trainers.contrastive import ContrastiveTrainer
-
-        class ToyTrainer(ContrastiveTrainer):
-            task_weights = {"image_text": 1.0}
     """,
     "workflow.py": """
         from babelens.training.run import Workflow

@@ -1,5 +1,3 @@
-"""Names of recipes and of their variants, the changes of a variant, and the folders of their runs."""
-
 import pytest
 
 from babelens.training.recipe_file import find_recipe, read_recipe, run_name, shipped_recipes
