@@ -19,13 +19,17 @@ logger = logging.getLogger(__name__)
 def language_and_script(tag: str) -> tuple[str, str]:
     """Returns the macrolanguage (`ar` for `arb`) and the likely script of a tag (`zh-TW` is written in `Hant`)."""
     import langcodes
+    from langcodes.data_dicts import LIKELY_SUBTAGS, MACROLANGUAGES
 
     standard = langcodes.Language.get(langcodes.standardize_tag(tag, macro=True))
     if standard.language in (None, "und"):  # which the data would turn into English
         return "und", standard.script or ""
     language = standard.maximize()
-    # NLLB names only the letters of Korean's script.
-    return language.language or "", {"Hang": "Kore"}.get(language.script or "", language.script or "")
+    if standard.script is None and standard.language not in LIKELY_SUBTAGS:  # then the data says Latin
+        language = langcodes.Language.get(MACROLANGUAGES.get(standard.language, standard.language)).maximize()
+    # NLLB names only the letters of Korean's script, and Immich those of Japanese's.
+    script = {"Hang": "Kore", "Hira": "Jpan"}.get(language.script or "", language.script or "")
+    return standard.language, script
 
 
 def did_you_mean_language(language: str, known: Iterable[str]) -> str:
@@ -47,7 +51,7 @@ def counts_as(tag: str, asked: Sequence[str]) -> str | None:
         return tag
     shorter = (each for each in asked if tag.startswith(f"{each}-"))
     found = next((each for each in shorter if language_and_script(tag) == language_and_script(each)), None)
-    return found or _nearest(tag, tuple(asked), 0) or None
+    return found or nearest_language(tag, tuple(asked), 0) or None
 
 
 def learned_language(language: str, known: Sequence[str], farthest: int = _NEAR) -> str:
@@ -59,7 +63,7 @@ def learned_language(language: str, known: Sequence[str], farthest: int = _NEAR)
         ('ar', 'pt')
     """
     language = normalize_language(language)
-    found = language if language in known else _nearest(language, tuple(known), farthest)
+    found = language if language in known else nearest_language(language, tuple(known), farthest)
     if not found:
         raise LanguageTagError(
             f"this model has not learned {language!r}; its languages are {', '.join(known)}"
@@ -70,25 +74,40 @@ def learned_language(language: str, known: Sequence[str], farthest: int = _NEAR)
 
 def is_same_language(one: str, other: str) -> bool:
     """Returns whether two tags mean the same language, such as `en-GB` and `en`."""
-    return one == other or bool(_nearest(one, (other,), SAME))
+    return one == other or bool(nearest_language(one, (other,), SAME))
 
 
 @lru_cache(1 << 10)
-def _nearest(language: str, known: tuple[str, ...], farthest: int) -> str:
-    import langcodes
-
+def nearest_language(language: str, known: tuple[str, ...], farthest: int = _NEAR) -> str:
+    """Returns the known language that is nearest to a canonical tag and has its script; "" beyond `farthest`."""
     if language.partition("-")[0] in ("und", "mul", "zxx"):
         return ""
     others = [tag for tag in known if tag != "und"]
     if "-" in language:
         script = language_and_script(language)[1]
         others = [tag for tag in others if language_and_script(tag)[1] == script]
-    distance, found = min(((langcodes.tag_distance(language, tag), tag) for tag in others), default=(1 << 10, ""))
+    distance, found = min(((_distance(language, tag), tag) for tag in others), default=(1 << 10, ""))
     if distance > farthest:
         return ""
     if distance > SAME:
         logger.warning("this model has not learned %s: its texts are read as %s, which is near", language, found)
     return found
+
+
+def _distance(language: str, tag: str) -> int:
+    """Returns CLDR's distance; of one language in a script that CLDR does not expect, `SAME` (`azb`, `azb-Arab`), and
+    of a macrolanguage and a member for which CLDR has no distance, the greatest that is near (`ps`, `pbt`)."""
+    import langcodes
+    from langcodes.data_dicts import LIKELY_SUBTAGS, MACROLANGUAGES
+
+    asked, other = (each.partition("-")[0] for each in (language, tag))
+    distance = langcodes.tag_distance(language, tag)
+    if asked == other:
+        return min(distance, SAME)
+    is_member = MACROLANGUAGES.get(asked) == other and asked not in LIKELY_SUBTAGS
+    of_macro = is_member or MACROLANGUAGES.get(other) == asked
+    is_written_alike = language_and_script(language)[1] == language_and_script(tag)[1]
+    return min(distance, _NEAR) if of_macro and is_written_alike else distance
 
 
 def language_id(language: str, known: list[str]) -> int:
