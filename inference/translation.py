@@ -24,7 +24,7 @@ from ..data.corpus.tables import TRANSLATION_FILES
 from ..utils.errors import CorpusError, InputError, LanguageTagError, SaveError
 from ..utils.files import errors_naming
 from ..utils.identity import model_identity
-from ..utils.language_matching import language_and_script
+from ..utils.language_matching import language_and_script, nearest_language
 from ..utils.languages import language_for_each, normalize_language, normalize_languages
 from ..utils.pretrained import load_model, load_processor
 from .embedder import Embedder, default_device, progress_bar
@@ -84,7 +84,7 @@ class LanguageCodes:
         return f"{self._token(target)} " if self._tokens else "", None, {}
 
     def _token(self, language: str) -> str:
-        if (token := self._tokens.get(language_and_script(language))) is None:
+        if (token := token_of(self._tokens, language)) is None:
             raise LanguageTagError(f"this translation model has no token for {language!r}")
         return token
 
@@ -103,6 +103,14 @@ def source_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[Written, str]:
         return {}
     # M2M100's tokens of languages are not among its special tokens.
     return _by_language([*tokenizer.all_special_tokens, *getattr(tokenizer, "lang_code_to_token", {}).values()])
+
+
+def token_of(tokens: Mapping[Written, str], language: str) -> str | None:
+    """Returns the token of a language, or of the nearest one: NLLB has `pbt_Arab` for `ps`, `nob_Latn` for `no`."""
+    if (found := tokens.get(language_and_script(language))) is not None:
+        return found
+    by_tag = {"-".join(filter(None, written)): token for written, token in tokens.items()}
+    return by_tag.get(nearest_language(language, tuple(by_tag)))
 
 
 def _by_language(tokens: Iterable[str]) -> dict[Written, str]:

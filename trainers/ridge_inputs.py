@@ -13,7 +13,6 @@ from ..inference.embedder import autocasting, evaluation_mode
 from ..modeling.modeling_ridge import RidgeModel
 from ..processing.processing_ridge import RidgeProcessor
 from ..utils.identity import model_identity
-from ..utils.language_matching import language_and_script
 from ..utils.languages import normalize_language
 from .frozen_features import frozen_features
 
@@ -103,10 +102,10 @@ def encoder_features(
 
 def language_codes(tokenizer: Any, languages: Iterable[str] | None = None) -> dict[str, str]:
     """The tokens by which a tokenizer such as NLLB's or SONAR's states these languages (default: all that it has)."""
-    from ..inference.translation import source_tokens
+    from ..inference.translation import source_tokens, token_of
 
     tokens = source_tokens(tokenizer)
     if languages is None:
         languages = [normalize_language("-".join(filter(None, written))) for written in tokens]
-    found = {tag: tokens.get(language_and_script(tag)) for tag in languages} if tokens else {}
+    found = {tag: token_of(tokens, tag) for tag in languages}
     return {tag: token for tag, token in found.items() if token is not None}

@@ -15,6 +15,7 @@ from babelens.modeling.modeling_ridge import RidgeModel
 from babelens.modeling.tower_loading import load_text_encoder
 from babelens.processing.processing_ridge import RidgeProcessor
 from babelens.trainers import ridge
+from babelens.trainers.ridge_inputs import language_codes
 from babelens.utils.errors import CorpusError
 
 COLORS = ["red", "green", "blue", "black", "white"]
@@ -286,10 +287,12 @@ def test_an_encoder_that_wants_the_language_gets_it(encoding_learner, tmp_path):
     """In training and in use, by a token of the text, as NLLB's tokenizer adds it."""
     model, processor = encoding_learner
     tokenizer = processor.encoder_tokenizer
-    codes = {"additional_special_tokens": ["eng_Latn", "deu_Latn"]}
+    codes = {"additional_special_tokens": ["eng_Latn", "deu_Latn", "pbt_Arab", "nob_Latn"]}
     tokenizer.add_special_tokens(codes)
     tokenizer.src_lang = "eng_Latn"
-    own, german = tokenizer.convert_tokens_to_ids(codes["additional_special_tokens"])
+    own, german, *_ = tokenizer.convert_tokens_to_ids(codes["additional_special_tokens"])
+    of_others = language_codes(tokenizer, ["ps", "no", "fr"])
+    assert of_others == {"ps": "pbt_Arab", "no": "nob_Latn"}, "a macrolanguage and a near language"
     beginning = f"eng_Latn:0 $A:0 {tokenizer.sep_token}:0"
     special = [("eng_Latn", own), (tokenizer.sep_token, tokenizer.sep_token_id)]
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
