@@ -18,21 +18,23 @@ from ..utils.errors import ModelFolderError
 # The version that new folders state. A folder without one has version 0: texts are not normalized.
 NORMALIZATION = 1
 
-_LIKE_APOSTROPHES = "’‘‛ʼʻʽʾʿ`´′‵ʹꞌꞋ՚׳"
+_LIKE_APOSTROPHES = "’‘‚‛ʼʻʽʾʿ`´′‵ʹꞌꞋ՚׳"
 _SAME = {
     **dict.fromkeys(_LIKE_APOSTROPHES, "'"),
     **dict.fromkeys("“”„‟«»‹›〝〞״「」『』", '"'),
     **dict.fromkeys("‐‒–—―−־֊᠆⁃", "-"),
-    **dict.fromkeys("。।۔։።", "."),
-    **dict.fromkeys("、،፣", ","),
+    **dict.fromkeys("。।۔։።٫", "."),
+    **dict.fromkeys("、،፣٬", ","),
     **dict.fromkeys("؛፤", ";"),
     **dict.fromkeys("՛՜՞", ""),  # inside of Armenian words
-    **dict.fromkeys("•∙⋅‧", "·"),
+    **dict.fromkeys("•∙⋅‧ᆞ", "·"),
+    **dict.fromkeys("⁄∕", "/"),
     "؟": "?",
     "٪": "%",
     "፡": " ",
     "〜": "~",
     "\u0329": "\u0323",
+    "\u0332": "\u0331",
     **dict(zip("ǝƎșțȘȚ", "əƏşţŞŢ", strict=True)),
     "װ": "וו",
     "ױ": "וי",
@@ -47,25 +49,32 @@ _SAME = {
 _AS_ARABIC = {"ک": "ك", "ڪ": "ك", "ی": "ي", "ى": "ى"}
 _AS_URDU = {"ه": "ہ", "ە": "ہ", "ھ": "ھ"}
 _AS_UYGHUR = {"ک": "ك", "ی": "ى", "ي": "ي", "ه": "ە", "ہ": "ھ"}
+# Letters of African languages, typed as the Greek ones that look like them, with the accents of tones.
+_AS_AFRICAN = {
+    **dict(zip("εγιυΕΓΙΥ", "ɛɣɩʋƐƔƖƲ", strict=True)),
+    **dict(zip("έίύΈ", ("ɛ\u0301", "ɩ\u0301", "ʋ\u0301", "Ɛ\u0301"), strict=True)),
+    **dict(zip("ὲὶὺῈ", ("ɛ\u0300", "ɩ\u0300", "ʋ\u0300", "Ɛ\u0300"), strict=True)),
+}
 _OKINA = dict.fromkeys("'" + _LIKE_APOSTROPHES, "ʻ")  # a letter, also at the beginning of a word
 # By language: letters that differ from `_SAME`; letters that others are mapped to stay.
 _LETTERS: Mapping[str, Mapping[str, str]] = {
     "ar arb acm acq acw acx aeb afb ajp apc apd arq ars ary arz ayh ayl ayn ayp": _AS_ARABIC,
     "ur pnb pa skr ks hno": _AS_URDU,
-    "ps pbt pbu pst": {"ي": "ي"},
+    "ps pbt pbu pst": {"ي": "ي", "گ": "ګ"},
     "sd": {"ك": "ڪ", "ک": "ک", "ی": "ي", "ى": "ي", "ھ": "ھ"},
     "ckb ku kmr sdh": {"ة": "ە"},
     "ug kk kaz ky": _AS_UYGHUR,
-    "ms zsm min ace bjn": {"ی": "ي", "ى": "ى"},
+    "ms zsm min ace bjn": {"ی": "ي", "ى": "ى", **dict.fromkeys("ڬګگ", "ݢ")},
     "ro mo": {"ş": "ș", "ţ": "ț", "Ş": "Ș", "Ţ": "Ț"},
     "haw to sm ty rap": _OKINA,
     "vi hr bs sr": {"ð": "đ", "Ð": "Đ"},
-    "kab ak tw fat bm dyu fon ln": {"ε": "ɛ", "γ": "ɣ", "Ε": "Ɛ", "Γ": "Ɣ"},
-    "ee": {"ε": "ɛ", "γ": "ɣ", "Ε": "Ɛ", "Γ": "Ɣ", "đ": "ɖ", "ð": "ɖ", "Đ": "Ɖ", "Ð": "Ɖ"},
+    "kab ak tw fat bm dyu ln dik din nus mos": _AS_AFRICAN,
+    "ee fon kbp": {**_AS_AFRICAN, "đ": "ɖ", "ð": "ɖ", "Đ": "Ɖ", "Ð": "Ɖ"},
     "ha": {"ƴ": "'y", "Ƴ": "'Y"},
     "cv": {"ă": "ӑ", "ĕ": "ӗ", "ç": "ҫ", "ÿ": "ӳ", "Ă": "Ӑ", "Ĕ": "Ӗ", "Ç": "Ҫ", "Ÿ": "Ӳ"},
     "os": {"æ": "ӕ", "Æ": "Ӕ"},
     "ce inh av ady kbd lez lbe dar tab": {"ӏ": "Ӏ"},
+    "hy": {":": "."},
     "ab": {"ҕ": "ӷ", "Ҕ": "Ӷ", "ҧ": "ԥ", "Ҧ": "Ԥ"},
 }
 # By language: sequences that decomposed texts write differently.
@@ -88,31 +97,46 @@ _AMHARIC = {
     **dict.fromkeys("ሃሓኃ", "ሀ"),
     **dict.fromkeys("ኣዓ", "አ"),
 }
-_LOOSE_IN_ALL = {"ٱ": "ا", "ة": "ه", "ۃ": "ہ", "ء": "", "œ": "oe", "ँ": "ं"}
+_LOOSE_IN_ALL = {"ٱ": "ا", "ة": "ه", "ۃ": "ه", "ء": "", "œ": "oe", "ँ": "ं", "ә": "ə"}
 # By language: letters that writers confuse, in lower case.
 _LOOSE: Mapping[str, Mapping[str, str]] = {
     "ar arb acm acq acw acx aeb afb ajp apc apd arq ars ary arz ayh ayl ayn ayp": {"ى": "ي"},
-    "ur pnb pa skr ks hno": {"ة": "ہ"},
+    "ur pnb pa skr ks hno": dict.fromkeys("ةۃ", "ہ"),
     "am": _AMHARIC,
     "ti": _TIGRINYA,
     "fr la": {"æ": "ae"},
     "ru tt ba cv udm ce": {"ё": "е"},
-    "und": {**_AMHARIC, "ё": "е", "ı": "i", "ð": "đ", "æ": "ae", "ۃ": "ه"},
+    "und": {**_AMHARIC, "ё": "е", "ı": "i", "ð": "đ", "æ": "ae"},
 }
 _WITH_HAMZA = "ckb ku kmr sdh ug kk kaz ky ps pbt pbu pst ks"  # where hamza distinguishes letters
 _DOTLESS = "tr az azj crh gag"  # where I is the capital of ı
 
+SPACING_ACCENT = re.compile("[´΄᾽᾿]")  # as an apostrophe, which NFKC reads as an accent after a space
 UNSEEN = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f"
     "\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]"
 )
 _DIGIT = re.compile(r"(?![0-9])\d")
-# Marks of one letter, in the order of Unicode: Thai, Lao, Myanmar, Khmer.
+LATIN_I = re.compile(r"(?<=[а-яґ])i|(?<![a-z])i(?=\s*[а-яґ])", re.IGNORECASE)  # in Cyrillic words
+BEFORE_REPETITION = re.compile(r"\s+(?=[ๆໆៗ])")  # where some write a space
+# Marks of one letter, in the order of Unicode: Thai, Lao, Myanmar, Khmer with letters below.
 _MARKS = re.compile(
     "[\u0e31\u0e34-\u0e3a\u0e47-\u0e4e]{2,}|[\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece]{2,}"
-    "|[\u102b-\u1038\u103a-\u103e]{2,}|[\u17b6-\u17d1]{2,}"
+    "|[\u102b-\u1038\u103a-\u103e]{2,}|(?:[\u17b6-\u17d1]|\u17d2[\u1780-\u17a2]){2,}"
 )
 _FIRST_MARKS = "\u103b\u103c\u103d\u103e\u1031\u102d\u102e\u1032\u102f\u1030\u102b\u102c\u1036\u1037\u103a\u17c9\u17ca"
+
+
+def _in_two_parts(block: int) -> dict[str, str]:
+    """Vowels of Devanagari or Gujarati, written as A, AA, or the sign of AA, with another sign."""
+    a, aa, sign_of_aa = (chr(block + place) for place in (0x05, 0x06, 0x3E))
+    found = {a + chr(block + sign): chr(block + sign - 0x38) for sign in range(0x45, 0x4D)}
+    for sign in range(0x45, 0x49):
+        other, letter = chr(block + sign), chr(block + sign + 4 - 0x38)
+        found |= {sign_of_aa + other: chr(block + sign + 4), aa + other: letter, a + sign_of_aa + other: letter}
+    return found
+
+
 SEQUENCES = {
     **{f"{letter}\u0d4d\u200d": chillu for letter, chillu in zip("ണനരലളക", "ൺൻർൽൾൿ", strict=True)},
     "ൻ\u0d4dറ": "ന\u0d4dറ",
@@ -121,13 +145,29 @@ SEQUENCES = {
     "เเ": "แ",
     "ເເ": "ແ",
     "ی\u0654": "ئ",
+    "ه\u0654": "ۀ",
     "\u0e4d\u0e32": "ำ",
     "\u0ecd\u0eb2": "ຳ",
     "\u17d2ដ": "\u17d2ត",
     "\u17b8\u17c1": "ើ",
     "\u17b6\u17c1": "ោ",
+    # Digits for the letters that look like them, and one letter for another.
+    **{
+        f"{digit}{chr(mark)}": f"{letter}{chr(mark)}"
+        for digit, letter in ("0ဝ", "7ရ")
+        for mark in range(0x102B, 0x103F)
+    },
+    **{f"ဥ{mark}": f"ဉ{mark}" for mark in "\u102c\u103a"},
+    "अ\u200dॅ": "ॲ",
+    "ଯ\u0b3c": "ୟ",
+    "ஶ்ரீ": "ஸ்ரீ",
+    "ෙෙ": "ෛ",
     **dict(zip(("ੲਿ", "ੲੀ", "ੳੁ", "ੳੂ", "ੲੇ", "ਅੈ"), "ਇਈਉਊਏਐ", strict=True)),
-    **dict(zip(("අා", "අැ", "අෑ"), "ආඇඈ", strict=True)),
+    **dict(zip(("අා", "අැ", "අෑ", "එ්", "එෙ", "ඔ්", "ඔෟ", "උෟ"), "ආඇඈඒඓඕඖඌ", strict=True)),
+    **_in_two_parts(0x0900),
+    **_in_two_parts(0x0A80),
+    "अॅ": "ॲ",
+    "एे": "ऐ",
     # A vowel written as the letter A with a vowel sign, at the same places in all Indic blocks.
     **{
         chr(block + 0x05) + chr(block + sign): chr(block + vowel)
@@ -142,7 +182,7 @@ _SEQUENCE = re.compile("|".join(sorted(SEQUENCES, key=len, reverse=True)))
 OPTIONAL = (
     "[\u0610-\u061a\u064b-\u0652\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
     "\u200c\u200d]|(?<=[α-ω])(?-i:[\u0300\u0301\u0304\u0306\u0308\u0313\u0314\u0342\u0345]+)|(?<=[аеиоуыэюяіє])\u0301"
-    "|(?<=[еі]\u0308)\u0301|(?<=[ij])\u0307|(?<=[ij]\u0328)\u0307|(?<=[कखगजफ])\u093c"
+    "|(?<=[еі]\u0308)\u0301|(?<=[ij])\u0307|(?<=[ij]\u0328)\u0307|(?<=[कखगजफर])\u093c"
 )
 _HAMZA = "|[\u0653-\u065f]"
 NASAL = re.compile("[ङञणनम]\u094d(?=[क-घच-झट-ढत-धप-भ])")  # हिन्दी, हिंदी
@@ -194,10 +234,12 @@ def same_letters(text: str, language: str) -> str:
     rules = _rules(language)
     if text.isascii() and text.isprintable() and rules.place is None:
         return text.translate(rules.letters)
-    text = unicodedata.normalize("NFKC", UNSEEN.sub("", text.replace("´", "'")))
+    text = UNSEEN.sub("", SPACING_ACCENT.sub("'", text.replace("፡፡", "።")))
+    text = unicodedata.normalize("NFKC", text)
     text = _DIGIT.sub(lambda digit: str(unicodedata.decimal(digit[0])), text.translate(rules.letters))
     text = _MARKS.sub(_sorted_marks, unicodedata.normalize("NFC", text))
-    text = _SEQUENCE.sub(lambda found: SEQUENCES[found[0]], text)
+    text = _SEQUENCE.sub(lambda found: SEQUENCES[found[0]], BEFORE_REPETITION.sub("", text))
+    text = LATIN_I.sub("і", text)
     if rules.place is not None:
         pattern, replacement = rules.place
         text = unicodedata.normalize("NFC", pattern.sub(replacement, unicodedata.normalize("NFD", text)))
@@ -223,4 +265,10 @@ def folded(text: str, language: str) -> str:
 
 
 def _sorted_marks(found: re.Match[str]) -> str:
-    return "".join(sorted(found[0], key=lambda mark: (_FIRST_MARKS + mark).index(mark) << 16 | ord(mark)))
+    return "".join(sorted(re.findall("\u17d2?.", found[0]), key=_order_of_mark))
+
+
+def _order_of_mark(mark: str) -> tuple[int, int]:
+    if len(mark) > 1:  # letters below come first, and the last of them is ro
+        return -1, mark[1] == "រ"
+    return (_FIRST_MARKS + mark).index(mark), ord(mark)

@@ -13,6 +13,7 @@ text's language for single characters; the glossary and rules that depend on nei
 """
 
 import json
+import re
 import sys
 import unicodedata
 from collections.abc import Iterable
@@ -30,7 +31,16 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from ...modeling.modeling_dual_encoder import as_output, normalize
 from ...processing.processing_dual_encoder import counting_cut_texts
 from ...processing.processing_ridge import MOST_CHARACTERS, RidgeProcessor, as_characters
-from ...processing.text_normalization import NASAL, OPTIONAL, SEQUENCES, UNSEEN, spelling_of
+from ...processing.text_normalization import (
+    BEFORE_REPETITION,
+    LATIN_I,
+    NASAL,
+    OPTIONAL,
+    SEQUENCES,
+    SPACING_ACCENT,
+    UNSEEN,
+    spelling_of,
+)
 from ...utils.errors import InputError, LanguageTagError, ModelKindError
 from ...utils.files import check_new, new_folder
 from ...utils.language_matching import learned_language
@@ -191,6 +201,14 @@ _CODES = (
 )
 _PAD, _UNKNOWN = "[PAD]", "[UNK]"
 _SPACE = ord(" ")
+# Characters that Vietnamese and Catalan spell in another way together (`text_normalization`); each is one token.
+_TOGETHER = [
+    unicodedata.normalize("NFC", f"{first}{tone}{second}")
+    for lower, last in ("oa", "oe", "uy")
+    for first, second in ((lower, last), (lower.upper(), last), (lower.upper(), last.upper()))
+    for tone in "\u0300\u0301\u0303\u0309\u0323"
+] + [f"{letter}{sign}{letter}" for letter in "lL" for sign in ".-"]
+_BETWEEN = "\ue000"  # characters: no spelling rule knows it, and it is not one of them
 _NOT_CHARACTERS = {"Cn", "Cs", "Co"}  # Unicode's categories of code points that are not assigned
 
 
@@ -220,15 +238,18 @@ class CharacterTexts:
         self.tokenizer = Tokenizer(models.WordLevel(self._token_ids, unk_token=_UNKNOWN))
         self.tokenizer.add_tokens([AddedToken(code, normalized=False) for code in self._codes])
         self.tokenizer.normalizer = _in_every_language() if self.processor.normalization else normalizers.NFKC()
-        self.tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+        self.tokenizer.pre_tokenizer = pre_tokenizers.Split(
+            Regex("|".join([*map(re.escape, _TOGETHER), r"[\s\S]"])), "isolated"
+        )
         named = {tag: code for code, tag in route.items() if tag}
         tagged = [(code, tag) for tag, code in {self.stated: "", **named}.items()]
         texts = [" ".join(text.split()) for text in SAMPLE_TEXTS]
         self.samples = [(code, tag, text) for code, tag in tagged for text in texts if self._spells(text, tag)]
 
     def _characters(self, languages: Iterable[str]) -> tuple[dict[str, int], Tensor]:
-        """Token ids, of a character that the tokenizer does not replace, with all of the same spellings, or of a
-        language's code; and their code points in each spelling [languages, tokens, K], 0 where there are fewer."""
+        """Token ids, of a character (or those `_TOGETHER`) that the tokenizer does not replace, with all of the same
+        spellings, or of a language's code; and their code points in each spelling [languages, tokens, K], 0 where
+        there are fewer."""
         kept = [
             character
             for character in map(chr, range(sys.maxunicode + 1))
@@ -236,10 +257,10 @@ class CharacterTexts:
             and not character.isspace()
             and unicodedata.is_normalized("NFKC", character)
         ]
-        kept += [whole for whole in SEQUENCES.values() if len(whole) == 1]
-        lines = "\n".join(kept)  # no spelling rule crosses a line break
+        kept += [whole for whole in SEQUENCES.values() if len(whole) == 1] + _TOGETHER
+        lines = _BETWEEN.join(kept)
         folded = (self.processor.folded([lines], language)[0] for language in languages)
-        spelled = [unicodedata.normalize("NFKC", each).lower().split("\n") for each in folded]
+        spelled = [unicodedata.normalize("NFKC", each).lower().split(_BETWEEN) for each in folded]
         vocabulary = {" ": (" ",) * len(spelled)} | dict(zip(kept, zip(*spelled, strict=True), strict=True))
         rows = {row: number for number, row in enumerate(dict.fromkeys(vocabulary.values()), 2)}
         ids = {_PAD: 0, _UNKNOWN: 1} | {each: rows[row] for each, row in vocabulary.items()}
@@ -288,7 +309,7 @@ def _in_every_language() -> normalizers.Normalizer:
     by_length = sorted(SEQUENCES.items(), key=lambda pair: -len(pair[0]))
     return normalizers.Sequence(
         [
-            normalizers.Replace("´", "'"),
+            normalizers.Replace(Regex(SPACING_ACCENT.pattern), "'"),
             normalizers.Replace(Regex(UNSEEN.pattern), ""),
             normalizers.NFKC(),
             normalizers.Replace("İ", "i"),
@@ -296,6 +317,8 @@ def _in_every_language() -> normalizers.Normalizer:
             *(normalizers.Replace(f"\u0ecd{chr(tone)}", f"{chr(tone)}\u0ecd") for tone in range(0xEC8, 0xECD)),
             *(normalizers.Replace(f"\u0e4d{chr(tone)}", f"{chr(tone)}\u0e4d") for tone in range(0xE47, 0xE4D)),
             *(normalizers.Replace(sequence, whole) for sequence, whole in by_length),
+            normalizers.Replace(Regex(f"(?i:{LATIN_I.pattern})"), "і"),
+            normalizers.Replace(Regex(BEFORE_REPETITION.pattern), ""),
             normalizers.NFD(),
             normalizers.Replace(Regex(f"(?i:{OPTIONAL})"), ""),
             normalizers.NFC(),
@@ -307,10 +330,8 @@ def _in_every_language() -> normalizers.Normalizer:
 
 def _language_of(code: str, languages: list[str]) -> str | None:
     """The learned language for one of the server's codes, if any."""
-    language, script = code.split("_")
-    tag = language if script in ("Hira", "Hang") else f"{language}-{script}"
     try:
-        return learned_language(normalize_language(tag), languages)
+        return learned_language(code, languages)
     except LanguageTagError:
         return None
 

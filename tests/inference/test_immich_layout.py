@@ -22,11 +22,13 @@ from tests.support.tiny_native import saved, tiny_clip, tiny_siglip
 # Some of the server's codes, by the language of its interface.
 CODES = {"ar": "arb_Arab", "de": "deu_Latn", "el": "ell_Grek", "en": "eng_Latn", "fa": "pes_Arab", "hi": "hin_Deva"}
 CODES |= {
+    "ca": "cat_Latn",
     "ja": "jpn_Hira",
     "ru": "rus_Cyrl",
     "th": "tha_Thai",
     "tr": "tur_Latn",
     "uk": "ukr_Cyrl",
+    "vi": "vie_Latn",
     "zh-CN": "zho_Hans",
 }
 
@@ -73,15 +75,17 @@ class Server:
 
 RIDGE_TEXTS = {
     "ar": ["سيارة حمراء", "السَّيَّارَةُ الحَمْراءُ"],
+    "ca": ["la col·lecció", "la col.lecció, la COL-LECCIÓ"],
     "de": ["ein rotes Auto", "EIN ROTES AUTO  an der Straße"],
     "el": ["ένα κόκκινο αυτοκίνητο", "ΕΝΑ ΚΟΚΚΙΝΟ ΑΥΤΟΚΙΝΗΤΟ"],
     "fa": ["ماشین قرمز کوچک", "ماشين قرمز كوچك"],
-    "hi": ["एक लाल गाड़ी", "हिन्दी, हिंदी"],
+    "hi": ["एक लाल गाड़ी", "हिन्दी, हिंदी", "आैर आॅफिस"],
     "ja": ["赤い車が走る", "ｱｶｲ車"],
     "ru": ["красная машина и ёлка", "КРАСНАЯ МАШИНА И ЕЛКА"],
     "th": ["รถสีแดงบนถนน", "น้ำตก"],
     "tr": ["kırmızı araba İstanbul'da", "KIRMIZI ARABA"],
-    "uk": ["комп'ютер і м'яч", "комп\u2019ютер і\u00ad м\u02bcяч"],
+    "uk": ["комп'ютер і м'яч", "комп\u2019ютер і\u00ad м\u02bcяч", "комп\u0384ютер i пiсок"],
+    "vi": ["toà nhà thuỷ tinh", "tòa nhà thủy tinh", "TÒA NHÀ Thủy tinh"],
 }
 
 
