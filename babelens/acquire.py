@@ -264,6 +264,7 @@ class Acquisition:
         for tag in known:
             words, natives = zip(*self._different_pairs(self.dictionary, tag), strict=True)
             found[tag] = list(words), list(natives)
+        check_columns(found, self.native, self.dictionary)
         return found
 
     @cached_property

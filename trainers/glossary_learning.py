@@ -7,7 +7,7 @@ import logging
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -32,7 +32,9 @@ _HELD_OUT = 300  # sentences for choosing the weight of a glossary
 _PIECES = 2000  # of a script without spaces, in addition to its characters
 _MOST_OF_A_DICTIONARY = 100_000  # words, which take up two megabytes
 TESTED_LISTS = 100
+_MORE_PIECES = 1.2  # per word: the base reads the other column, because its tokenizer has whole words of its language
 _LONGEST_SENSE = 3  # words: a longer sense explains the word instead of translating it
+_BETWEEN_SENSES = re.compile(r"[,;/|]|\b\d+[.)]")
 _NOTES = re.compile(r"\([^)]*\)|\[[^]]*\]|\{[^}]*\}|<[^>]*>")
 
 
@@ -60,8 +62,8 @@ def senses(dictionary: Pairs, natives: Iterable[str], tokenizer: Any = None) -> 
     rarest word; next, the one that is common for the native tokenizer. Each translation comes once before any comes
     again, first for the word with the most entries: a large dictionary has dozens of words for "of". At most 100,000
     words are used, those with the most frequent translations. A word with several translations is repeated in the
-    dictionary. Text in brackets, entries that are not a single word, and translations of more than three words are
-    left out.
+    dictionary, or has them in one cell, as in `dog, hound` or `1. dog; 2. hound`. Text in brackets, entries that are
+    not a single word, and translations of more than three words are left out.
 
     Examples:
         >>> senses((["Hund", "Hund"], ["mine car", "dog"]), ["a dog sleeps", "a red car"])
@@ -71,8 +73,8 @@ def senses(dictionary: Pairs, natives: Iterable[str], tokenizer: Any = None) -> 
     rarity = _rarity(tokenizer, dictionary[1])
     found: dict[str, tuple[tuple[int, ...], str]] = {}
     entries: Counter[str] = Counter()
-    for text, translation in zip(*dictionary, strict=True):
-        word, native = _plain(text).lower(), _words_of(_plain(translation))
+    for text, translation in _single_senses(dictionary):
+        word, native = text.lower(), _words_of(translation)
         if not 0 < len(native) <= _LONGEST_SENSE or not (word in found or is_word(word)):
             continue
         entries[word] += 1
@@ -114,15 +116,25 @@ def known_words(
             "others are left out, such as %r for %r",
             *(language, len(given), len(known), _LONGEST_SENSE, *left_out),
         )
-    if not known or not natives:
-        return known
-    said = {word for text in natives for word in _words_of(text)}
-    are_said = sum(said.issuperset(native.split()) for native in known.values())
-    if not are_said or sum(word in said for word in known) > are_said:
-        logger.warning(
-            "%s: of %d translations in the dictionary, only %d occur in the native texts: check its columns",
-            *(language, len(known), are_said),
+    if known and natives:
+        said = {word for text in natives for word in _words_of(text)}
+        are_said = sum(said.issuperset(native.split()) for native in known.values())
+        if not are_said or sum(word in said for word in known) > are_said:
+            logger.warning(
+                "%s: of %d translations in the dictionary, only %d occur in the native texts: check its columns",
+                *(language, len(known), are_said),
+            )
+    elif known and tokenizer is not None:
+        mine, theirs = (
+            np.mean([pieces for pieces, _ in _rarity(tokenizer, entries).values()])
+            for entries in (known.keys(), known.values())
         )
+        if theirs > _MORE_PIECES * mine:
+            logger.warning(
+                "%s: the base knows the words of the dictionary better than their translations, such as %r for %r: "
+                "check its columns",
+                *(language, *next(iter(known.items()))),
+            )
     return known
 
 
@@ -179,6 +191,14 @@ def _plain(entry: str) -> str:
     """One side of a dictionary entry in Unicode's compatibility form, without notes in brackets, as in `Hund {m}`."""
     plain = entry if entry.isascii() else unicodedata.normalize("NFKC", entry)
     return (_NOTES.sub("", plain) if any(each in plain for each in "([{<") else plain).strip()
+
+
+def _single_senses(dictionary: Pairs) -> Iterator[tuple[str, str]]:
+    """Yields the first word of a cell, such as `Haus` in `Haus, das`, with each of its translations."""
+    for cells in zip(*dictionary, strict=True):
+        words, translations = (filter(None, map(str.strip, _BETWEEN_SENSES.split(_plain(cell)))) for cell in cells)
+        word = next(words, "")
+        yield from ((word, translation) for translation in translations)
 
 
 # Texts are read twice, and native texts in each language.

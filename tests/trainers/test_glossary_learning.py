@@ -83,6 +83,14 @@ def test_of_several_translations_the_one_that_texts_say_is_taken():
     assert senses(DICTIONARY, [])["leiter"] == "manager", "the first, where texts say nothing"
 
 
+def test_a_cell_holds_several_translations():
+    words = ["Hund", "Haus, das", "laufen", "Bank", "Auto"]
+    natives = ["hound; dog", "house, home, building, residence", "1. to run 2. walk", "bench / bank", "car|automobile"]
+    expected = {"hund": "hound", "haus": "house", "laufen": "to run", "bank": "bench", "auto": "car"}
+    assert senses((words, natives), []) == expected
+    assert senses((words, natives), ["a dog at home on the bank"])["hund"] == "dog"
+
+
 def test_words_are_found_in_any_spelling_of_a_dictionary():
     """With combining accents, as some files have them, and notes in brackets."""
     words = ["e\u0301cole", "Hund {m}", "(der) Baum", "Haus [ugs.]", "HUND", "ｖｅ́ｌｏ"]
