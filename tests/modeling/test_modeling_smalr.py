@@ -93,6 +93,11 @@ def test_hard_attention_takes_the_best_token():
     torch.testing.assert_close(attention.latent.grad, chosen.float().T @ weight)
 
 
+def tiny(**settings) -> SmalrModel:
+    torch.manual_seed(0)
+    return SmalrModel(SmalrConfig(**TINY | settings))
+
+
 def latent_model() -> SmalrLatentModel:
     torch.manual_seed(1)
     model = SmalrLatentModel(SmalrConfig(**TINY))
@@ -140,9 +145,7 @@ def training_batch():
 
 
 def test_without_other_terms_it_is_the_mean_over_languages():
-    torch.manual_seed(0)
-    alone = {"mask_weight": 0, "adversarial_weight": 0, "neighborhood_weight": 0, "image_dropout": 0.0}
-    model = SmalrModel(SmalrConfig(**TINY | alone))
+    model = tiny(mask_weight=0, adversarial_weight=0, neighborhood_weight=0, image_dropout=0.0)
     inputs = training_batch()
     output = model(**inputs)
     expected = []
@@ -157,8 +160,7 @@ def test_without_other_terms_it_is_the_mean_over_languages():
 
 
 def test_masked_sentences_use_all_pairs_of_languages():
-    torch.manual_seed(0)
-    model = SmalrModel(SmalrConfig(**TINY)).train()
+    model = tiny().train()
     inputs = training_batch()
     keep = torch.arange(12) != 5  # the second sentence of the second image in the first language
     inputs |= {name: inputs[name][keep] for name in ("input_ids", "attention_mask", "language_ids", "text_labels")}
@@ -179,8 +181,7 @@ MULE = {"specific_words": None, "latent_tokens": 0, "mask_weight": 0}
 
 
 def test_the_warm_up_brings_words_of_two_languages_together():
-    torch.manual_seed(0)
-    model, inputs = SmalrModel(SmalrConfig(**TINY | MULE)), training_batch()
+    model, inputs = tiny(**MULE), training_batch()
     labels, languages = inputs["text_labels"], inputs["language_ids"]
     output = model(**{name: inputs[name] for name in ("input_ids", "attention_mask", "language_ids")})
     loss = model.contrastive_objective(output, positives=labels[None])
@@ -202,8 +203,7 @@ def test_the_warm_up_brings_words_of_two_languages_together():
 
 
 def test_word_vectors_are_drawn_to_the_initial_ones(tmp_path):
-    torch.manual_seed(0)
-    model, inputs = SmalrModel(SmalrConfig(**TINY | MULE | {"vector_weight": 0.5})), training_batch()
+    model, inputs = tiny(**MULE, vector_weight=0.5), training_batch()
     model.load_word_vectors(torch.randn(11, 3))
     embedding = model.word_embedding
     assert embedding.drift() == 0
@@ -221,7 +221,7 @@ def test_word_vectors_are_drawn_to_the_initial_ones(tmp_path):
     assert torch.equal(
         SmalrModel.from_pretrained(tmp_path).word_embedding.initial_specific, embedding.initial_specific
     )
-    assert not hasattr(SmalrModel(SmalrConfig(**TINY | MULE)).word_embedding, "initial_specific")
+    assert not hasattr(tiny(**MULE).word_embedding, "initial_specific")
     assert torch.equal(model.compress().eval()(**inputs).text_embeds, model.eval()(**inputs).text_embeds)
 
 

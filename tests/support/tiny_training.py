@@ -69,7 +69,8 @@ def shapes_corpus() -> Dataset:
             image = Image.new("RGB", (36, 36), "white")
             image.paste(rgb, BOXES[shape])
             captions = {"en": f"a {color} {shape}", "de": f"{form} in {german}", "fr": f"{forme} {french}"}
-            rows.append({"image": image, "image_id": f"{color}-{shape}", "captions": _structs(captions)})
+            tagged = [{"language": tag, "text": text} for tag, text in captions.items()]
+            rows.append({"image": image, "image_id": f"{color}-{shape}", "captions": tagged})
     return as_caption_corpus(Dataset.from_list(rows))
 
 
@@ -84,10 +85,6 @@ def write_shapes(folder: Path, captioned: tuple[str, ...] = ("en", "de", "fr")) 
     (folder / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
     (folder / "pairs.tsv").write_text("\n".join(table))
     return folder
-
-
-def _structs(captions: dict[str, str]) -> list[dict[str, str]]:
-    return [{"language": tag, "text": text} for tag, text in captions.items()]
 
 
 def shapes_captions() -> dict[str, list[str]]:
