@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,7 +14,7 @@ from transformers import Trainer, TrainerCallback, TrainerState, TrainingArgumen
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PredictionOutput, SaveStrategy, TrainOutput, seed_worker
 
-from ..data.batching.mixture import StreamLoader, StreamMixture, TaskBatchSampler, TaskMixture
+from ..data.batching.mixture import StreamBatches, StreamLoader, TaskMixture, TaskSampler
 from ..utils.errors import InputError
 from ..utils.hub_mixin import card_writers
 from .arguments import PrecisionTrainingArguments, data_seed
@@ -66,7 +67,7 @@ class BabelensTrainer(Trainer):
         if unused := [each for each in _UNUSED if kwargs.get(each) is not None]:
             raise InputError(f"{', '.join(unused)}: {name} does not use this; evaluator= replaces the evaluation")
         self._evaluators = [evaluator] if callable(evaluator) else list(evaluator or ())
-        self._mixture: TaskMixture | StreamMixture | None = None
+        self._mixture: TaskMixture | None = None
         self._stream: StreamLoader | None = None
         self._resumed: str | None = None
         args = copy.copy(args)
@@ -78,8 +79,8 @@ class BabelensTrainer(Trainer):
         for callback in (FiniteGradients(), self._marks, StreamProgress()):
             self.add_callback(callback)
 
-    def prepare(self, model: Any, train_dataset: Any) -> tuple[TaskMixture | StreamMixture, Any]:
-        """Prepares a model for training, and returns the examples of its tasks and the collator for their batches."""
+    def prepare(self, model: Any, train_dataset: Any) -> TaskMixture:
+        """Prepares a model for training, and returns the examples of its tasks and the collators of their batches."""
         raise NotImplementedError
 
     def create_model_card(self, model_name: str | None = None, **details: Any) -> None:
@@ -101,7 +102,7 @@ class BabelensTrainer(Trainer):
         if self._mixture is None:
             if self.train_dataset is None:
                 raise InputError("training needs a train_dataset")
-            self._mixture, self.data_collator = self.prepare(self.model, self.train_dataset)
+            self._mixture = self.prepare(self.model, self.train_dataset)
         return self._mixture
 
     @property
@@ -111,20 +112,21 @@ class BabelensTrainer(Trainer):
         return size
 
     def get_train_dataloader(self) -> DataLoader | StreamLoader:
-        mixture = self.mixture
-        if not isinstance(mixture, StreamMixture):
-            size, seed = self.task_batch_size, data_seed(self.args)
-            sampler = TaskBatchSampler(mixture, size, seed=seed, num_processes=self.args.world_size)
-            return self.accelerator.prepare(mixture_loader(sampler, self.data_collator, self.args))
-        if self.args.max_steps <= 0:
+        args, mixture = self.args, self.mixture
+        size, seed = self.task_batch_size, data_seed(args)
+        sampler = TaskSampler(mixture, size, seed=seed, num_processes=args.world_size)
+        if not mixture.has_streams:
+            return self.accelerator.prepare(mixture_loader(sampler, args))
+        if args.max_steps <= 0:
             raise InputError("training on a stream needs max_steps, because the length of a stream is unknown")
         # accelerate does not prepare the loader, because it would distribute the batches, and every process already
         # reads its own. A stream resumes from the position in the checkpoint; transformers would read all earlier
         # batches again.
-        self.args.ignore_data_skip = True
-        mixture.batch_size = self.task_batch_size
-        length = self.args.max_steps * self.args.gradient_accumulation_steps
-        self._stream = StreamLoader(mixture, self.data_collator, length=length, **loader_options(self.args))
+        args.ignore_data_skip = True
+        own = {"process": args.process_index, "num_workers": args.dataloader_num_workers}
+        batches = StreamBatches(sampler, block_size=args.shuffle_buffer_size, **own)
+        length = args.max_steps * args.gradient_accumulation_steps
+        self._stream = StreamLoader(batches, length=length, **loader_options(args))
         if self._resumed:
             self._stream.load(self._resumed)
         return self._stream
@@ -269,16 +271,15 @@ def loader_options(args: TrainingArguments) -> dict[str, Any]:
     }
 
 
-def mixture_loader(
-    sampler: TaskBatchSampler, collate: Callable[[list[Any]], Any], args: TrainingArguments
-) -> DataLoader:
+def mixture_loader(sampler: TaskSampler, args: TrainingArguments) -> DataLoader:
     # Persistent workers are seeded once. Without a separate generator, a resumed run would draw their seed again from
     # the generator that dropout uses.
     generator = torch.Generator().manual_seed(sampler.seed) if args.dataloader_persistent_workers else None
     return DataLoader(
         sampler.mixture,
-        batch_sampler=sampler,
-        collate_fn=collate,
+        batch_size=1,  # an item is a batch of each task
+        sampler=sampler,
+        collate_fn=itemgetter(0),
         num_workers=args.dataloader_num_workers,
         generator=generator,
         **loader_options(args),

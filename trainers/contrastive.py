@@ -18,13 +18,13 @@ from torch.optim import Optimizer
 from transformers import Trainer
 
 from ..configuration.configuration_two_tower import IMAGE_TEXT, TwoTowerConfig
-from ..data.batching.collators import Collator, ContrastiveCollator, TaskCollator
-from ..data.batching.mixture import SizedView, StreamMixture, TaskData, TaskMixture, has_images
+from ..data.batching.collators import ContrastiveCollator
+from ..data.batching.mixture import Collator, SizedView, TaskData, TaskMixture, has_images
 from ..data.batching.views import StreamView, image_text_pairs, translation_pairs
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
 from ..processing.augmentation import ImageAugmentation, SubwordDropout, TextAugmentation, TrainingTransform
 from ..utils.errors import InputError
-from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments, batch_sizes_of, data_seed
+from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments, batch_sizes_of
 from .base import BabelensTrainer
 from .frozen_features import frozen_towers
 from .large_batches import backward_in_chunks, gather_labels, gather_rows, row_counts
@@ -68,7 +68,7 @@ class ContrastiveTrainer(BabelensTrainer):
 
     # ---- Data ----
 
-    def prepare(self, model: Any, train_dataset: Any) -> tuple[TaskMixture | StreamMixture, Any]:
+    def prepare(self, model: Any, train_dataset: Any) -> TaskMixture:
         args = self.args
         # A subclass may have changed the trained weights.
         set_trained_towers(model, args.towers)
@@ -86,19 +86,7 @@ class ContrastiveTrainer(BabelensTrainer):
         # The memory layout of the images (`TrainingTransform`). With weights in the other layout, the gradient of a
         # convolution in bfloat16 takes 25 times as long on a CPU.
         model.to(memory_format=torch.channels_last)
-        collator = TaskCollator({task: self.make_collator(task) for task in self._views})
-        if not any(isinstance(view, StreamView) for view in self._views.values()):
-            return TaskMixture(self._views), collator
-        stream = StreamMixture(
-            self._views,
-            self.task_batch_size,
-            seed=data_seed(args),
-            block_size=args.shuffle_buffer_size,
-            process=args.process_index,
-            num_processes=args.world_size,
-            num_workers=args.dataloader_num_workers,
-        )
-        return stream, collator
+        return TaskMixture(self._views, {task: self.make_collator(task) for task in self._views})
 
     @property
     def tasks(self) -> dict[str, Any]:

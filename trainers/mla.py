@@ -9,8 +9,8 @@ from datasets import IterableDataset
 from torch import Tensor, nn
 
 from ..configuration.configuration_two_tower import IMAGE_TEXT, TEXT_TEXT, TRIPLET
-from ..data.batching.collators import Collator, ContrastiveCollator
-from ..data.batching.mixture import FeatureView, GroupedView, SizedView, TaskData
+from ..data.batching.collators import ContrastiveCollator
+from ..data.batching.mixture import Collator, FeatureView, GroupedView, SizedView, TaskData, TaskMixture
 from ..data.batching.views import CorpusView, image_text_pairs, translation_pairs, triplets
 from ..data.corpus.corpus import languages_of
 from ..modeling.acquirer import plain_state_dict
@@ -92,7 +92,7 @@ class MlaTrainer(ContrastiveTrainer):
             self.adapters.save_pretrained(folder)
             self.processing_class.save_pretrained(folder)
 
-    def prepare(self, model: MlaPreTrainedModel, train_dataset: Any) -> tuple[Any, Any]:
+    def prepare(self, model: MlaPreTrainedModel, train_dataset: Any) -> TaskMixture:
         from ..inference.embedder import Embedder
 
         args = self.args

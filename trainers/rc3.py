@@ -22,14 +22,14 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ..configuration.configuration_rc3 import BOTH, PARALLEL, PATCHES, REGIONS, STRICT, WEAK
-from ..data.batching.collators import Collator, TaskCollator
 from ..data.batching.mixture import (
+    Collator,
     FeatureView,
     GroupedView,
     SizedView,
-    TaskBatchSampler,
     TaskData,
     TaskMixture,
+    TaskSampler,
     one_pair_at_a_time,
 )
 from ..data.batching.rc3 import TranslationCollator, TripletCollator
@@ -68,7 +68,7 @@ class Rc3Trainer(BabelensTrainer):
         # Sums of the parts of the loss since the last log entry, and the number of batches in them.
         self._sums, self._summed = {}, 0
 
-    def prepare(self, model: Rc3ForPreTraining, train_dataset: dict[str, Any]) -> tuple[Any, Any]:
+    def prepare(self, model: Rc3ForPreTraining, train_dataset: dict[str, Any]) -> TaskMixture:
         self._check_known([*(self.args.data_set_batch_sizes or {}), *train_dataset])
         visual = {self._visual(name) for name in self._needed if name != PARALLEL}
         if visual == {PATCHES} and self.args.augmented_regions:
@@ -79,8 +79,8 @@ class Rc3Trainer(BabelensTrainer):
             raise InputError(f"no data for {', '.join(missing)}: give them, or set the weights of objectives to 0")
         if self.args.parallel_captions and (STRICT not in train_dataset or PARALLEL not in self._needed):
             raise InputError("parallel_captions needs strict and parallel data, and xtcl_weight above 0")
-        mixture = TaskMixture({name: self._view(name, train_dataset, training=True) for name in self._needed})
-        return mixture, TaskCollator({name: self._collator(name) for name in self._needed})
+        views = {name: self._view(name, train_dataset, training=True) for name in self._needed}
+        return TaskMixture(views, {name: self._collator(name) for name in self._needed})
 
     @property
     def _needed(self) -> list[str]:
@@ -218,6 +218,5 @@ class Rc3Trainer(BabelensTrainer):
         views = {name: self._view(name, data, training=False) for name in self.data_sets if name in data}
         size = self.args.per_device_eval_batch_size
         sizes = {name: min(size, *view.sizes) for name, view in views.items()}
-        sampler = TaskBatchSampler(TaskMixture(dict(views)), sizes, seed=data_seed(self.args))
-        collators = {name: self._collator(name, training=False) for name in views}
-        return mixture_loader(sampler, TaskCollator(collators), self.args)
+        mixture = TaskMixture(dict(views), {name: self._collator(name, training=False) for name in views})
+        return mixture_loader(TaskSampler(mixture, sizes, seed=data_seed(self.args)), self.args)

@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 from datasets import Dataset
 from torch import Tensor, nn
 
-from ..data.batching.collators import Collator, TaskCollator
-from ..data.batching.mixture import FeatureView, TaskData, TaskMixture
+from ..data.batching.mixture import Collator, FeatureView, TaskData, TaskMixture
 from ..data.batching.rc3 import (
     CandidateCollator,
     LabelCollator,
@@ -148,7 +147,7 @@ class Rc3TaskTrainer(BabelensTrainer):
                 raise InputError(f"generation: {type(self.model).__name__} does not generate texts")
             self.model.generation_config.update(**self.args.generation)
 
-    def prepare(self, model: Any, train_dataset: Dataset | TaskData) -> tuple[Any, Any]:
+    def prepare(self, model: Any, train_dataset: Dataset | TaskData) -> TaskMixture:
         processor = self.processing_class
         options: dict[str, Any] = {}
         if self.args.image_augmentation is not None:
@@ -160,7 +159,7 @@ class Rc3TaskTrainer(BabelensTrainer):
         examples = self.task.examples(_task_data(train_dataset))
         collate = self.task.collator(inputs, examples)
         collate(examples.__getitems__([0]), [0])  # raises errors that concern all of the data before training
-        return TaskMixture({self.task.name: examples}), TaskCollator({self.task.name: collate})
+        return TaskMixture({self.task.name: examples}, {self.task.name: collate})
 
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, dict[str, Tensor]], return_outputs: bool = False, **kwargs: Any

@@ -9,8 +9,8 @@ from datasets.utils.logging import tqdm
 from transformers.trainer_utils import TrainOutput
 
 from ..configuration.configuration_two_tower import IMAGE_TEXT, TEXT_TEXT
-from ..data.batching.collators import CaptionedImages, Collator, SentenceCollator
-from ..data.batching.mixture import FeatureView, SizedView, TaskData
+from ..data.batching.collators import CaptionedImages, SentenceCollator
+from ..data.batching.mixture import Collator, FeatureView, SizedView, TaskData, TaskMixture
 from ..data.batching.views import Images
 from ..modeling.modeling_dual_encoder import pool_image
 from ..utils.identity import model_identity
@@ -24,7 +24,7 @@ class WordDualEncoderTrainer(ContrastiveTrainer):
     captions per image in every language, or in `languages_per_batch` languages. The features of the frozen backbone
     are computed once for all images, unless `cache_frozen_features` is false."""
 
-    def prepare(self, model: Any, train_dataset: Any) -> tuple[Any, Any]:
+    def prepare(self, model: Any, train_dataset: Any) -> TaskMixture:
         # The frozen backbone, whose features are computed once; None if it is trained or the model has none.
         self._backbone: Any = getattr(model, "vision_model", None) if self.args.cache_frozen_features else None
         if self._backbone is not None:

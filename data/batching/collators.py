@@ -13,15 +13,13 @@ from torch import Tensor
 from ...utils.errors import CorpusError
 from ...utils.languages import normalize_languages
 from ..corpus.corpus import describe, languages_of
-from .mixture import FEATURES_OF, ExampleKey, seed_of_step
+from .mixture import FEATURES_OF, seed_of_step
 from .views import Example, ImageFeatures, Images, images_of
 
 # Text column -> the column of its language, and the prefix of its inputs to a dual encoder.
 _TEXT_COLUMNS = {"text": ("language", ""), "text_a": ("language_a", ""), "text_b": ("language_b", "paired_")}
 
 ImageTransform = Callable[[list[Any], list[int]], Tensor]  # (images, seeds) -> pixel values [N, 3, H, W]
-# (examples, seeds of their random transforms) -> a batch.
-Collator = Callable[[list[Example], list[int]], dict[str, Tensor]]
 
 
 def identity_label(value: str) -> int:
@@ -32,7 +30,7 @@ def identity_label(value: str) -> int:
 def labels_of(columns: Mapping[str, Sequence[str]], *, equal_texts: bool = True) -> np.ndarray:
     """Returns the labels of examples, int64 [k, N], from their columns `image_id` and texts [N]. Positives of each
     other share a label in a row: by equal images or, with `equal_texts`, by equal texts on the same side."""
-    names = [name for name in ("image_id", *_TEXT_COLUMNS) if name in columns]
+    names = [name for name in columns if name in ("image_id", *_TEXT_COLUMNS)]
     groups = [[name] for name in names]
     if not equal_texts:
         groups = [["image_id"]] if "image_id" in names else [names]  # a repeated pair is not its own negative
@@ -71,20 +69,6 @@ class ContrastiveCollator:
             batch |= {prefix + name: value for name, value in encoded.items()}
         batch["positives"] = torch.from_numpy(labels_of(columns, equal_texts=self.equal_texts))
         return batch
-
-
-@dataclass(eq=False)
-class TaskCollator:
-    """Turns sampled examples of several tasks into a dict task -> batch."""
-
-    collators: dict[str, Collator]
-
-    def __call__(self, sampled: list[tuple[ExampleKey, Example]]) -> dict[str, dict[str, Tensor]]:
-        batches = {}
-        for task, collate in self.collators.items():
-            own = [(key, example) for key, example in sampled if key.task == task]
-            batches[task] = collate([example for _, example in own], [key.seed for key, _ in own])
-        return batches
 
 
 # ---- Several captions of an image at once ----

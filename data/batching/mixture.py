@@ -6,16 +6,17 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import count, islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 import torch
 import torch.utils.data as torch_data
 from datasets import Dataset, IterableDataset
 from datasets.distributed import split_dataset_by_node
+from torch import Tensor
 
 from ...utils.errors import CorpusError, InputError
 from .views import CorpusView, Example, StreamView
@@ -23,6 +24,9 @@ from .views import CorpusView, Example, StreamView
 logger = logging.getLogger(__name__)
 
 _BATCH_BITS = 44  # of the seed of an example, which encode its place in the run
+
+# (examples, seeds of their random transforms) -> a batch.
+Collator = Callable[[list[Example], list[int]], dict[str, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -68,93 +72,79 @@ class GroupedView:
         return examples
 
 
-class ExampleKey(NamedTuple):
-    """The key of an example of a batch: its task, its index in the data, and the seed of its random transforms."""
-
-    task: str
-    position: int
-    seed: int
+# Of one batch: task -> the indices of its examples in the data, and the seeds of their random transforms.
+Draw = dict[str, tuple[list[int], list[int]]]
 
 
 @dataclass(eq=False)
 class TaskMixture(torch_data.Dataset):
-    """The data of several tasks as one dataset, whose indices are `ExampleKey`s."""
+    """The data of several tasks, each a `SizedView` or a `StreamView`, as one dataset that maps a `Draw` to its
+    batch of each task."""
 
-    tasks: dict[str, SizedView]
+    tasks: dict[str, Any]
+    collators: dict[str, Collator]
     epoch: int = 0
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch to sample next; accelerate's data loader calls it when an epoch begins or resumes."""
         self.epoch = epoch
 
+    @property
+    def has_streams(self) -> bool:
+        return any(isinstance(data, StreamView) for data in self.tasks.values())
+
     def __len__(self) -> int:
         return len(next(iter(self.tasks.values())))
 
-    def __getitems__(self, keys: list[ExampleKey]) -> list[tuple[ExampleKey, Example]]:
-        examples: list[tuple[ExampleKey, Example]] = []
-        for task, data in self.tasks.items():
-            own = [key for key in keys if key.task == task]
-            examples += zip(own, data.__getitems__([key.position for key in own]), strict=True) if own else []
-        return examples
+    def __getitem__(self, draw: Draw) -> dict[str, dict[str, Tensor]]:
+        return {
+            task: self.collators[task](self.tasks[task].__getitems__(indices), seeds)
+            for task, (indices, seeds) in draw.items()
+        }
 
 
-class TaskBatchSampler(torch_data.Sampler[list[ExampleKey]]):
-    """Samples batches of `ExampleKey`s with `batch_size` examples of each task, or task -> number of examples. Drops
-    incomplete batches. Consecutive batches go to consecutive processes, which get equally many."""
-
-    drop_last = True
+class TaskSampler(torch_data.Sampler[Draw]):
+    """Samples batches with `batch_size` examples of each task, or task -> number of examples. Drops incomplete
+    batches. Consecutive batches go to consecutive processes, which get equally many."""
 
     def __init__(
         self, mixture: TaskMixture, batch_size: int | Mapping[str, int], *, seed: int, num_processes: int = 1
     ) -> None:
-        self.sizes = batch_sizes(batch_size, mixture.tasks)
         self.mixture, self.seed, self.num_processes = mixture, seed, num_processes
-        # accelerate distributes only batches whose number of examples equals the sampler's batch_size.
-        self.batch_size = sum(self.sizes.values())
-        first = next(iter(self.sizes.values()))
-        self.length = max(len(mixture) // (first * num_processes), 1) * num_processes
+        self.sizes = {task: batch_size if isinstance(batch_size, int) else batch_size[task] for task in mixture.tasks}
+        for task, data in mixture.tasks.items():
+            parts = data.groups.items() if _one_at_a_time(data) else [("", data)]
+            for name, part in parts if not isinstance(data, StreamView) else ():
+                if len(part) < self.sizes[task]:
+                    raise CorpusError(
+                        f"task {task!r} has {f'in {name!r} ' if name else ''}{len(part)} examples, fewer than a batch "
+                        f"of {self.sizes[task]} (per_device_train_batch_size, or the task's own size): add data, or "
+                        "choose smaller batches"
+                    )
 
     def __len__(self) -> int:
-        return self.length
+        step = next(iter(self.sizes.values())) * self.num_processes
+        return max(len(self.mixture) // step, 1) * self.num_processes
 
-    def __iter__(self) -> Iterator[list[ExampleKey]]:
-        first = self.mixture.epoch * self.length
-        keys = _batches(self.mixture.tasks, self.sizes, self.seed, self.num_processes)
-        return map(keys, range(first, first + self.length))
+    def __iter__(self) -> Iterator[Draw]:
+        first = self.mixture.epoch * len(self)
+        return map(self.draw, range(first, first + len(self)))
 
-
-def batch_sizes(batch_size: int | Mapping[str, int], tasks: Mapping[str, Any]) -> dict[str, int]:
-    """Returns task -> number of examples in a batch. Data that are not a stream must fill one."""
-    sizes = {task: batch_size if isinstance(batch_size, int) else batch_size[task] for task in tasks}
-    for task, data in tasks.items():
-        parts = data.groups.items() if _one_at_a_time(data) else [("", data)]
-        for name, part in parts if not isinstance(data, StreamView) else ():
-            if len(part) < sizes[task]:
-                raise CorpusError(
-                    f"task {task!r} has {f'in {name!r} ' if name else ''}{len(part)} examples, fewer than a batch of "
-                    f"{sizes[task]} (per_device_train_batch_size, or the task's own size): add data, or choose "
-                    "smaller batches"
-                )
-    return sizes
-
-
-def _batches(
-    tasks: Mapping[str, Any], sizes: Mapping[str, int], seed: int, num_processes: int
-) -> Callable[[int], list[ExampleKey]]:
-    """Returns the function from the index of a batch in the run, over all processes, to the keys of its examples."""
-    orders = {
-        task: _order(data, sizes[task], [seed, k], num_processes) for k, (task, data) in enumerate(tasks.items())
-    }
-
-    def keys(batch: int) -> list[ExampleKey]:
-        made: list[ExampleKey] = []
-        for k, (task, order) in enumerate(orders.items()):
+    def draw(self, batch: int) -> Draw:
+        """Draws a batch by its index in the run, over all processes."""
+        drawn: Draw = {}
+        for k, (task, order) in enumerate(self._orders.items()):
             # The seeds are consecutive numbers. numpy mixes the bits of a seed, so their random numbers are unrelated.
-            first = (seed << 48) + (k << _BATCH_BITS) + batch * sizes[task]
-            made += [ExampleKey(task, position, first + index) for index, position in enumerate(order(batch))]
-        return made
+            first = (self.seed << 48) + (k << _BATCH_BITS) + batch * self.sizes[task]
+            drawn[task] = order(batch), list(range(first, first + self.sizes[task]))
+        return drawn
 
-    return keys
+    @cached_property  # made where it is used: a spawned worker gets the sampler without these functions
+    def _orders(self) -> dict[str, "Order"]:
+        return {
+            task: _order(data, self.sizes[task], [self.seed, k], self.num_processes)
+            for k, (task, data) in enumerate(self.mixture.tasks.items())
+        }
 
 
 def seed_of_step(seeds: Sequence[int], num_processes: int) -> int:
@@ -243,14 +233,13 @@ def one_pair_at_a_time(*parts: tuple[CorpusView, SizedView]) -> GroupedView:
     2.3.3 and 2.3.4); otherwise, the language would distinguish most negatives from the anchor. The paper does not
     state how often each pair is sampled: here in proportion to its batches. Each part is a view of translation pairs
     or triplets, and its examples: the view itself, or one with more columns, such as a `FeatureView`."""
-    pairs: dict[str, dict[str, SizedView]] = {}
-    for index, (texts, examples) in enumerate(parts):
+    whole: Any = GroupedView({str(k): examples for k, (_, examples) in enumerate(parts)}, one_at_a_time=False)
+    pairs: dict[str, list[np.ndarray]] = {}
+    for (texts, _), start in zip(parts, whole.starts, strict=True):
         for pair, own in texts.by_language_pair().items():
-            pairs.setdefault(pair, {})[str(index)] = torch_data.Subset(examples, own)  # type: ignore[arg-type]
-    groups: dict[str, SizedView] = {
-        pair: next(iter(own.values())) if len(own) == 1 else GroupedView(own, one_at_a_time=False)
-        for pair, own in pairs.items()
-    }
+            pairs.setdefault(pair, []).append(start + own)
+    joined: dict[str, Any] = {pair: np.concatenate(own) for pair, own in pairs.items()}
+    groups: Any = {pair: torch_data.Subset(whole, own) for pair, own in joined.items()}
     return GroupedView(groups, one_at_a_time=True, by_size=True)
 
 
@@ -271,149 +260,119 @@ def sample_of_stream(stream: IterableDataset, rows: int) -> Iterator[dict[str, A
 
 
 @dataclass(eq=False)
-class StreamMixture(torch_data.IterableDataset):
-    """The data of several tasks, at least one of them a stream, as an endless stream of batches, with the arguments of
-    `TaskBatchSampler`. `block_size` rows of a stream are shuffled together, and other data as a whole."""
+class StreamBatches(torch_data.IterableDataset):
+    """The batches of one process from a mixture that has a stream, without an end. `block_size` rows of a stream are
+    shuffled together, and other data as a whole."""
 
-    tasks: dict[str, SizedView | StreamView]
-    batch_size: int | Mapping[str, int]
+    sampler: TaskSampler
     _: KW_ONLY
-    seed: int
     block_size: int
     process: int = 0
-    num_processes: int = 1
     num_workers: int = 0
 
     def __post_init__(self) -> None:
-        # Set by `StreamLoader`; the position is the number of used batches, and the states of each worker's streams.
-        self.collate: Callable[[list[tuple[ExampleKey, Example]]], Any]
-        self.position: dict[str, Any]
-        batch_sizes(self.batch_size, self.tasks)  # raises an error if data do not fill a batch
-        streams = {task: view for task, view in self.tasks.items() if isinstance(view, StreamView)}
+        # The number of used batches, and the states of each worker's streams after them.
+        self.position: dict[str, Any] = {"batches": 0, "workers": [None] * max(self.num_workers, 1)}
+        streams = {task: data for task, data in self.sampler.mixture.tasks.items() if isinstance(data, StreamView)}
         self.rows = {task: self._share(task, view) for task, view in streams.items()}
 
     @property
     def settings(self) -> dict[str, Any]:
         """The settings that a resumed run must not change."""
         return {
-            "tasks": list(self.tasks),
-            "batch size": batch_sizes(self.batch_size, self.tasks),
-            "seed": self.seed,
+            "tasks": list(self.sampler.sizes),
+            "batch size": self.sampler.sizes,
+            "seed": self.sampler.seed,
             "shuffle_buffer_size": self.block_size,
-            "number of processes": self.num_processes,
+            "number of processes": self.sampler.num_processes,
             "dataloader_num_workers": self.num_workers,
         }
 
     def _share(self, task: str, view: StreamView) -> IterableDataset:
-        shards, workers = view.rows.num_shards, max(self.num_workers, 1)
+        shards, workers, processes = view.rows.num_shards, max(self.num_workers, 1), self.sampler.num_processes
         if shards < workers:
             raise InputError(
                 f"task {task!r}: a stream of {shards} shards cannot be shared by {workers} workers: save the data as "
                 f"more files or load it as a Dataset, or set dataloader_num_workers to {shards} or less"
             )
-        by_shards = shards >= self.num_processes * workers
+        by_shards = shards >= processes * workers
         if not by_shards and self.process == 0:
             logger.warning(
                 "task %r: %d shards are too few for %d processes with %d workers each: every process reads all of "
                 "them and keeps one row of %d",
-                *(task, shards, self.num_processes, workers, self.num_processes),
+                *(task, shards, processes, workers, processes),
             )
         strategy = "shards" if by_shards else "examples"
-        return split_dataset_by_node(view.rows, self.process, self.num_processes, strategy)
+        return split_dataset_by_node(view.rows, self.process, processes, strategy)
 
     def __iter__(self) -> Iterator[tuple[int, dict[str, Any], Any] | None]:
         """Yields the worker, the state of its streams after the batch, and the batch."""
         info = torch_data.get_worker_info()
         worker, workers = (info.id, info.num_workers) if info else (0, 1)
         consumed, states = self.position["batches"], self.position["workers"][worker] or {}
-        readers: dict[str, _StreamReader] = {
-            task: _StreamReader(self, task, [self.seed, k], worker, states.get(task))
-            for k, task in enumerate(self.tasks)
-            if task in self.rows
-        }
-        tasks: dict[str, Any] = {**self.tasks, **readers}
-        examples = TaskMixture(tasks)
-        keys = _batches(self.tasks, batch_sizes(self.batch_size, self.tasks), self.seed, self.num_processes)
+        sampler, mixture = self.sampler, self.sampler.mixture
+        readers = {task: _StreamReader(self, task, worker, states.get(task)) for task in self.rows}
+        drawn_from = TaskMixture({**mixture.tasks, **readers}, mixture.collators)
         # The data loader asks its workers in turn. If a run resumes in the middle of a round, the first workers have
         # no batch left in it.
         if worker < consumed % workers:
             yield None
         for step in count(consumed + (worker - consumed) % workers, workers):
-            batch = self.collate(examples.__getitems__(keys(step * self.num_processes + self.process)))
+            batch = drawn_from[sampler.draw(step * sampler.num_processes + self.process)]
             yield worker, {task: reader.state for task, reader in readers.items()}, batch
 
 
 class _StreamReader:
-    """Reads a stream in endless passes, with its shards shuffled in every pass and its rows shuffled in blocks."""
+    """Reads a stream in endless passes, with its shards shuffled in every pass and its rows shuffled in blocks.
+    `state` is the pass, the number of its examples before the block, the rows' state there, and the number taken
+    since."""
 
-    def __init__(
-        self, mixture: StreamMixture, task: str, seed: list[int], worker: int, state: dict[str, Any] | None
-    ) -> None:
-        # Shards come in the same order in all processes and workers.
-        self.shard_seed, self.row_seed = seed, [*seed, mixture.process, worker]
-        self.blocks = self._blocks(mixture, task, state or {"pass": 0, "seen": 0, "rows": None})
-        self._next_block()
-        self.taken = state["taken"] if state else 0
-
-    @property
-    def state(self) -> dict[str, Any]:
-        """The pass, the number of its examples before the block, the rows' state there, and the number taken since."""
-        return self.position | {"taken": self.taken}
+    def __init__(self, batches: StreamBatches, task: str, worker: int, state: dict[str, Any] | None) -> None:
+        self.state = state or {"pass": 0, "seen": 0, "rows": None, "taken": 0}
+        self._examples = self._read(batches, task, worker)
 
     def __getitems__(self, indices: Sequence[int]) -> list[Example]:
         """Returns the next examples, as many as there are indices."""
-        examples: list[Example] = []
-        while len(examples) < len(indices):
-            if self.taken == len(self.order):
-                self._next_block()
-            chosen = self.order[self.taken : self.taken + len(indices) - len(examples)]
-            examples += self.block.__getitems__(chosen)
-            self.taken += len(chosen)
-        return examples
+        return list(islice(self._examples, len(indices)))
 
-    def _next_block(self) -> None:
-        self.block: Any = None  # frees the memory of the old block before the next one is read
-        self.position, self.block = next(self.blocks)
-        rng = np.random.default_rng([*self.row_seed, self.position["pass"], self.position["seen"]])
-        self.order, self.taken = rng.permutation(len(self.block)), 0
-
-    def _blocks(
-        self, mixture: StreamMixture, task: str, state: dict[str, Any]
-    ) -> Iterator[tuple[dict[str, Any], CorpusView]]:
-        """Yields the position of each block of rows, and its examples, from a position on."""
-        view: Any = mixture.tasks[task]
-        number, seen, start = state["pass"], state["seen"], state["rows"]
+    def _read(self, batches: StreamBatches, task: str, worker: int) -> Iterator[Example]:
+        view: StreamView = batches.sampler.mixture.tasks[task]
+        # Shards come in the same order in all processes and workers.
+        shard_seed = [batches.sampler.seed, list(batches.sampler.sizes).index(task)]
+        row_seed = [*shard_seed, batches.process, worker]
+        number, seen, start, taken = (self.state[name] for name in ("pass", "seen", "rows", "taken"))
         while True:
             # A copy: the workers share the epoch set by set_epoch, but may be in different passes.
-            rows = mixture.rows[task].with_format(None)
-            rows.set_epoch(int(np.random.default_rng([*self.shard_seed, number]).integers(1, 2**31)))
+            rows: Any = batches.rows[task].with_format(None)
+            rows.set_epoch(int(np.random.default_rng([*shard_seed, number]).integers(1, 2**31)))
             rows.load_state_dict(start)
-            iterator = iter(rows)
-            while block := list(islice(iterator, mixture.block_size)):
+            unread = iter(rows)
+            while block := list(islice(unread, batches.block_size)):
                 following, examples = rows.state_dict(), view.examples_of(block)
                 size = len(examples)
-                yield {"pass": number, "seen": seen, "rows": start}, examples
-                del block, examples
-                seen, start = seen + size, following
+                order = np.random.default_rng([*row_seed, number, seen]).permutation(size)
+                for example in examples.in_order(order[taken:]):
+                    taken += 1
+                    self.state = {"pass": number, "seen": seen, "rows": start, "taken": taken}
+                    yield example
+                del block, examples  # frees their memory before the next block is read
+                seen, start, taken = seen + size, following, 0
             if not seen:
                 raise CorpusError(f"task {task!r}: a pass over the stream gave no example in the requested languages")
             number, seen, start = number + 1, 0, None
 
 
 class StreamLoader:
-    """A data loader over a `StreamMixture` whose position can be saved and loaded. `length` is the number of batches
-    in the whole run, which is one epoch; `options` are passed to `torch.utils.data.DataLoader`."""
+    """A data loader over `StreamBatches` whose position can be saved and loaded. `length` is the number of batches in
+    the whole run, which is one epoch; `options` are passed to `torch.utils.data.DataLoader`."""
 
-    def __init__(self, mixture: StreamMixture, collate: Callable[[Any], Any], *, length: int, **options: Any) -> None:
-        self.mixture, self.length = mixture, length
-        mixture.collate = collate
-        mixture.position = {"batches": 0, "workers": [None] * max(mixture.num_workers, 1)}
+    def __init__(self, batches: StreamBatches, *, length: int, **options: Any) -> None:
+        self.batches, self.length = batches, length
         # Without a separate generator, the loader would take random numbers from the generator that dropout uses.
         self.loader = torch_data.DataLoader(
-            mixture,
+            batches,
             batch_size=None,
-            collate_fn=_as_made,
-            num_workers=mixture.num_workers,
+            num_workers=batches.num_workers,
             generator=torch.Generator(),
             **options,
         )
@@ -422,7 +381,7 @@ class StreamLoader:
         return self.length
 
     def __iter__(self) -> Iterator[Any]:
-        position = self.mixture.position
+        position = self.batches.position
         for worker, states, batch in filter(None, self.loader):
             position["workers"][worker] = states
             position["batches"] += 1
@@ -430,25 +389,21 @@ class StreamLoader:
 
     def save(self, folder: str | Path) -> None:
         """Writes the position of this process's streams after the last used batch."""
-        state = self.mixture.position | {"settings": self.mixture.settings}
+        state = self.batches.position | {"settings": self.batches.settings}
         self._file(folder).write_text(json.dumps(state), encoding="utf-8")
 
     def load(self, folder: str | Path) -> None:
         """Reads a saved position, from which the next iteration resumes."""
         state = json.loads(self._file(folder).read_text(encoding="utf-8"))
-        for name, now in self.mixture.settings.items():
+        for name, now in self.batches.settings.items():
             if (then := state["settings"][name]) != now:
                 raise InputError(
                     f"{folder}: the stream cannot be resumed from there: {name} was {then!r} and is {now!r}"
                 )
-        self.mixture.position = state
+        self.batches.position = state
 
     def _file(self, folder: str | Path) -> Path:
-        return Path(folder) / f"stream_{self.mixture.process}.json"
-
-
-def _as_made(batch: Any) -> Any:
-    return batch
+        return Path(folder) / f"stream_{self.batches.process}.json"
 
 
 # ---- Precomputed features: those of frozen models, and the regions of images ----

@@ -18,7 +18,7 @@ from ...utils.errors import CorpusError, InputError
 from ...utils.languages import normalize_languages
 from ..corpus.corpus import describe
 from ..corpus.images import read_image
-from .collators import ImageTransform, identity_label
+from .collators import ImageTransform, labels_of
 from .mixture import FeatureView
 from .views import CorpusView, Example, Images
 
@@ -73,12 +73,10 @@ class TranslationCollator:
 
     def __call__(self, examples: list[Example], seeds: list[int]) -> Batch:
         batch, _ = _text_pairs(self.processor, examples, _batch_rng(seeds))
+        columns = {name: [each[name] for each in examples] for name in ("text_a", "text_b")}
         # A translation pair without an image has a unique identity.
-        identities = [
-            [identity_label(each.get(column, f"{each['text_a']}\n{each['text_b']}")) for each in examples]
-            for column in ("text_a", "text_b", "image_id")
-        ]
-        return batch | {"identities": torch.tensor(identities)}
+        columns["image_id"] = [each.get("image_id", f"{each['text_a']}\n{each['text_b']}") for each in examples]
+        return batch | {"identities": torch.from_numpy(labels_of(columns))}
 
 
 def partners(image_ids: Sequence[str], rng: np.random.Generator) -> np.ndarray:

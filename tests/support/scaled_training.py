@@ -1,6 +1,7 @@
 """Runs of the tiny training (`tiny_training`) that tests of several processes, chunks and resuming compare."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader
 
-from babelens.data.batching.mixture import ExampleKey, TaskBatchSampler
+from babelens.data.batching.mixture import Collator, Draw, TaskSampler
 from babelens.trainers.contrastive import ContrastiveTrainer
 from tests.support.tiny_training import VISION, DieAt, shapes_trainer
 
@@ -73,30 +74,26 @@ def whole_weights(trainer: ContrastiveTrainer) -> dict[str, np.ndarray]:
 
 def make_double(trainer: ContrastiveTrainer) -> None:
     trainer.model.double()
-    assert trainer.tasks
-    collate = trainer.data_collator
-    trainer.data_collator = lambda drawn: {
-        task: {name: value.double() if value.is_floating_point() else value for name, value in batch.items()}
-        for task, batch in collate(drawn).items()
-    }
+    collators = trainer.mixture.collators
+
+    def doubled(collate: Collator, examples: list[Any], seeds: list[int]) -> dict[str, torch.Tensor]:
+        batch = collate(examples, seeds)
+        return {name: value.double() if value.is_floating_point() else value for name, value in batch.items()}
+
+    collators |= {task: partial(doubled, collate) for task, collate in collators.items()}
 
 
 def divide(trainer: ContrastiveTrainer, shares: list[int]) -> None:
-    sampler = TaskBatchSampler(trainer.mixture, sum(shares), seed=trainer.args.seed)
+    sampler = TaskSampler(trainer.mixture, sum(shares), seed=trainer.args.seed)
     rank = dist.get_rank() if dist.is_initialized() else 0
-    start = sum(shares[:rank])
+    own = slice(sum(shares[:rank]), sum(shares[: rank + 1]))
 
     class Share:
         def __len__(self) -> int:
             return len(sampler)
 
-        def __iter__(self) -> Iterator[list[ExampleKey]]:
-            for batch in sampler:
-                yield [draw for task in trainer.tasks for draw in _of(batch, task)[start : start + shares[rank]]]
+        def __iter__(self) -> Iterator[Draw]:
+            for draw in sampler:
+                yield {task: (indices[own], seeds[own]) for task, (indices, seeds) in draw.items()}
 
-    def _of(batch: list[ExampleKey], task: str) -> list[ExampleKey]:
-        return [draw for draw in batch if draw.task == task]
-
-    trainer.get_train_dataloader = lambda: DataLoader(
-        trainer.mixture, batch_sampler=Share(), collate_fn=trainer.data_collator
-    )
+    trainer.get_train_dataloader = lambda: DataLoader(trainer.mixture, batch_size=None, sampler=Share())

@@ -140,7 +140,7 @@ def test_regions_are_of_augmented_images_only_in_training(rc3_processor, tmp_pat
     settings = {"regions": extractor, "image_augmentation": {"horizontal_flip": 0.0, "color_jitter": 0.5}}
     run = trainer(model, rc3_processor, tmp_path, TaskData(colour_rows(), ["en"]), **settings)
     examples = LabelledExamples(colour_rows()).__getitems__([0, 1])
-    collate = run.data_collator.collators[run.task.name]
+    collate = run.mixture.collators[run.task.name]
     plain, one, again, other = (
         collate.inputs(examples, seeds)["region_features"] for seeds in (None, [1, 2], [1, 2], [3, 2])
     )
@@ -169,9 +169,7 @@ def test_settings_of_generation_are_kept_with_the_model(rc3_processor, tmp_path)
     run = trainer(
         model, rc3_processor, tmp_path, TaskData(CORPUS, None, [("en", "de")]), max_text_length=6, generation=kept
     )
-    batch = run.data_collator(
-        [(type("Draw", (), {"task": "translation", "seed": 0}), run.mixture.tasks["translation"][0])]
-    )
+    batch = run.mixture[{"translation": ([0], [0])}]
     assert batch["translation"]["input_ids"].shape == (1, 6)
     model.save_pretrained(tmp_path / "model")
     loaded = Rc3ForConditionalGeneration.from_pretrained(tmp_path / "model")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from babelens.data.batching.mixture import TaskBatchSampler, TaskData, TaskMixture
+from babelens.data.batching.mixture import TaskData, TaskMixture, TaskSampler
 from babelens.data.batching.views import image_text_pairs
 from babelens.data.corpus.normalize import as_caption_corpus
 from babelens.trainers.checkpoints import newest_checkpoint
@@ -99,11 +99,11 @@ def test_a_stream_in_the_same_order_gives_the_same_weights(tmp_path):
     draws a number from its generator."""
     corpus, fixed = shapes_corpus(), {"dropout": 0.0, "vision": {**VISION, "attention_dropout": 0.0}, "max_steps": 4}
     view = image_text_pairs(corpus, ["en"])
-    mixture = TaskMixture({"image_text": view})
-    sampler, places = TaskBatchSampler(mixture, 8, seed=3), []
+    mixture = TaskMixture({"image_text": view}, {})
+    sampler, places = TaskSampler(mixture, 8, seed=3), []
     for epoch in range(2):
         mixture.set_epoch(epoch)
-        places += [draw.position for batch in sampler for draw in batch]
+        places += [index for draw in sampler for index in draw["image_text"][0]]
     stream = as_caption_corpus(corpus.select(places).to_iterable_dataset())
     one = _trained_on(tmp_path, view, **fixed)
     other = _trained_on(tmp_path, TaskData(stream, ["en"]), shuffle_buffer_size=1, **fixed)

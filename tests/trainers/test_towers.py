@@ -122,8 +122,7 @@ FROZEN = {"freeze": ("image", "text"), "max_steps": 4, "dropout": 0.0}
 
 def trained(folder, **changes):
     trainer = shapes_trainer(folder / "out", cache_dir=str(folder / "features"), **FROZEN | changes)
-    assert trainer.tasks
-    collator = trainer.data_collator.collators["image_text"]
+    collator = trainer.mixture.collators["image_text"]
     processor, read = trainer.processing_class, {"image": 0, "text": 0}
     # Evaluation reads images without a random crop.
     collator.transform = lambda images, seeds: processor(images=images, return_tensors="pt")["pixel_values"]

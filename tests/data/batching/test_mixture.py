@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from babelens.data.batching.mixture import GroupedView, TaskBatchSampler, TaskMixture
+from babelens.data.batching.mixture import GroupedView, TaskMixture, TaskSampler
 
 
 class Words:
@@ -19,23 +19,28 @@ class Words:
         return [{"group": self.name, "number": index} for index in indices]
 
 
+def as_given(examples, seeds):
+    return examples
+
+
 @pytest.fixture
 def mixture():
-    return TaskMixture({"main": Words("main", 20), "side": Words("side", 7)})
+    tasks = {"main": Words("main", 20), "side": Words("side", 7)}
+    return TaskMixture(tasks, dict.fromkeys(tasks, as_given))
 
 
 def test_epochs_differ_and_repeat_themselves(mixture):
-    sampler = TaskBatchSampler(mixture, 4, seed=0)
+    sampler = TaskSampler(mixture, 4, seed=0)
     first = list(sampler)
-    positions = [draw.position for batch in first for draw in batch if draw.task == "main"]
+    positions = [index for draw in first for index in draw["main"][0]]
     assert len(first) == 5 and sorted(positions) == list(range(20))  # one pass over the main task
     mixture.set_epoch(1)
     second = list(sampler)
     assert first != second
-    assert len({draw.seed for batch in first + second for draw in batch}) == 2 * 5 * 4 * 2
+    assert len({seed for draw in first + second for _, seeds in draw.values() for seed in seeds}) == 2 * 5 * 4 * 2
     mixture.set_epoch(0)
     assert list(sampler) == first
-    assert list(TaskBatchSampler(mixture, 4, seed=1)) != first
+    assert list(TaskSampler(mixture, 4, seed=1)) != first
 
 
 # ---- Batches of one group ----
@@ -47,7 +52,7 @@ SIZES = {"de": 12, "fr": 5, "uk": 30}
 def grouped(one_at_a_time=True, epoch=0, by_size=False, **sizes):
     groups = {name: Words(name, size) for name, size in (sizes or SIZES).items()}
     view = GroupedView(groups, one_at_a_time=one_at_a_time, by_size=by_size)
-    made = TaskMixture({"main": view})
+    made = TaskMixture({"main": view}, {"main": as_given})
     made.set_epoch(epoch)
     return made
 
@@ -56,8 +61,8 @@ def batches(epochs, *, seed=0, num_processes=1, **options):
     found = []
     for epoch in epochs:
         tasks = grouped(epoch=epoch, **options)
-        for draws in TaskBatchSampler(tasks, 4, seed=seed, num_processes=num_processes):
-            found.append([(example["group"], example["number"]) for _, example in tasks.__getitems__(draws)])
+        for draw in TaskSampler(tasks, 4, seed=seed, num_processes=num_processes):
+            found.append([(example["group"], example["number"]) for example in tasks[draw]["main"]])
     return found
 
 
@@ -72,10 +77,10 @@ def test_every_step_has_one_group_whose_examples_repeat_only_when_all_were_seen(
 
 def test_data_and_groups_smaller_than_a_batch_are_refused_by_name(mixture):
     with pytest.raises(ValueError, match="task 'side' has 7 examples, fewer than a batch of 8"):
-        TaskBatchSampler(mixture, 8, seed=0)
+        TaskSampler(mixture, 8, seed=0)
     with pytest.raises(ValueError, match="task 'main' has in 'fr' 3 examples, fewer than a batch of 4"):
-        TaskBatchSampler(grouped(de=9, fr=3), 4, seed=0)
-    TaskBatchSampler(grouped(de=9, fr=3, one_at_a_time=False), 4, seed=0)
+        TaskSampler(grouped(de=9, fr=3), 4, seed=0)
+    TaskSampler(grouped(de=9, fr=3, one_at_a_time=False), 4, seed=0)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import PIL.Image
 import pytest
 from datasets import Dataset, Image
 
-from babelens.data.batching.mixture import StreamLoader, StreamMixture
+from babelens.data.batching.mixture import StreamBatches, StreamLoader, TaskMixture, TaskSampler
 from babelens.data.batching.views import image_text_pairs
 from babelens.data.corpus.normalize import as_caption_corpus
 
@@ -35,16 +35,25 @@ def stream(count, shards):
 
 def loader(*, count=48, shards=4, workers=0, size=8, **changes):
     tasks = changes.pop("tasks", None) or {"image_text": image_text_pairs(stream(count, shards), ["en"])}
-    settings = {"seed": 0, "block_size": 8, "num_workers": workers} | changes
-    return StreamLoader(StreamMixture(tasks, size, **settings), list, length=1000)
+    sampling = {"seed": changes.pop("seed", 0), "num_processes": changes.pop("num_processes", 1)}
+    sampler = TaskSampler(TaskMixture(tasks, dict.fromkeys(tasks, with_seeds)), size, **sampling)
+    settings = {"block_size": 8, "num_workers": workers} | changes
+    return StreamLoader(StreamBatches(sampler, **settings), length=1000)
+
+
+def with_seeds(examples, seeds):
+    return list(zip(seeds, examples, strict=True))
 
 
 def texts(batches):
-    return [example["text"] for batch in batches for _, example in batch if "text" in example]
+    return [example["text"] for batch in batches for part in batch.values() for _, example in part]
 
 
 def seen(batch):
-    return [(draw, example | {"image": example["image"].tobytes()}) for draw, example in batch]
+    return {
+        task: [(seed, example | {"image": example["image"].tobytes()}) for seed, example in part]
+        for task, part in batch.items()
+    }
 
 
 def test_a_pass_has_every_example_once():
@@ -79,7 +88,7 @@ def test_tasks_may_have_batches_of_their_own_sizes(tmp_path, side):
     sizes = {"main": 8, "side": 3}
     unbroken = loader(tasks=tasks, size=sizes)
     given = list(islice(unbroken, 4))
-    assert [Counter(draw.task for draw, _ in batch) for batch in given] == [sizes] * 4
+    assert [{task: len(part) for task, part in batch.items()} for batch in given] == [sizes] * 4
     sides = Counter(text for text in texts(given) if text.startswith("de"))
     assert sides == Counter({f"de {number}": 1 for number in range(12)})
     unbroken.save(tmp_path)
