@@ -26,7 +26,7 @@ from .configuration.configuration_mla import RidgeConfig, VectorSpaceConfig
 from .data.corpus.corpus import enumeration
 from .inference.onnx.model import GRAPH_FOLDER, SETTINGS_FILE, GraphSettings
 from .model_cards.base_models import base_model_facts, check_weights_license
-from .model_cards.card_text import CARD, IDENTITY, is_of_another_model, paths_in_files, tokens_in_files
+from .model_cards.card_text import CARD, IDENTITY, is_of_another_model, paths_in
 from .model_cards.cards import (
     ACQUIRED,
     card_environment,
@@ -41,7 +41,7 @@ from .registry import METHODS, dual_encoder_of
 from .utils.errors import BabelensError, PublishError, SourceUnavailableError, first_line
 from .utils.identity import folder_identity, holds_weights
 from .utils.pretrained import damaged_files, explained, is_finite, load_config, load_model, load_processor, named
-from .utils.redaction import typed_command
+from .utils.redaction import names_token, typed_command
 from .utils.sentence_files import MODULES_FILE, listed_languages
 
 logger = logging.getLogger(__name__)
@@ -51,6 +51,9 @@ _UNPUBLISHED = [
     *("checkpoints", "checkpoint-*", "runs", "__pycache__", "complete.json", "adapter", ".*", "*.log"),
     *("*.bin", "*.ckpt", "*.joblib", "*.pickle", "*.pkl", "*.pt", "*.pth"),
 ]
+# Files that may name a path, and those whose tokens may look like one.
+_WITH_PATHS = (".md", ".json", ".yaml", ".yml")
+_OF_TOKENS = ("tokenizer.json", "vocab.json", "vocabularies.json", "added_tokens.json", "special_tokens_map.json")
 # Files that transformers finds by name: it would load an earlier model's instead of the new model's.
 _LOADED_BY_NAME = [
     *("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json"),
@@ -77,6 +80,13 @@ def _is_unpublished(path: Path) -> bool:
     return any(fnmatch(part.lower(), pattern) for part in path.parts for pattern in _UNPUBLISHED)
 
 
+def _published_texts(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yields the names and texts of cards, results and settings."""
+    for name in files_to_publish(folder):
+        if name.endswith(_WITH_PATHS) and Path(name).name not in _OF_TOKENS:
+            yield name, (folder / name).read_text(encoding="utf-8", errors="replace")
+
+
 # ---- Checks ----
 
 
@@ -92,7 +102,12 @@ def folder_problems(folder: str | Path) -> list[str]:
         and not _is_unpublished(path.relative_to(folder))
         and not path.resolve().is_relative_to(folder.resolve())
     ]
-    found += [*_card_problems(folder), *tokens_in_files(folder, files_to_publish(folder))]
+    found += _card_problems(folder)
+    found += [
+        f"{name} holds a token or a key: remove it, and revoke it if others have seen the file"
+        for name, text in _published_texts(folder)
+        if names_token(text)
+    ]
     found += damaged_files(folder) or [*_missing_files(folder)]
     # The model is loaded last: otherwise its error would repeat which files are missing.
     return found or [*_loading_problems(folder), *_outdated_problems(folder)]
@@ -102,7 +117,8 @@ def doubts(folder: str | Path) -> list[str]:
     """Returns what to check before a folder is published, one sentence each: local paths in its files, learned
     languages without results on the card, and a card without a base model."""
     folder = Path(folder)
-    found = paths_in_files(folder, files_to_publish(folder))
+    texts = _published_texts(folder)
+    found = [f"{name} names a path of this machine: {path}" for name, text in texts for path in paths_in(text)]
     if not (folder / "config.json").is_file() or not (folder / CARD).is_file():
         return found
     config, card = _read_json(folder / "config.json"), ModelCard.load(folder / CARD, ignore_metadata_errors=True)

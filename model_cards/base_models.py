@@ -163,26 +163,25 @@ def check_hub_license(license: str, name: str | None = None) -> None:
 
 
 def weights_license(sources: Sequence[DataSource], base_models: Sequence[BaseModel] = ()) -> str:
-    """Returns the Hub identifier of the license for weights that started from `base_models` and were trained on
-    `sources`."""
+    """Returns the license, as the Hub names it, for weights that started from models and were trained on sources."""
     if not sources:
         raise PublishError("no training data is named: state `license`, the license of the weights")
-    ranks = [_strictness(source.name, source.license) for source in sources]
-    ranks += [_strictness_of_base(base) for base in base_models]
+    ranks = [*map(_strictness, sources), *map(_strictness, base_models)]
     return list(_WEIGHTS.values())[max(ranks)]
 
 
-def _strictness(name: str, license: str, forbids: str = "") -> int:
+def _strictness(origin: DataSource | BaseModel) -> int:
+    """Returns the place of a license in the order from permissive to strict."""
+    license = origin.license
     if license.lower() not in _STRICTNESS:
+        name, forbids = origin.name, ""
+        if isinstance(origin, BaseModel):
+            name, forbids = f"{name}, which training starts from,", what_it_forbids(origin)
         raise PublishError(
             f"{name} is under {license!r}{forbids and f' ({forbids})'}: a person must decide which license the "
             f"weights get; state `license`, the license of the weights. Known: {', '.join(_WEIGHTS)}"
         )
     return _STRICTNESS[license.lower()]
-
-
-def _strictness_of_base(base: BaseModel) -> int:
-    return _strictness(f"{base.name}, which training starts from,", base.license, what_it_forbids(base))
 
 
 def what_it_forbids(base: BaseModel) -> str:
@@ -203,7 +202,7 @@ def check_weights_license(license: str | None, base_models: Sequence[BaseModel])
         if OTHER in (license, base.license) or UNKNOWN in (license, base.license):
             continue
         if license is None:
-            _strictness_of_base(base)
+            _strictness(base)
             continue
         forbids_changes = bool(_NO_DERIVATIVES.search(base.license))
         is_freer = (

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -11,7 +11,7 @@ from urllib.parse import quote
 from huggingface_hub import ModelCard
 
 from ..utils.identity import folder_identity
-from ..utils.redaction import names_token, redact
+from ..utils.redaction import redact
 
 CARD = "README.md"
 IDENTITY = "model_identity"  # a key of ours in the metadata
@@ -20,9 +20,6 @@ IDENTITY = "model_identity"  # a key of ours in the metadata
 _START = r"(?:~[\w.-]*/|/[\w.~-][^/\s'\"`|,;()\[\]<>]*/|[A-Za-z]:[\\/])"
 _QUOTED = re.compile(rf"(?<![\w./:<-])'({_START}[^'\n]*)'")
 _PATH = re.compile(rf"(?<![\w./:<-]){_START}[^\s'\"`|,;()\[\]<>]*")
-# Files that may name a path, and those whose tokens may look like one.
-_WITH_PATHS = (".md", ".json", ".yaml", ".yml")
-_OF_TOKENS = ("tokenizer.json", "vocab.json", "vocabularies.json", "added_tokens.json", "special_tokens_map.json")
 
 
 def cell(value: Any) -> str:
@@ -66,30 +63,8 @@ def paths_in(text: str) -> list[str]:
     return list(dict.fromkeys(match.group() for match in _PATH.finditer(text)))
 
 
-def paths_in_files(folder: Path, names: Iterable[str]) -> list[str]:
-    """Returns a sentence for each path of a machine that cards, results and settings name."""
-    texts = _published_texts(folder, names)
-    return [f"{name} names a path of this machine: {path}" for name, text in texts for path in paths_in(text)]
-
-
-def tokens_in_files(folder: Path, names: Iterable[str]) -> list[str]:
-    """Returns a sentence for each of the same files that holds a token, such as one of the Hub."""
-    return [
-        f"{name} holds a token or a key: remove it, and revoke it if others have seen the file"
-        for name, text in _published_texts(folder, names)
-        if names_token(text)
-    ]
-
-
-def _published_texts(folder: Path, names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for name in names:
-        if name.endswith(_WITH_PATHS) and Path(name).name not in _OF_TOKENS:
-            yield name, (folder / name).read_text(encoding="utf-8", errors="replace")
-
-
 def publishable(value: Any) -> Any:
-    """Returns a text, or a list, mapping or dataclass of texts, without secrets, and with paths cut to their last
-    name."""
+    """Returns texts, in lists, mappings and dataclasses too, without secrets and with only the last name of paths."""
     if isinstance(value, str):
         quoted = _QUOTED.sub(lambda match: shlex.quote(_last(match[1])), redact(value))
         return _PATH.sub(lambda match: _last(match[0]), quoted)

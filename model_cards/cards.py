@@ -3,13 +3,12 @@
 
 import ast
 import importlib.metadata
-import itertools
 import json
 import re
 import shutil
 import statistics
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from html import escape
@@ -26,7 +25,15 @@ from transformers import CONFIG_MAPPING
 from ..utils.errors import InputError, ModelFolderError, first_line
 from ..utils.files import atomic_file
 from ..utils.sentence_files import MODULES_FILE, add_prompts
-from .base_models import MULTILINGUAL, OTHER, BaseModel, check_weights_license, weights_license, what_it_forbids
+from .base_models import (
+    MULTILINGUAL,
+    OTHER,
+    TEXT_TOWER,
+    BaseModel,
+    check_weights_license,
+    weights_license,
+    what_it_forbids,
+)
 from .card_text import CARD, address, cell, code, is_of_another_model, paths_in, publishable, save_card
 from .facts import EMBEDDING_TAG, PIPELINE_TAG, RETRIEVAL, Example, ModelCardFacts, Result
 
@@ -119,49 +126,47 @@ _MOST_ROWS = 10  # on a card, in all of its tables together
 
 
 @dataclass(frozen=True)
-class Table:
-    """The results on one dataset by one command. A card with many rows shows `means`, one over all languages with the
-    same kind of training data, and folds the languages."""
+class Row:
+    """The scores in a language, or the mean over several languages with the same kind of training data."""
 
-    dataset: str
-    command: str
-    note: str
-    results: list[Result]
-    means: list[Result]
-    facts: ModelCardFacts
+    language: str
+    seen: str
+    scores: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A result as rows. A card with many rows shows `means`, and folds `languages`."""
+
+    result: Result
+    languages: list[Row]
+    means: list[Row]
+    metrics: Sequence[str]
 
     @property
-    def shown(self) -> list[Result]:
-        return self.means or self.results
+    def shown(self) -> list[Row]:
+        return self.means or self.languages
 
-    def row(self, result: Result) -> list[str]:
-        scores = [f"{result.scores[metric]:.1f}" for metric in self.facts.metrics]
-        counts = [str(result.scores.get(name, "")) for name in self.results[0].scores if name.startswith("n")]
-        return [result.language, result.seen or self.facts.training_of(result.language), *scores, *counts]
+    def cells(self, row: Row) -> list[str]:
+        counts = [name for name in self.languages[0].scores if name.startswith("n")]
+        numbers = [f"{row.scores[metric]:.1f}" for metric in self.metrics]
+        return [row.language, row.seen, *numbers, *(str(row.scores.get(name, "")) for name in counts)]
 
 
 def result_tables(facts: ModelCardFacts) -> list[Table]:
+    is_long = sum(len(result.scores) for result in facts.results) > _MOST_ROWS
     tables = []
-    for key, group in itertools.groupby(facts.results, lambda each: (each.dataset, each.command, each.note)):
-        results = list(group)
-        is_folded = len(facts.results) > _MOST_ROWS and len(results) > 1
-        tables.append(Table(*key, results, _means(facts, results) if is_folded else [], facts))
+    for result in facts.results:
+        rows = [Row(tag, facts.training_of(tag), scores) for tag, scores in result.scores.items()]
+        kinds = dict.fromkeys(row.seen for row in rows) if is_long and len(rows) > 1 else ()
+        means = [_mean([row for row in rows if row.seen == kind], facts.metrics) for kind in kinds]
+        tables.append(Table(result, rows, means, facts.metrics))
     return tables
 
 
-def _means(facts: ModelCardFacts, results: list[Result]) -> list[Result]:
-    kinds: dict[str, list[Result]] = {}
-    for result in results:
-        kinds.setdefault(facts.training_of(result.language), []).append(result)
-    return [
-        replace(
-            members[0],
-            language=f"mean of {len(members)}",
-            seen=kind,
-            scores={metric: statistics.fmean(each.scores[metric] for each in members) for metric in facts.metrics},
-        )
-        for kind, members in kinds.items()
-    ]
+def _mean(rows: list[Row], metrics: Sequence[str]) -> Row:
+    means = {metric: statistics.fmean(row.scores[metric] for row in rows) for metric in metrics}
+    return Row(f"mean of {len(rows)}", rows[0].seen, means)
 
 
 # ---- The figure ----
@@ -194,15 +199,14 @@ def write_figure(folder: str | Path, values: Mapping[str, float], title: str) ->
 
 def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None = None) -> Path:
     """Writes the card into a model's folder, with its images and figure, prompts for sentence-transformers, and
-    `handler.py` and `requirements.txt` for an Inference Endpoint. `texts` has `<method>.md` of a method that another
-    package registers."""
+    `handler.py` and `requirements.txt` for an Inference Endpoint. `texts` has `<method>.md` of another package."""
     folder, facts = Path(folder), publishable(facts)
     card = model_card(facts, texts=texts, folder=folder)
     for example in facts.examples:
         path = folder / example.file_name
         path.parent.mkdir(parents=True, exist_ok=True)
         example.image.save(path)
-    if facts.in_pipelines:
+    if facts.pipeline_tag == PIPELINE_TAG:
         # https://huggingface.co/docs/inference-endpoints/guides/custom_handler
         shutil.copyfile(Path(__file__).with_name("endpoint_handler.py"), folder / "handler.py")
         lines = "".join(f"{requirement}\n" for requirement in requirements(folder))
@@ -211,15 +215,15 @@ def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None 
         card.data.tags.append("sentence-transformers")  # so that the Hub shows how to load it there
         add_prompts(folder, facts.languages)
     if values := _figure_values(tables := result_tables(facts)):
-        write_figure(folder, values, f"Text to image R@10, in percent: {tables[0].dataset}")
+        write_figure(folder, values, f"Text to image R@10, in percent: {tables[0].result.dataset}")
     return save_card(card, folder)
 
 
 def _figure_values(tables: Sequence[Table]) -> dict[str, float]:
     """The bars of the figure, by language: the first table's, if it has several languages, and all of them R@10."""
-    first = tables[0].results if tables else []
-    values = {each.language: float(each.scores[_FIGURE_METRIC]) for each in first if _FIGURE_METRIC in each.scores}
-    return values if 1 < len(values) == len(first) else {}
+    rows = tables[0].languages if tables else []
+    values = {row.language: float(row.scores[_FIGURE_METRIC]) for row in rows if _FIGURE_METRIC in row.scores}
+    return values if 1 < len(values) == len(rows) else {}
 
 
 def model_card(facts: ModelCardFacts, *, texts: Path | None = None, folder: str | Path | None = None) -> ModelCard:
@@ -229,7 +233,7 @@ def model_card(facts: ModelCardFacts, *, texts: Path | None = None, folder: str 
     license = facts.license or weights_license(facts.training_data, facts.base_models)
     config, tables = _settings(folder, "config.json"), result_tables(facts)
     return render_card(
-        f"{facts.text}.md",
+        f"{facts.method}_task.md" if facts.task else f"{facts.method}.md",
         card_metadata(facts, license, tables),
         facts,
         texts,
@@ -276,10 +280,9 @@ def on_the_hub(bases: Sequence[BaseModel]) -> dict[str, Any]:
 
 
 def card_metadata(facts: ModelCardFacts, license: str, tables: Sequence[Table]) -> dict[str, Any]:
-    shown = (result for table in tables for result in table.shown)
-    entries = [entry for result in shown for entry in _eval_results(result, facts.task_type)]
+    entries = [entry for table in tables for entry in _eval_results(table, facts.task_type)]
     languages = language_metadata(facts.read_languages)
-    if facts.is_multilingual:
+    if any(base.role == TEXT_TOWER and MULTILINGUAL in base.languages for base in facts.base_models):
         languages["language"] = [MULTILINGUAL, *languages["language"]]
     # Labels are sent as they are: transformers would put them into an English sentence.
     inference = {"parameters": {"hypothesis_template": "{}"}} if facts.pipeline_tag == PIPELINE_TAG else None
@@ -290,7 +293,7 @@ def card_metadata(facts: ModelCardFacts, license: str, tables: Sequence[Table]) 
         "license_name": facts.license_name,
         "pipeline_tag": facts.pipeline_tag,
         "metrics": list(dict.fromkeys(entry.metric_type for entry in entries)) or None,
-        "tags": facts.tags,
+        "tags": ["babelens", facts.method, "vision-language", "multilingual", facts.task_type],
         "model_name": facts.model_name,
         "eval_results": entries or None,
         "inference": inference,
@@ -298,21 +301,23 @@ def card_metadata(facts: ModelCardFacts, license: str, tables: Sequence[Table]) 
     }
 
 
-def _eval_results(result: Result, task_type: str) -> Iterable[EvalResult]:
-    slug = "-".join("".join(c if c.isalnum() else " " for c in result.dataset.lower()).split())
-    of = f"{result.language}, {result.seen}" if result.seen else result.language
-    for metric, (metric_type, name) in _METRICS.items():
-        if metric in result.scores:
-            yield EvalResult(
-                task_type=task_type,
-                task_name=task_type.replace("-", " ").capitalize(),
-                dataset_type=slug,
-                dataset_name=f"{result.dataset} ({of})",
-                dataset_config=of,
-                metric_type=metric_type,
-                metric_name=name,
-                metric_value=round(float(result.scores[metric]), 2),
-            )
+def _eval_results(table: Table, task_type: str) -> Iterator[EvalResult]:
+    dataset = table.result.dataset
+    slug = "-".join("".join(c if c.isalnum() else " " for c in dataset.lower()).split())
+    for row in table.shown:
+        of = f"{row.language}, {row.seen}" if table.means else row.language
+        for metric, (metric_type, name) in _METRICS.items():
+            if metric in row.scores:
+                yield EvalResult(
+                    task_type=task_type,
+                    task_name=task_type.replace("-", " ").capitalize(),
+                    dataset_type=slug,
+                    dataset_name=f"{dataset} ({of})",
+                    dataset_config=of,
+                    metric_type=metric_type,
+                    metric_name=name,
+                    metric_value=round(float(row.scores[metric]), 2),
+                )
 
 
 def _widget(example: Example, pipeline_tag: str) -> dict[str, Any] | None:

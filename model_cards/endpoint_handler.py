@@ -13,7 +13,6 @@ import warnings
 from typing import Any
 
 from PIL import Image
-from PIL.ImageOps import exif_transpose
 from transformers import pipeline
 
 
@@ -35,22 +34,10 @@ def _image(given: Any) -> Image.Image:
             if isinstance(given, str):
                 content = base64.b64decode(given.partition(";base64,")[2] or given, validate=True)
                 given = Image.open(io.BytesIO(content))
-            return _as_rgb(given)
+            given.load()  # now, so that an error names the request
+            return given
     except (binascii.Error, OSError, SyntaxError, ValueError, Image.DecompressionBombError, Warning) as error:
         raise ValueError(f"'inputs' is not a readable image in base64: {error}") from error
-
-
-def _as_rgb(image: Image.Image) -> Image.Image:
-    """Turns an image upright and puts transparency on white; the processor scales gray values of more than 8 bits."""
-    image = exif_transpose(image)
-    if image.mode.startswith(("I", "F")):
-        return image
-    if not image.has_transparency_data:
-        return image.convert("RGB")
-    image = image.convert("RGBA")
-    white = Image.new("RGB", image.size, "white")
-    white.paste(image, mask=image)
-    return white
 
 
 def _parameters(given: dict[str, Any]) -> dict[str, Any]:

@@ -4,14 +4,13 @@ import dataclasses
 import importlib.metadata
 import os
 import platform
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from PIL import Image
 from transformers import TrainingArguments
 
-from ..data.emoji.build import read_sources
 from ..utils.languages import normalize_language, normalize_languages
 from .base_models import MULTILINGUAL, TEXT_TOWER, BaseModel, DataSource as DataSource
 
@@ -22,6 +21,15 @@ UNSEEN_LANGUAGE = "nothing"
 PIPELINE_TAG = "zero-shot-image-classification"
 EMBEDDING_TAG = "feature-extraction"  # the task of a model that no pipeline for classification takes
 RETRIEVAL = "image-text-retrieval"
+# The pipelines of RC3's tasks (https://huggingface.co/tasks). The Hub has no name for telling whether a text is true
+# of an image: it sorts texts by label. A cross-encoder's scores rank.
+PIPELINE_TAGS = {
+    "visual-entailment": "text-classification",
+    "visual-question-answering": "visual-question-answering",
+    "visual-reasoning": "text-classification",
+    "image-text-retrieval": "text-ranking",
+    "translation": "image-text-to-text",
+}
 RECALLS = ("t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r5", "i2t_r10", "mean_recall")
 
 _REPORTED_VERSIONS = ("babelens", "torch", "transformers", "datasets", "tokenizers")
@@ -31,15 +39,12 @@ _UNREPORTED = ("_dir", "logging_", "report_to", "run_name", "disable_tqdm", "sav
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-    """One language's scores on one dataset, in percent, and the numbers of what was tested; `note` goes below the
-    table. In a mean over languages, `seen` is the kind of training data that they share."""
+    """The scores on a dataset by language, in percent, and the numbers of what was tested; `note` goes below."""
 
     dataset: str
-    language: str
-    scores: Mapping[str, float]
+    scores: Mapping[str, Mapping[str, Any]]
     command: str
     note: str = ""
-    seen: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,6 +87,8 @@ class ModelCardFacts:
         in_pipelines: whether it classifies images in transformers' pipelines and in an endpoint.
         stages: the names of the stages of training, if there are several; `run` describes the last one.
         license: the license of the weights, as the Hub names it; default: the result of `weights_license`.
+        metrics: the scores of `results` that the card shows.
+        task: what an RC3 was fine-tuned for, if anything, as a `model_class` that chooses from `labels`.
     """
 
     model_name: str
@@ -93,12 +100,16 @@ class ModelCardFacts:
     parameters: int | None = None
     base_models: Sequence[BaseModel] = ()
     results: Sequence[Result] = ()
+    metrics: Sequence[str] = RECALLS
     run: TrainingRun | None = None
     in_pipelines: bool = True
     stages: Sequence[str] = ()
     examples: Sequence[Example] = ()
     license: str | None = None
     license_name: str | None = None
+    task: str | None = None
+    model_class: str = ""
+    labels: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for name in ("image_languages", "pair_languages", "unseen_languages"):
@@ -109,43 +120,35 @@ class ModelCardFacts:
             raise ValueError(f"model_name={self.model_name!r} must not name an owner; `push` adds it")
 
     @property
-    def text(self) -> str:
-        return self.method
-
-    @property
     def pipeline_tag(self) -> str:
+        if self.task:
+            return PIPELINE_TAGS[self.task]
         return PIPELINE_TAG if self.in_pipelines else EMBEDDING_TAG
 
     @property
     def task_type(self) -> str:
-        return RETRIEVAL
-
-    @property
-    def tags(self) -> list[str]:
-        return ["babelens", self.method, "vision-language", "multilingual", self.task_type]
-
-    @property
-    def metrics(self) -> Sequence[str]:
-        return RECALLS
+        return self.task or RETRIEVAL
 
     @property
     def languages(self) -> list[str]:
-        return list(dict.fromkeys([*self.image_languages, *self.pair_languages]))
+        """The languages of the training; of a fine-tuned RC3 also others that were tested, known from its start."""
+        others = self.unseen_languages if self.task else self.pair_languages
+        return list(dict.fromkeys([*self.image_languages, *others]))
 
     @property
     def read_languages(self) -> list[str]:
-        """The languages that the model was trained on, and those that its text encoder brought along."""
+        """`languages`, and those that the text encoder of the model brought along."""
         brought = [tag for base in self.base_models if base.role == TEXT_TOWER for tag in base.languages]
         return list(dict.fromkeys([*self.languages, *(tag for tag in brought if tag != MULTILINGUAL)]))
 
-    @property
-    def is_multilingual(self) -> bool:
-        return any(base.role == TEXT_TOWER and MULTILINGUAL in base.languages for base in self.base_models)
-
     def training_of(self, language: str) -> str:
-        """The kind of training data that a language had."""
+        """The kind of training data that a language had; for a task, whether the fine-tuning had it, or had both
+        languages of a translation, such as `en-de`."""
+        trained = self.image_languages
+        if self.task:
+            return "yes" if language in {*trained, *(f"{a}-{b}" for a in trained for b in trained)} else "no"
         tag = normalize_language(language)
-        if tag in self.image_languages:
+        if tag in trained:
             return IMAGE_LANGUAGE
         return PAIR_LANGUAGE if tag in self.pair_languages else UNSEEN_LANGUAGE
 
@@ -178,98 +181,3 @@ def _version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:  # babelens, in a checkout on the path
         return "not installed"
-
-
-def retrieval_results(
-    report: Mapping[str, Mapping[str, float]], *, dataset: str, command: str, note: str = ""
-) -> list[Result]:
-    """Results on one dataset, from the report of `evaluate_retrieval` or the JSON file it was written to."""
-    return [
-        Result(dataset=dataset, language=normalize_language(language), scores=scores, command=command, note=note)
-        for language, scores in report.items()
-    ]
-
-
-# ---- The facts of the card of an RC3 that was fine-tuned on a task, and the Hub's names of these tasks ----
-
-# The Hub has no name for telling whether a text is true of an image: it sorts texts by label. A cross-encoder's
-# scores rank.
-# https://huggingface.co/tasks
-PIPELINE_TAGS = {
-    "visual-entailment": "text-classification",
-    "visual-question-answering": "visual-question-answering",
-    "visual-reasoning": "text-classification",
-    "image-text-retrieval": "text-ranking",
-    "translation": "image-text-to-text",
-}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskCardFacts(ModelCardFacts):
-    """The facts of an RC3 that was fine-tuned on a task: its scores, and the labels that it chooses from.
-    `image_languages` are the languages of the fine-tuning, `unseen_languages` the other tested ones."""
-
-    task: str
-    model_class: str
-    scores: Sequence[str]
-    labels: Sequence[str] = ()
-    in_pipelines: bool = False
-
-    @property
-    def text(self) -> str:
-        return f"{self.method}_task"
-
-    @property
-    def pipeline_tag(self) -> str:
-        return PIPELINE_TAGS[self.task]
-
-    @property
-    def task_type(self) -> str:
-        return self.task
-
-    @property
-    def metrics(self) -> Sequence[str]:
-        return self.scores
-
-    @property
-    def languages(self) -> list[str]:
-        return list(dict.fromkeys([*self.image_languages, *self.unseen_languages]))
-
-    def training_of(self, language: str) -> str:
-        """Returns whether the fine-tuning had it; of translations, such as `en-de`, whether it had both."""
-        trained = self.image_languages
-        pairs = {f"{a}-{b}" for a in trained for b in trained}
-        return "yes" if language in trained or language in pairs else "no"
-
-
-# ---- Models that were trained on the emoji benchmark, or evaluated with it ----
-
-_QUESTIONS = {"unseen_concepts": "Emoji, unseen concepts", "unseen_vendor": "Emoji, unseen vendor"}
-_NAMES = ("names", "derived_names")
-
-
-def emoji_sources(vendors: Collection[str]) -> list[DataSource]:
-    """The sources of a model trained on the names of emoji and the images by `vendors` (`"twemoji"`, …)."""
-    sources = [
-        DataSource(
-            name=source["title"],
-            license=source["license"],
-            role="captions and translations" if key in _NAMES else "images",
-            attribution=source["attribution"],
-            url=source["url"],
-        )
-        for key, source in read_sources().items()
-        if key in _NAMES or key in vendors
-    ]
-    return list(dict.fromkeys(sources))  # one package of names after another, both from one source
-
-
-def emoji_results(report: Mapping[str, Any], *, command: str) -> list[Result]:
-    """The answers to the benchmark's four questions, from `EmojiBenchmark.report`."""
-    found: list[Result] = []
-    for question, answers in report.items():
-        dataset = f"{_QUESTIONS[question]} ({answers['vendor']}, {answers['split']} split)"
-        note = f"A random ranking has text→image R@10 of {answers['chance']['t2i_r10']:.1f}."
-        for group in answers["groups"].values():
-            found += retrieval_results(group["languages"], dataset=dataset, command=command, note=note)
-    return found

@@ -21,7 +21,7 @@ from ..data.readers.coco import load_multi30k
 from ..data.readers.iglue import load_answers, load_marvl, load_nlvr2, load_xflickrco, load_xgqa, load_xvnli
 from ..evaluation.results import Results as Measured
 from ..evaluation.tasks import Ranks, Results
-from ..model_cards.facts import DataSource as CardSource, Result, TaskCardFacts, emoji_sources
+from ..model_cards.facts import DataSource as CardSource, ModelCardFacts, Result
 from ..trainers.arguments import Rc3TaskTrainingArguments
 from ..trainers.base import BabelensTrainer
 from ..trainers.rc3_tasks import RC3_TASKS, Rc3Task, Rc3TaskTrainer, TranslationTask
@@ -30,7 +30,7 @@ from ..utils.language_matching import language_id
 from ..utils.pretrained import load_config, load_model, load_processor
 from .data import RecipeData
 from .rc3 import REGION_SIZES, Rc3Builder, RegionsRecipe, load_regions
-from .results import Reporting
+from .results import Reporting, emoji_sources
 from .run import Workflow
 from .schema import EMOJI, DataSource, Stage
 
@@ -282,8 +282,7 @@ class Rc3TaskReporting(Reporting):
         return evaluate_task(self.recipe, sets, self.output, batch_size=size, results=results, **code)
 
     def report_results(self, report: TaskReport) -> list[Result]:
-        each = ((name, *result) for name, results in report.items() for result in results.items())
-        return [Result(dataset=name, language=tag, scores=scores, command=self.command) for name, tag, scores in each]
+        return [Result(dataset=name, scores=scores, command=self.command) for name, scores in report.items()]
 
     def validation_results(self, trainer: BabelensTrainer) -> list[Result]:
         """Evaluates the saved model with the task's metrics on the recipe's `validation` data."""
@@ -293,14 +292,14 @@ class Rc3TaskReporting(Reporting):
         results = self.report_results(self._evaluate({f"Validation data ({source.source})": [data]}))
         return [replace(result, note=self.validation_note(trainer)) for result in results]
 
-    def card_facts(self, trainer: BabelensTrainer, report: TaskReport | None) -> TaskCardFacts:
+    def card_facts(self, trainer: BabelensTrainer, report: TaskReport | None) -> ModelCardFacts:
         task = self.recipe.rc3_task
         labels = self.data.labels and trainer.model.config.id2label
-        return TaskCardFacts(
+        return ModelCardFacts(
             **self.common_facts(trainer),
             task=task.name,
             model_class=task.model.__name__,
-            scores=task.metrics,
+            metrics=task.metrics,
             labels=[labels[index] for index in sorted(labels)],
             unseen_languages=self.data.unseen_languages if report else [],
             parameters=trainer.model.num_parameters(),

@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,7 +11,8 @@ import torch
 from transformers import ProcessorMixin
 
 from ..data.corpus.corpus import languages_of
-from ..evaluation.emoji import EmojiBenchmark
+from ..data.emoji.build import read_sources
+from ..evaluation.emoji import TITLES, EmojiBenchmark
 from ..evaluation.ranking import QueryRanks
 from ..evaluation.results import RESULTS, Results, write_results
 from ..evaluation.retrieval import evaluate_retrieval
@@ -24,9 +26,6 @@ from ..model_cards.facts import (
     Example,
     ModelCardFacts,
     Result,
-    emoji_results,
-    emoji_sources,
-    retrieval_results,
     training_run,
 )
 from ..registry import METHODS
@@ -54,6 +53,39 @@ def _example(embedder: Embedder, image: Any, language: str, labels: list[str]) -
         file_name=f"examples/{language}-{digest}.png",
         language=language,
     )
+
+
+# ---- The emoji benchmark on cards ----
+
+_NAMES = ("names", "derived_names")
+
+
+def emoji_sources(vendors: Collection[str]) -> list[CardSource]:
+    """The sources of a model trained on the names of emoji and the images by `vendors` (`"twemoji"`, …)."""
+    sources = [
+        CardSource(
+            name=source["title"],
+            license=source["license"],
+            role="captions and translations" if key in _NAMES else "images",
+            attribution=source["attribution"],
+            url=source["url"],
+        )
+        for key, source in read_sources().items()
+        if key in _NAMES or key in vendors
+    ]
+    return list(dict.fromkeys(sources))  # one package of names after another, both from one source
+
+
+def emoji_results(report: Mapping[str, Any], *, command: str) -> list[Result]:
+    """The answers to the benchmark's four questions, from `EmojiBenchmark.report`."""
+    found = []
+    for question, answers in report.items():
+        dataset = f"Emoji, {TITLES[question].lower()} ({answers['vendor']}, {answers['split']} split)"
+        note = f"A random ranking has text→image R@10 of {answers['chance']['t2i_r10']:.1f}."
+        groups = answers["groups"].values()
+        scores = {language: numbers for group in groups for language, numbers in group["languages"].items()}
+        found.append(Result(dataset=dataset, scores=scores, command=command, note=note))
+    return found
 
 
 class Reporting:
@@ -117,7 +149,7 @@ class Reporting:
         self.results.add(recalls, ranks, dataset=name, split=split)
         rules = self.recipe.validation.text_filter
         dataset = f"Validation data ({name if rules is None else f'{name}, {rules}'})"
-        return retrieval_results(recalls, dataset=dataset, command=self.command, note=self.validation_note(trainer))
+        return [Result(dataset=dataset, scores=recalls, command=self.command, note=self.validation_note(trainer))]
 
     def validation_note(self, trainer: BabelensTrainer) -> str:
         """The overlap with the training data, and whether the model was also evaluated on the data during training."""

@@ -71,6 +71,15 @@ def test_an_image_and_labels_in_two_languages(client, image):
 GOOD = {"candidate_labels": LABELS}
 
 
+def test_transparency_lies_on_white(client):
+    answers = []
+    for image in (Image.new("RGBA", (40, 40), (255, 0, 0, 0)), Image.new("RGB", (40, 40), "white")):
+        content = io.BytesIO()
+        image.save(content, "PNG")
+        answers.append(client.post("/", json={"inputs": encoded(content.getvalue()), "parameters": GOOD}))
+    assert answers[0].status_code == 200 and answers[0].json() == answers[1].json()
+
+
 @pytest.mark.parametrize(
     ("inputs", "parameters", "message"),
     [

@@ -23,15 +23,12 @@ from babelens.model_cards.facts import (
     Example,
     ModelCardFacts,
     Result,
-    TaskCardFacts,
     TrainingRun,
-    emoji_results,
-    emoji_sources,
-    retrieval_results,
     training_run,
 )
 from babelens.trainers.rc3_tasks import RC3_TASKS
 from babelens.trainers.ridge_solving import LanguageResult
+from babelens.training.results import emoji_results, emoji_sources
 from babelens.utils.errors import ModelFolderError
 
 TWEMOJI = DataSource(name="Twemoji", license="CC-BY-4.0", role="images", attribution="Twitter and contributors")
@@ -54,7 +51,7 @@ def facts() -> ModelCardFacts:
         pair_languages=["sw"],
         unseen_languages=["pt"],
         parameters=1234567,
-        results=retrieval_results(report, dataset="Emoji, unseen concepts", command="babelens evaluate mural-emoji"),
+        results=[Result(dataset="Emoji, unseen concepts", scores=report, command="babelens evaluate mural-emoji")],
         examples=[
             Example(
                 title="Ein Hund",
@@ -156,12 +153,13 @@ def many(facts, method, tables, languages):
     results = [
         Result(
             dataset=f"Data {table}",
-            language=language,
-            scores=scores(10.0 + number - 6) | {"n_images": 100, "flags": {}},
+            scores={
+                language: scores(10.0 + number - 6) | {"n_images": 100, "flags": {}}
+                for number, language in enumerate(languages)
+            },
             command="babelens evaluate",
         )
         for table in range(tables)
-        for number, language in enumerate(languages)
     ]
     given = {"image_languages": trained[:3], "pair_languages": trained[3:], "license": "other", "results": results}
     given |= {"method": method, "unseen_languages": [tag for tag in languages if tag not in trained]}
@@ -182,24 +180,22 @@ def test_many_languages_are_means_and_folded_rows(facts, tmp_path):
 # ---- Tasks of RC3 and the emoji benchmark ----
 
 
-def task_facts(task: str, **changes) -> TaskCardFacts:
+def task_facts(task: str, **changes) -> ModelCardFacts:
     measured = RC3_TASKS[task].metrics
     language = "en-de" if task == "translation" else "de"
     scores = dict.fromkeys(measured, 61.25) | {"n": 880}
-    return TaskCardFacts(
+    return ModelCardFacts(
         **{
             "model_name": "rc3-task",
             "method": "rc3",
             "task": task,
             "model_class": RC3_TASKS[task].model.__name__,
-            "scores": measured,
+            "metrics": measured,
             "labels": ["yes", "no"],
             "image_languages": ["en"],
             "unseen_languages": ["de"],
             "training_data": [dataclasses.replace(CLDR, license="CC-BY-SA-4.0")],
-            "results": [
-                Result(dataset="test", language=language, scores=scores, command="babelens evaluate rc3-task")
-            ],
+            "results": [Result(dataset="test", scores={language: scores}, command="babelens evaluate rc3-task")],
         }
         | changes
     )
@@ -291,7 +287,7 @@ def facts_with(text):
         method="mural",
         training_data=[data],
         image_languages=["en", "de"],
-        results=retrieval_results(report, dataset=text, command=text, note=text),
+        results=[Result(dataset=text, scores=report, command=text, note=text)],
         base_models=[BaseModel(name=text, license="mit", license_name=text)],
         run=run,
         stages=[text, text],

@@ -8,7 +8,7 @@ import torch
 
 from babelens import Rc3ForPreTraining
 from babelens.model_cards.cards import model_card
-from babelens.model_cards.facts import DataSource, ModelCardFacts, TaskCardFacts
+from babelens.model_cards.facts import DataSource, ModelCardFacts
 from babelens.trainers.rc3_tasks import RC3_TASKS
 from tests.contracts import drawn_images
 from tests.support.tiny_rc3_tasks import LANGUAGES, REGION_SIZE, tiny_config, tiny_processor
@@ -18,12 +18,12 @@ READS = {"regions": ("regions=", "images="), "patches": ("images=", "regions="),
 SNLI = DataSource(name="SNLI-VE", license="CC-BY-SA-4.0", role="texts", attribution="its authors")
 
 
-def facts(task: str, **changes) -> TaskCardFacts:
-    return TaskCardFacts(
+def facts(task: str, **changes) -> ModelCardFacts:
+    return ModelCardFacts(
         method="rc3",
         task=task,
         model_class=RC3_TASKS[task].model.__name__,
-        scores=RC3_TASKS[task].metrics,
+        metrics=RC3_TASKS[task].metrics,
         labels=["yes", "no"],
         training_data=[SNLI],
         results=[],

@@ -13,7 +13,7 @@ MAY_IMPORT = {
     "modeling": {"configuration", "utils"},
     "processing": {"configuration", "utils"},
     "data": {"configuration", "processing", "utils"},
-    "model_cards": {"configuration", "data", "utils"},
+    "model_cards": {"utils"},
     "inference": {"configuration", "data", "modeling", "processing", "utils"},
     "search": {"configuration", "data", "inference", "processing", "utils"},
     "metrics": set(),
