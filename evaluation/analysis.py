@@ -1,9 +1,7 @@
 """Analyses from the papers: languages by SVCCA, images and labels by t-SNE, distances of languages, and the results of
-several models for the same queries. Each has a function that computes its numbers, and a function that draws them, as
-SVG or PNG, in colors that color-blind readers can distinguish. The same numbers give a byte-identical file with the
-same version of matplotlib."""
+several models for the same queries. For each, one function computes the numbers, and another draws them, in colors
+that color-blind readers can distinguish; a version of matplotlib always writes the same file for the same numbers."""
 
-import dataclasses
 import hashlib
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,12 +14,13 @@ import datasets
 import numpy as np
 import pyarrow as pa
 from PIL import ImageOps
+from pydantic_core import to_jsonable_python
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ..data.batching.views import Images, RetrievalSets, images_of
 from ..data.corpus.caption_index import CaptionIndex
 from ..data.corpus.corpus import describe, evenly_spaced, languages_of
-from ..inference.embedder import Embedder, ImageLike, evaluation_mode, progress_bar
+from ..inference.embedder import Embedder, ImageLike, batches, evaluation_mode
 from ..utils.errors import CorpusError, InputError, ModelKindError, requires
 from ..utils.files import atomic_file
 from ..utils.languages import normalize_languages
@@ -30,15 +29,7 @@ from .ranking import embedding_ranks
 
 def as_json(result: Any) -> Any:
     """Converts the numbers of an analysis to JSON values: dataclasses to objects, arrays to lists, NaN to null."""
-    if dataclasses.is_dataclass(result) and not isinstance(result, type):
-        return {field.name: as_json(getattr(result, field.name)) for field in dataclasses.fields(result)}
-    if isinstance(result, Mapping):
-        return {str(name): as_json(value) for name, value in result.items()}
-    if isinstance(result, np.ndarray | np.generic):
-        result = result.tolist()
-    if isinstance(result, list | tuple):
-        return [as_json(value) for value in result]
-    return None if isinstance(result, float) and not np.isfinite(result) else result
+    return to_jsonable_python(result, inf_nan_mode="null", fallback=lambda array: array.tolist())
 
 
 # ---- Parallel texts, one in every language for each row of a corpus ----
@@ -309,10 +300,8 @@ def joint_representations(
     if {len(each) for each in texts.values()} != {len(images)}:
         raise InputError(f"there are {len(images)} images, but not every language has as many texts")
     found: dict[str, list[np.ndarray]] = {language: [] for language in texts}
-    bar = progress_bar(len(images), "Encoding texts with images", None)
-    with evaluation_mode(model), bar:
-        for start in range(0, len(images), batch_size):
-            rows = range(start, min(start + batch_size, len(images)))
+    with evaluation_mode(model):
+        for rows in batches(range(len(images)), batch_size, "Encoding texts with images"):
             batch = [images[row] for row in rows]
             for language, given in texts.items():
                 inputs = processor(
@@ -320,7 +309,6 @@ def joint_representations(
                 )
                 states = model.encode(**inputs.to(model.device, model.dtype)).pooler_output  # [n, d]
                 found[language].append(states.float().cpu().numpy())
-            bar.update(len(rows))
     return {language: np.concatenate(parts) for language, parts in found.items()}
 
 

@@ -37,8 +37,7 @@ class LoadedBenchmark:
         """Evaluates a model by the benchmark's protocol; `ranks` receives the ranks of queries, by test set and
         language. Returns the name as `benchmark`; `results`, test set -> language -> metric -> number: except for
         `cxc`, one test set, named like the benchmark, with the metrics of `evaluate_retrieval`; `means` over several
-        languages; and `published`, the papers' tables for these languages, as `Figures`, with `ours`, measured
-        here."""
+        languages; and `published`, the papers' tables for these languages, as `Figures` with the new `ours`."""
         name, collected = self.facts.name, dict[str, QueryRanks]()
         if self.facts.protocol == "crisscrossed":
             found = evaluate_crisscrossed(embedder, self.data, ranks=collected)

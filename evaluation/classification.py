@@ -31,7 +31,6 @@ from ..inference.pipelines import (
     PHOTO_TEMPLATES,
     Prompts,
     check_templates,
-    filled,
     templates_of,
 )
 from ..utils.errors import CorpusError, InputError, LanguageTagError, requires
@@ -263,7 +262,7 @@ def evaluate_classification(
 def class_embeddings(embedder: Embedder, labels: Sequence[str], templates: Sequence[str], language: str) -> np.ndarray:
     """The embeddings of classes, [C, d], of unit length: for each class, the normalized mean of the unit embeddings of
     its texts, one for each template, in which `{}` is replaced by the label."""
-    texts = [filled(template, label) for label in labels for template in templates]
+    texts = [template.replace(LABEL_ALONE, label) for label in labels for template in templates]
     embeddings = embedder.encode_text(texts, language=language)
     means = embeddings.reshape(len(labels), len(templates), -1).mean(1)  # [C * T, d] -> [C, d]
     return means / np.linalg.norm(means, axis=1, keepdims=True).clip(min=np.finfo(np.float32).tiny)

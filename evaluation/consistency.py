@@ -188,7 +188,8 @@ def _evaluate(
         sizes = len(queries.texts), len(images)
         for model, found in zip(models, results, strict=True):
             scores = _joint_scores(model, embedded, images)
-            ranks = ranks_by(*scores, queries.text_to_images, *sizes, protocol=protocol, tie=0.0)
+            at_once = _SCORES_AT_ONCE // len(known)
+            ranks = ranks_by(*scores, queries.text_to_images, *sizes, protocol=protocol, tie=0.0, at_once=at_once)
             found[queries.language] = ranks.recalls()
     return results
 
@@ -199,23 +200,15 @@ def _scores(texts: Tensor, images: Tensor) -> Tensor:
 
 
 def _joint_scores(consistency: CrossLingualConsistency, texts: Tensor, images: Tensor) -> tuple[Scores, Scores]:
-    """Functions for the joint scores of some texts with all images, and of some images with all texts, which only hold
-    the scores of a part in all languages at a time. texts: [L, n_texts, d], images: [n_images, d]"""
+    """Functions for the joint scores of some texts with all images, and of some images with all texts. texts: [L,
+    n_texts, d], images: [n_images, d]"""
 
     @torch.no_grad()
     def joint(some_texts: Tensor, some_images: Tensor) -> Tensor:
         scores = _scores(some_texts, some_images).to(consistency.device)
         return finite_matrix(consistency(scores).float().cpu().numpy(), "scores")
 
-    def of_texts(rows: Tensor) -> Tensor:
-        parts = rows.split(max(1, _SCORES_AT_ONCE // (len(texts) * len(images))))
-        return torch.cat([joint(texts[:, part], images) for part in parts])
-
-    def of_images(rows: Tensor) -> Tensor:
-        parts = rows.split(max(1, _SCORES_AT_ONCE // (len(texts) * texts.shape[1])))
-        return torch.cat([joint(texts, images[part]).T for part in parts])
-
-    return of_texts, of_images
+    return (lambda rows: joint(texts[:, rows], images)), (lambda rows: joint(texts, images[rows]).T)
 
 
 def emoji_consistency(embedder: Embedder, languages: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -86,7 +86,7 @@ class EmojiBenchmark:
                 "split": gallery.split,
                 "n_images": n_images,
                 "n_flags": int(gallery.is_flag.sum()),
-                "chance": chance_recalls([[0]], n_images),
+                "chance": chance_recalls(n_images),
                 "groups": groups,
             }
         return report

@@ -13,7 +13,7 @@ import numpy as np
 from huggingface_hub import EvalResult
 
 from ..inference.embedder import Embedder
-from ..inference.texts import languages_of
+from ..inference.texts import known_languages, languages_of
 from ..utils.errors import InputError, LanguageTagError, ModelKindError, SourceUnavailableError, requires
 from ..utils.files import optional_file
 from ..utils.identity import model_identity
@@ -35,23 +35,18 @@ _PAIRS = ("BitextMining", "STS")  # tasks with pairs of texts in the languages o
 _NAMED = 40  # maximum number of subsets in an error message
 
 
+@dataclass(eq=False)
 class MtebModel(AbsEncoder):
     """A dual encoder as mteb's `EncoderProtocol`, from `mteb_model`. `tasks`, by name, pair texts in two languages."""
 
-    def __init__(
-        self,
-        embedder: Embedder,
-        meta: ModelMeta,
-        *,
-        tasks: Mapping[str, Any] | None = None,
-        language: str | None = None,
-        text_task: str | None = None,
-    ) -> None:
-        self.model = self.embedder = embedder
-        self.mteb_model_meta = meta
-        self.tasks = dict(tasks or {})
-        self.language = None if language is None else normalize_language(language)
-        self.text_task = text_task
+    embedder: Embedder
+    tasks: dict[str, Any]
+    mteb_model_meta: ModelMeta  # None in the base class
+    language: str | None = None
+    text_task: str | None = None
+
+    def __post_init__(self) -> None:
+        self.model = self.embedder
 
     def encode(
         self,
@@ -88,7 +83,7 @@ class MtebModel(AbsEncoder):
         """The language of the texts that the model gets, by the model's name for it: `zh` for `cmn`."""
         pair = languages_of_texts(metadata, subset)
         tag = pair[0] if len(pair) == 1 else pair[self._side(metadata, split, subset, texts)]
-        known = known_languages(self.embedder)
+        known = known_languages(self.embedder.processor) or []
         same = [name for name in known if language_and_script(name) == language_and_script(tag)]
         return tag if tag in known or not same else same[0]
 
@@ -131,22 +126,21 @@ def mteb_model(
     embedder, source = (model, source) if isinstance(model, Embedder) else (None, model)
     embedder = embedder or Embedder.from_pretrained(str(source), **loading)
     meta = _described(embedder, None if source is None else str(source), name, loading)
-    given = {"language": language, "text_task": text_task}
-    given = {key: value for key, value in given.items() if value is not None}
+    given: dict[str, Any] = {} if language is None else {"language": normalize_language(language)}
+    given |= {} if text_task is None else {"text_task": text_task}
     meta = meta.model_copy(update={"experiment_kwargs": given or None})
-    return MtebModel(embedder, meta, tasks={task.metadata.name: task for task in tasks}, **given)
+    return MtebModel(embedder, {task.metadata.name: task for task in tasks}, meta, **given)
 
 
 # ---- Description of the model ----
 
 
 def _described(embedder: Embedder, source: str | None, name: str | None, loading: Mapping[str, Any]) -> ModelMeta:
-    """Describes a model for mteb. The revision of a local folder is a digest of its weights, so stored results always
-    belong to the same weights."""
+    """Describes a model for mteb. The revision of a local folder is a digest: stored results belong to its weights."""
     model, processor = embedder.model, embedder.processor
     on_hub = source is not None and not Path(source).is_dir()
     folder = Path(source or getattr(model, "name_or_path", "") or type(model).__name__)
-    known = known_languages(embedder)
+    known = known_languages(processor) or []
     # The name of a repository's folder in the Hub's cache is the commit.
     configuration = optional_file(source, "config.json", loading) if source and on_hub else None
     commit = configuration.parent.name if configuration and configuration.parent.parent.name == "snapshots" else None
@@ -164,12 +158,6 @@ def _described(embedder: Embedder, source: str | None, name: str | None, loading
         "modalities": ["image", "text"] if embedder.takes_images else ["text"],
     }
     return ModelMeta.create_empty(facts)
-
-
-def known_languages(embedder: Embedder) -> list[str]:
-    """The languages that a model has learned, if it lists them, with the native language first."""
-    native = getattr(embedder.processor, "native_language", None)
-    return [*([native] if native else []), *getattr(embedder.processor, "languages", [])]
 
 
 def _mteb_codes(tags: list[str]) -> list[str] | None:

@@ -93,15 +93,9 @@ def neighbor_ranks(embeddings: np.ndarray, right: Sequence[Sequence[int]]) -> np
     return _best_ranks(scores, right, len(rows), COSINE_TIE)
 
 
-def chance_recalls(text_to_images: Sequence[Sequence[int]], n_images: int) -> dict[str, float]:
-    """The expected text-to-image recall of a random ranking, in percent: `t2i_r1`, `t2i_r5`, `t2i_r10`. A text with p
-    correct images among n misses all of them in k draws with probability C(n-p, k) / C(n, k)."""
-    recalls = {}
-    for k in RECALL_AT:
-        drawn = min(k, n_images)
-        missed = [math.comb(n_images - len(right), drawn) / math.comb(n_images, drawn) for right in text_to_images]
-        recalls[f"t2i_r{k}"] = 100.0 * (1.0 - sum(missed) / len(missed))
-    return recalls
+def chance_recalls(n_images: int) -> dict[str, float]:
+    """The recall of a random ranking in percent, if each text has one correct image: `t2i_r1`, `t2i_r5`, `t2i_r10`."""
+    return {f"t2i_r{k}": 100.0 * (1.0 - max(0, n_images - k) / n_images) for k in RECALL_AT}
 
 
 def ranks_by(
@@ -113,9 +107,11 @@ def ranks_by(
     *,
     protocol: str,
     tie: float,
+    at_once: int = SCORES_AT_ONCE,
 ) -> RetrievalRanks:
     """Ranks by scores that are computed for some queries at a time, at ascending positions, and may differ between
-    directions: of texts with all images, and of images with all texts. Scores that differ by less than `tie` tie."""
+    directions: of texts with all images, and of images with all texts. Scores that differ by less than `tie` tie; at
+    most `at_once` scores, or those of one query, are held at a time."""
     check_protocol(protocol)
     if len(text_to_images) != n_texts:
         raise ValueError(f"there are {n_texts} texts, but correct images for {len(text_to_images)}")
@@ -129,8 +125,8 @@ def ranks_by(
             image_to_texts[image].append(text)
     text_images = _pairs(text_to_images) if protocol == "mla" else None
     return RetrievalRanks(
-        text_to_image=_best_ranks(image_scores, text_to_images, n_images, tie),
-        image_to_text=_best_ranks(text_scores, image_to_texts, n_texts, tie, grouped=text_images),
+        text_to_image=_best_ranks(image_scores, text_to_images, n_images, tie, at_once),
+        image_to_text=_best_ranks(text_scores, image_to_texts, n_texts, tie, at_once, grouped=text_images),
     )
 
 
@@ -139,13 +135,14 @@ def _best_ranks(
     right: Sequence[Sequence[int]],
     n_items: int,
     tie: float,
+    at_once: int = SCORES_AT_ONCE,
     grouped: tuple[Tensor, Tensor] | None = None,
 ) -> np.ndarray:
     """The rank of each query's best correct item [n_queries]: one plus the number of wrong items with at least its
     score. With `grouped`, pairs of an item and its group, wrong groups are counted, by their best wrong item."""
     ranks = torch.zeros(len(right), dtype=torch.long)
     queries = torch.tensor([query for query, items in enumerate(right) if len(items)], dtype=torch.long)
-    for chunk in queries.split(max(1, SCORES_AT_ONCE // n_items)):
+    for chunk in queries.split(max(1, at_once // n_items)):
         row, item = _pairs([right[query] for query in chunk])
         scores = scores_of(chunk)  # [rows, n_items]
         best = torch.full((len(chunk),), -math.inf, dtype=scores.dtype)

@@ -45,20 +45,6 @@ def test_set(dataset: str, split: str = "") -> str:
     return f"{dataset}, {split}" if split else dataset
 
 
-def measurements(
-    scores: Mapping[str, Mapping[str, Any]], *, dataset: str, split: str = "", command: str = ""
-) -> list[Measurement]:
-    """Converts a report by language and metric; counts (`n_texts`, …) become `n`, and nested values are left out."""
-    found = []
-    for language, numbers in scores.items():
-        for metric, value in numbers.items():
-            if isinstance(value, int | float) and metric != "n" and not metric.startswith("n_"):
-                names = ("n_images", *_COUNTS) if metric.startswith("i2t") else _COUNTS
-                count = int(next((numbers[name] for name in names if name in numbers), 0))
-                found.append(Measurement(dataset, split, language, metric, float(value), count, command))
-    return found
-
-
 def emoji_dataset(question: str, group: str) -> str:
     return f"Emoji, {TITLES[question].lower()} ({GROUP_TITLES[group]})"
 
@@ -84,9 +70,15 @@ class Results:
         dataset: str,
         split: str = "",
     ) -> None:
-        """Adds a report by language and metric, and the ranks of its queries by language."""
-        for each in measurements(scores, dataset=dataset, split=split, command=self.command):
-            self.scores.setdefault((each.test_set, each.language), {})[each.metric] = each
+        """Adds a report by language and metric, and the ranks of its queries by language. Counts (`n_texts`, …) become
+        `n`, and nested values are left out."""
+        for language, numbers in scores.items():
+            for metric, value in numbers.items():
+                if isinstance(value, int | float) and metric != "n" and not metric.startswith("n_"):
+                    names = ("n_images", *_COUNTS) if metric.startswith("i2t") else _COUNTS
+                    count = int(next((numbers[name] for name in names if name in numbers), 0))
+                    found = Measurement(dataset, split, language, metric, float(value), count, self.command)
+                    self.scores.setdefault((found.test_set, language), {})[metric] = found
         self.ranks |= {f"{test_set(dataset, split)}/{language}": each for language, each in (ranks or {}).items()}
 
     def ranks_of(self, key: Key) -> QueryRanks | None:

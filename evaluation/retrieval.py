@@ -1,6 +1,5 @@
 """Text-image retrieval on a caption corpus, language by language; and the translate-test baseline, for which captions
-are machine-translated before a model for few languages searches with them. `ranking.py` explains protocols and
-ties."""
+are machine-translated for a model of few languages. `ranking.py` explains protocols and ties."""
 
 import operator
 from typing import Any

@@ -8,13 +8,12 @@ translation_quality     translation: BLEU and chrF by sacrebleu
 from typing import Any
 
 import numpy as np
-import torch
-from transformers import PreTrainedModel, ProcessorMixin
+from transformers import BatchFeature, PreTrainedModel, ProcessorMixin
 
 from ..data.batching.rc3 import LabelledExamples, Regions, TaskInputs, check_answer, regions_of, sources
 from ..data.batching.views import CorpusView, Images, RetrievalSets
 from ..inference.cross_encoder import CrossEncoder
-from ..inference.embedder import evaluation_mode, progress_bar
+from ..inference.embedder import batches, evaluation_mode
 from ..utils.errors import requires
 from .ranking import QueryRanks, score_ranks
 
@@ -41,15 +40,14 @@ def label_accuracy(
             check_answer(label, known, f"row {place}")
     inputs = TaskInputs(processor, model.config, regions)
     own_ranks = np.zeros(len(examples), dtype=np.int64)
-    with evaluation_mode(model), progress_bar(len(examples), "Rows", None) as bar:
-        for start in range(0, len(examples), batch_size):
-            rows = list(range(start, min(start + batch_size, len(examples))))
-            logits = model(**_on_device(inputs(examples.__getitems__(rows)), model)).logits  # [N, labels]
+    with evaluation_mode(model):
+        for rows in batches(list(range(len(examples))), batch_size, "Rows"):
+            read = BatchFeature(inputs(examples.__getitems__(rows))).to(model.device, model.dtype)
+            logits = model(**read).logits  # [N, labels]
             places = logits.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1).cpu()  # [N, labels]
             for row, place in zip(rows, places, strict=True):
                 label = examples.labels[row]
                 own_ranks[row] = len(place) + 1 if label is None else 1 + int(place[known[label]])
-            bar.update(len(rows))
     results = {}
     for language in dict.fromkeys(examples.languages):
         own = [row for row, tag in enumerate(examples.languages) if tag == language]
@@ -106,15 +104,14 @@ def translation_quality(
     inputs = TaskInputs(processor, model.config, regions)
     generated_texts: dict[tuple[str, str], list[tuple[str, str]]] = {}
     limit = {} if model.generation_config.max_new_tokens else {"max_new_tokens": processor.max_text_length}
-    with evaluation_mode(model), progress_bar(len(view), "Translations", None) as bar:
-        for start in range(0, len(view), batch_size):
-            examples = view[start : start + batch_size]
+    with evaluation_mode(model):
+        for examples in batches(view, batch_size, "Translations"):
             targets = [example["language_b"] for example in examples]
-            generated = model.generate(**_on_device(inputs(sources(examples)), model), language=targets, **limit)
+            read = BatchFeature(inputs(sources(examples))).to(model.device, model.dtype)
+            generated = model.generate(**read, language=targets, **limit)
             for example, text in zip(examples, processor.batch_decode(generated), strict=True):
                 pair = example["language_a"], example["language_b"]
                 generated_texts.setdefault(pair, []).append((text, example["text_b"]))
-            bar.update(len(examples))
     results = {}
     for (source, target), texts in generated_texts.items():
         found, right = (list(side) for side in zip(*texts, strict=True))
@@ -125,11 +122,3 @@ def translation_quality(
             "n": len(texts),
         }
     return results
-
-
-def _on_device(inputs: dict[str, torch.Tensor], model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """The inputs on the model's device; floating-point inputs also in its precision."""
-    return {
-        name: value.to(model.device, model.dtype if value.is_floating_point() else None)
-        for name, value in inputs.items()
-    }

@@ -40,10 +40,6 @@ def load_backbone(folder_or_repo: str | Path, **loading: Any) -> PreTrainedModel
         raise ModelKindError(f"{folder_or_repo} has no vision model") from error
 
 
-def load_image_processor(folder_or_repo: str | Path, **loading: Any) -> BaseImageProcessor:
-    return load_processor(AutoImageProcessor, folder_or_repo, **loading)
-
-
 def check_backbone(backbone: PreTrainedModel, image_processor: BaseImageProcessor, called: str | Path) -> None:
     """Checks with a black image that a backbone takes the images that its processor prepares; errors say `called`."""
     width = pool_image(_read_black_image(backbone, image_processor, called)).shape[1]
@@ -100,7 +96,7 @@ class TenCropFeatures:
     ) -> Self:
         """Loads the backbone, onto the accelerator if there is one; `loading` are arguments of `AutoModel`."""
         backbone = load_backbone(folder_or_repo, **loading).to(default_device())
-        return cls(backbone, load_image_processor(folder_or_repo, **loading), resize=resize, crop=crop)
+        return cls(backbone, load_processor(AutoImageProcessor, folder_or_repo, **loading), resize=resize, crop=crop)
 
     def __call__(self, images: Sequence[Image.Image]) -> np.ndarray:
         """Upright RGB images of any size -> [N, F]."""
@@ -180,7 +176,7 @@ class RegionExtractor:
         cls, folder_or_repo: str | Path, *, grid: int | None = None, max_regions: int = 36, **loading: Any
     ) -> Self:
         """Loads a detector or, with `grid`, an image encoder (of a dual encoder, too) from a folder or the Hub."""
-        images = load_image_processor(folder_or_repo, **loading)
+        images = load_processor(AutoImageProcessor, folder_or_repo, **loading)
         if grid is not None:
             extractor = cls(load_backbone(folder_or_repo, **loading), images, grid=grid)
             _read_black_image(extractor.model, images, folder_or_repo)

@@ -13,12 +13,12 @@ from transformers import AutoModelForMultipleChoice, AutoProcessor, PreTrainedMo
 
 from ..data.batching.views import ImageFeatures, RetrievalSet
 from ..processing.images import as_rgb_image
-from ..processing.processing_dual_encoder import as_texts, call_tokenizer, counting_cut_texts
+from ..processing.processing_dual_encoder import as_texts
 from ..utils.errors import InputError
 from ..utils.languages import language_for_each
 from ..utils.pretrained import load_model, load_processor
 from .embedder import COSINE_TIE, SCORES_AT_ONCE, ImageLike, default_device, evaluation_mode, progress_bar, unit_rows
-from .texts import report_cut_texts
+from .texts import reporting_cut_texts, token_counts
 
 Scores = Callable[[Tensor], Tensor]  # indices of queries [rows] -> scores with all items [rows, n_items]
 # Images whose inputs are held at once: 150 MB of 224 x 224 pixels in float32.
@@ -81,16 +81,14 @@ class CrossEncoder:
         show_progress: bool | None = None,
     ) -> np.ndarray:
         """Scores pairs [M, 2] of the indices of a text and an image, float32 [M]; each image is read once. `language`
-        is the tag of all texts, or one for each. Texts that are longer than the model reads are cut, and counted in
-        the log."""
+        is the tag of all texts, or one for each. Texts that are longer than the model reads are cut, and counted."""
         _count(images, regions)
         texts = as_texts(texts, "texts", none_is_fine=True)
         languages = language_for_each(language, len(texts))
-        tokens = call_tokenizer(self.processor.tokenizer, texts, verbose=False)["input_ids"] if texts else []
-        lengths = np.array([len(each) for each in tokens])
+        lengths = np.array(token_counts(self.processor.tokenizer, texts))
         scores = np.empty(len(pairs), dtype=np.float32)
         scoring = progress_bar(len(pairs), "Scoring pairs", show_progress)
-        with counting_cut_texts() as cut, evaluation_mode(self.model), scoring as bar:
+        with reporting_cut_texts(texts), evaluation_mode(self.model), scoring as bar:
             distinct = np.unique(pairs[:, 1])
             for first in range(0, len(distinct), _IMAGES_AT_ONCE):
                 block = distinct[first : first + _IMAGES_AT_ONCE]
@@ -112,7 +110,6 @@ class CrossEncoder:
                     output = self.model(**inputs.to(self.model.device, self.model.dtype))
                     scores[chosen] = output.scores.float().cpu().numpy()
                     bar.update(len(chosen))
-        report_cut_texts(cut, texts)
         if bad := np.flatnonzero(~np.isfinite(scores)).tolist():
             text, image = pairs[bad[0]]
             raise InputError(f"{texts[text]!r} with image {image} has a score that is NaN or infinite")

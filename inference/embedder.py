@@ -26,8 +26,6 @@ from ..processing.images import as_rgb_image
 from ..processing.processing_dual_encoder import (
     LARGEST_LENGTH,
     as_texts,
-    call_tokenizer,
-    counting_cut_texts,
     default_language,
     note_cut_texts,
     takes_language,
@@ -36,7 +34,7 @@ from ..utils.errors import BabelensError, ImageError, InputError, ModelKindError
 from ..utils.languages import language_for_each
 from .loading import SentenceEncoder, SentenceInputs, load_encoder, stated_truncation
 from .onnx.model import OnnxDualEncoder, load_onnx
-from .texts import report_cut_texts
+from .texts import reporting_cut_texts, token_counts
 
 ImageLike = Image.Image | np.ndarray | str | Path | bytes
 # Images that each thread of a processor convolves at a time: the states of more of them leave its caches. It is a
@@ -47,7 +45,6 @@ MAX_THREADS = 8  # that prepare images while the model encodes others: more wait
 COSINE_TIE = 1e-6
 # Scores held at once, 64 MB in float32: memory grows with the larger of the two sides, not with their product.
 SCORES_AT_ONCE = 2**24
-_TOKENIZED_AT_ONCE = 4096  # texts; a tokenizer returns more than the tokens, in several times their memory
 Result = TypeVar("Result")
 
 
@@ -152,7 +149,7 @@ class Embedder:
         normalize: bool = True,
     ) -> np.ndarray:
         """Embeddings of texts, [N, d]; a single text gives [1, d]. Texts that are longer than the model reads are cut,
-        and counted in the log, which also names scripts that no language of the model is written in, once each.
+        and counted in the log.
 
         Args:
             language: the BCP-47 tag of all texts, or a list with one tag for each text. It may be left out where the
@@ -166,18 +163,17 @@ class Embedder:
         texts = as_texts(texts, "texts", none_is_fine=True)
         languages = language_for_each(default_language(self.processor) if language is None else language, len(texts))
         # Texts of similar length share a batch, so little of it is padding. The longest come first: a batch that
-        # does not fit in memory fails at once.
-        lengths = self._lengths(texts)
+        # does not fit in memory fails at once. Where words are tokens, characters are counted.
+        tokenizer = self.processor.tokenizer
+        lengths = token_counts(tokenizer, texts) if callable(tokenizer) else list(map(len, texts))
         order = sorted(range(len(texts)), key=lambda position: -lengths[position])
 
         def encode(positions: list[int]) -> Tensor:
             inputs = self.process_texts([texts[p] for p in positions], [languages[p] for p in positions])
             return as_output(self.model.get_text_features(**inputs.to(self.model.device), **head)).pooler_output
 
-        with counting_cut_texts() as cut:
-            embeddings = self._encode(order, encode, "texts", show_progress, normalize, lambda p: repr(texts[p]))
-        report_cut_texts(cut, texts)
-        return embeddings
+        with reporting_cut_texts(texts):
+            return self._encode(order, encode, "texts", show_progress, normalize, lambda p: repr(texts[p]))
 
     def process_texts(self, texts: list[str], languages: list[str]) -> BatchFeature:
         """The inputs of texts in languages, padded and cut as the model reads them, as tensors."""
@@ -189,21 +185,10 @@ class Embedder:
         padding = "max_length" if "siglip" in self.model.config.model_type else True  # as SigLIP was trained
         inputs = self.processor(text=texts, padding=padding, truncation=True, **cut, return_tensors="pt")
         if inputs["input_ids"].shape[1] >= longest:
-            tokens = call_tokenizer(self.processor.tokenizer, texts, verbose=False)["input_ids"]
-            too_long = [text for text, ids in zip(texts, tokens, strict=True) if len(ids) > longest]
+            counts = token_counts(self.processor.tokenizer, texts)
+            too_long = [text for text, count in zip(texts, counts, strict=True) if count > longest]
             note_cut_texts(too_long, f"{longest} tokens")
         return inputs
-
-    def _lengths(self, texts: list[str]) -> list[int]:
-        """The number of tokens of each text, or of characters for methods whose tokens are words."""
-        tokenizer = self.processor.tokenizer
-        if not callable(tokenizer):
-            return list(map(len, texts))
-        lengths: list[int] = []
-        for start in range(0, len(texts), _TOKENIZED_AT_ONCE):
-            part = texts[start : start + _TOKENIZED_AT_ONCE]
-            lengths += map(len, call_tokenizer(tokenizer, part, verbose=False)["input_ids"])
-        return lengths
 
     @cached_property
     def _longest_text(self) -> int:
@@ -248,16 +233,15 @@ class Embedder:
         threads = 0 if len(items) <= self.batch_size else min(MAX_THREADS, os.cpu_count() or 1)
         with closing(prefetch(jobs, threads)) as prepared:
             order = list(range(len(items)))
-            batch = lambda _: self._image_features(next(prepared))  # noqa: E731
-            return self._encode(order, batch, "images", show_progress, normalize, describe)
+            given = "images", show_progress, normalize, describe
+            return self._encode(order, lambda _: self._image_features(next(prepared)), *given)
 
     def prepared_images(self, images: Sequence[Image.Image]) -> BatchFeature:
         """The inputs that the model reads of RGB images. No model runs: other threads can prepare the next batches."""
         return self.processor(images=list(images), return_tensors="pt")
 
     def encode_prepared(self, inputs: BatchFeature, names: Sequence[str]) -> np.ndarray:
-        """Embeddings of N images that `prepared_images` has prepared, [N, d], at most `batch_size`; `names` are theirs
-        in errors."""
+        """Embeddings [N, d] of at most `batch_size` images from `prepared_images`; errors call them by `names`."""
         order = list(range(len(names)))
         return self._encode(order, lambda _: self._image_features(inputs), "images", False, True, names.__getitem__)
 
@@ -292,9 +276,8 @@ class Embedder:
         """Encodes the items in this order, batch by batch; the embedding of each item is in the row of its index."""
         embeddings: np.ndarray | None = None
         kept, name = self.truncate_dim, type(self.model).__name__
-        with evaluation_mode(self.model), progress_bar(len(order), f"Encoding {what}", show_progress) as bar:
-            for start in range(0, len(order), self.batch_size):
-                positions = order[start : start + self.batch_size]
+        with evaluation_mode(self.model):
+            for positions in batches(order, self.batch_size, f"Encoding {what}", show_progress):
                 features = encode(positions).float()
                 if kept is not None and kept > (width := features.shape[1]):
                     raise InputError(f"truncate_dim={kept}: the embeddings of this {name} have {width} dimensions")
@@ -305,7 +288,6 @@ class Embedder:
                 if embeddings is None:
                     embeddings = np.empty((len(order), rows.shape[1]), dtype=np.float32)
                 embeddings[positions] = rows
-                bar.update(len(positions))
         return np.empty((0, 0), dtype=np.float32) if embeddings is None else embeddings
 
 
@@ -398,3 +380,12 @@ def progress_bar(total: int, description: str, show: bool | None) -> tqdm:
     if show is None:
         return tqdm(total=total, desc=description, delay=2.0, leave=False, disable=None)
     return tqdm(total=total, desc=description, leave=False, disable=not show)
+
+
+def batches(items: Any, size: int, description: str, show: bool | None = None) -> Iterator[Any]:
+    """Yields slices of a sequence, with `size` items each, and shows how many are done (`progress_bar`)."""
+    with progress_bar(len(items), description, show) as bar:
+        for start in range(0, len(items), size):
+            batch = items[start : start + size]
+            yield batch
+            bar.update(len(batch))

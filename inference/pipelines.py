@@ -199,12 +199,13 @@ def _texts(labels: list[str], languages: list[str], template: str | None) -> lis
     """Returns the text of each label, by the user's template or its language's template."""
     if template is not None:
         check_templates([template], "hypothesis_template")
-        return [filled(template, label) for label in labels]
-    templates = {language: photo_template(language) for language in languages}
-    if missing := [language for language, found in templates.items() if found is None]:
+        return [template.replace(LABEL_ALONE, label) for label in labels]  # other braces stay as they are
+    templates = {language: templates_of(language, PHOTO_TEMPLATES) for language in languages}
+    if missing := [language for language, found in templates.items() if not found]:
         told = "no template in %s: only its labels are read; set one with hypothesis_template="
         logger.warning(told, ", ".join(missing))
-    return [filled(templates[tag] or LABEL_ALONE, label) for label, tag in zip(labels, languages, strict=True)]
+    used = [next(iter(templates[language]), LABEL_ALONE) for language in languages]
+    return [template.replace(LABEL_ALONE, label) for template, label in zip(used, labels, strict=True)]
 
 
 def check_templates(templates: Iterable[str], place: str) -> None:
@@ -222,16 +223,6 @@ def templates_of(language: str, prompts: Prompts) -> list[str]:
         return list(prompts[language])
     written = language_and_script(language)
     return next((list(given) for tag, given in prompts.items() if language_and_script(tag) == written), [])
-
-
-def photo_template(language: str) -> str | None:
-    """The template of a language in `PHOTO_TEMPLATES`; None for a language without one."""
-    return next(iter(templates_of(language, PHOTO_TEMPLATES)), None)
-
-
-def filled(template: str, label: str) -> str:
-    """The text that a template makes of a label; other braces stay as they are."""
-    return template.replace(LABEL_ALONE, label)
 
 
 # Written for this package, so that the label keeps its basic form. A module rather than data, because transformers

@@ -1,33 +1,38 @@
-"""Warnings of texts in languages that a model does not state (a model of one vocabulary embeds any text, and only its
-card says which languages it learned), and sample texts for exports."""
+"""Texts that a model reads: warnings of texts that it cuts, or whose language it does not state (a model of one
+vocabulary embeds any text, and only its card says which languages it learned); and sample texts for exports."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from itertools import cycle, islice
 from typing import Any
 
 from huggingface_hub import ModelCard
-from transformers.utils import cached_file
 
 from ..processing.images import SHOWN
-from ..processing.processing_dual_encoder import DualEncoderProcessor, is_counting, note_cut_texts
+from ..processing.processing_dual_encoder import call_tokenizer, counting_cut_texts, is_counting
 from ..processing.processing_mla import MlaProcessor
 from ..processing.processing_ridge import RidgeProcessor
 from ..utils.errors import BabelensError, LanguageTagError
+from ..utils.files import optional_file
 from ..utils.languages import UNDETERMINED, normalize_languages
 
 logger = logging.getLogger(__name__)
 
 _ANY = "multilingual"  # on cards, instead of a list
+_TOKENIZED_AT_ONCE = 4096  # texts; a tokenizer returns more than the tokens, in several times their memory
 
 
-def report_cut_texts(cut: dict[str, str], texts: Sequence[str]) -> None:
-    """Logs how many of these texts were cut, unless a caller counts cut texts itself."""
+@contextmanager
+def reporting_cut_texts(texts: Sequence[str]) -> Iterator[None]:
+    """Logs how many of these texts are cut inside the block, unless a caller counts cut texts itself."""
     if is_counting():
-        for text, limit in cut.items():
-            note_cut_texts([text], limit)
-    elif found := [index for index, text in enumerate(texts) if text in cut]:
+        yield
+        return
+    with counting_cut_texts() as cut:
+        yield
+    if found := [index for index, text in enumerate(texts) if text in cut]:
         first = texts[found[0]]
         logger.warning(
             "%d of %d texts are longer than the %s that the model reads, and were cut; the first is text %d, %r",
@@ -35,12 +40,25 @@ def report_cut_texts(cut: dict[str, str], texts: Sequence[str]) -> None:
         )
 
 
+def token_counts(tokenizer: Any, texts: Sequence[str]) -> list[int]:
+    """The number of tokens of each text."""
+    counts: list[int] = []
+    for start in range(0, len(texts), _TOKENIZED_AT_ONCE):
+        part = list(texts[start : start + _TOKENIZED_AT_ONCE])
+        counts += map(len, call_tokenizer(tokenizer, part, verbose=False)["input_ids"])
+    return counts
+
+
+def known_languages(processor: Any) -> list[str] | None:
+    """The languages of a processor that refuses others, the native one first; None for one that takes any."""
+    languages, native = getattr(processor, "languages", None), getattr(processor, "native_language", None)
+    return None if languages is None else normalize_languages([*([native] if native else []), *languages])
+
+
 def languages_of(processor: Any, model: str) -> tuple[list[str], bool]:
     """The languages of a processor that refuses others, or else of the model's card, and whether it takes others."""
-    known = getattr(processor, "languages", None)
-    if known is not None:
-        native = getattr(processor, "native_language", None)
-        return normalize_languages([*([native] if native else []), *known]), False
+    if (known := known_languages(processor)) is not None:
+        return known, False
     try:
         return normalize_languages([tag for tag in _card_languages(model) if tag != _ANY]), True
     except LanguageTagError as error:
@@ -50,9 +68,8 @@ def languages_of(processor: Any, model: str) -> tuple[list[str], bool]:
 
 def _card_languages(model: str) -> list[str]:
     """The languages that the card of a model names, where the card is on this machine."""
-    quiet = {f"_raise_exceptions_for_{name}": False for name in ("gated_repo", "missing_entries", "connection_errors")}
     try:
-        file = cached_file(model, "README.md", local_files_only=True, **quiet)
+        file = optional_file(model, "README.md", {"local_files_only": True})
         named = None if file is None else ModelCard.load(file).data.get("language")
     except (BabelensError, OSError, ValueError) as error:
         logger.warning("the card of %s cannot be read: %s", model, error)
@@ -107,8 +124,6 @@ def language_tags(processor: Any) -> tuple[str, ...]:
         return tuple(processor.known_languages)
     if isinstance(processor, MlaProcessor):
         return (processor.native_language, *processor.languages)
-    if isinstance(processor, DualEncoderProcessor):
-        return ()
     return tuple(normalize_languages(list(getattr(processor, "languages", ()))))
 
 

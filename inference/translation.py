@@ -27,7 +27,7 @@ from ..utils.identity import model_identity
 from ..utils.language_matching import language_and_script, nearest_language
 from ..utils.languages import language_for_each, normalize_language, normalize_languages
 from ..utils.pretrained import load_model, load_processor
-from .embedder import Embedder, default_device, progress_bar
+from .embedder import Embedder, batches, default_device
 
 logger = logging.getLogger(__name__)
 
@@ -280,13 +280,10 @@ class CachedTranslator:
                     database.execute(_TABLE)
                 known = _find(database, pair, dict.fromkeys(texts))
                 missing = sorted((text for text in dict.fromkeys(texts) if text not in known), key=len, reverse=True)
-                with progress_bar(len(missing), f"Translating {pair[0]} to {pair[1]}", None) as bar:
-                    for start in range(0, len(missing), _BLOCK):
-                        block = missing[start : start + _BLOCK]
-                        rows = zip(block, self.translator.translate(block, *pair), strict=True)
-                        with database:
-                            database.executemany(_ADD, [(*pair, *row) for row in rows])
-                        bar.update(len(block))
+                for block in batches(missing, _BLOCK, f"Translating {pair[0]} to {pair[1]}"):
+                    rows = zip(block, self.translator.translate(block, *pair), strict=True)
+                    with database:
+                        database.executemany(_ADD, [(*pair, *row) for row in rows])
                 known |= _find(database, pair, missing)
         except sqlite3.DatabaseError as error:  # a full disk, a folder that is not writable, a damaged file
             raise SaveError(f"{self.file}: {error}; if the file is damaged, delete it") from error

@@ -36,9 +36,8 @@ class Hit:
 
 
 def build_index(address: str | Path, embeddings: str | Path, *, approximate: bool = False) -> "VectorIndex":
-    """Builds an index of a folder that `babelens embed` wrote, in a new or empty folder or an object store.
-    `approximate` searches score candidates of the nearest cells of an IVF-PQ index by their full vectors, instead of
-    scanning all."""
+    """Builds an index of a folder that `babelens embed` wrote, in a new or empty folder or an object store. Instead of
+    all vectors, `approximate` searches scan candidates from the nearest cells of an IVF-PQ index."""
     library, info, files, failed = _library(), read_info(embeddings), shard_files(embeddings), list[BabelensError]()
     if not files:
         raise CorpusError(f"{embeddings} has no shards of embeddings")
@@ -110,8 +109,7 @@ def open_index(address: str | Path) -> "VectorIndex":
 
 
 class VectorIndex:
-    """An index of embeddings; `info` names the model that computed them, `schema` the columns, `table` is
-    LanceDB's."""
+    """An index of embeddings; `info` names their model, `schema` the other columns; `table` is LanceDB's."""
 
     def __init__(self, address: str | Path, table: Any) -> None:
         self.address, self.table = address, table

@@ -114,7 +114,7 @@ def acquire_from_names(base: Path, output: Path, console: "Console") -> None:
         before, after = (evaluate_retrieval(each, gallery, list(LANGUAGES)) for each in embedders)
     finally:
         logging.disable(logging.NOTSET)
-    chance = chance_recalls([[0]], len(gallery))["t2i_r10"]
+    chance = chance_recalls(len(gallery))["t2i_r10"]
     title = f"Text to image R@10, in percent, on {len(gallery):,} images by a vendor that was not in training"
     headings = ("names\nlearned", "R@10\nbefore", "R@10\nafter", "R@10\nby chance")
     table = results_table("language", *headings, title=title)

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import BaseImageProcessor, PreTrainedConfig, PreTrainedModel, ProcessorMixin
+from transformers import AutoImageProcessor, BaseImageProcessor, PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
 from ..configuration.configuration_smalr import SPECIAL_IDS
 from ..configuration.configuration_two_tower import IMAGE_TEXT, TEXT_TEXT
 from ..configuration.presets import load_preset
 from ..data.batching.collators import CaptionedImages
-from ..inference.backbones import check_backbone, load_backbone, load_image_processor
+from ..inference.backbones import check_backbone, load_backbone
 from ..model_cards.base_models import IMAGE_TOWER
 from ..modeling.modeling_liwe import LiweModel
 from ..modeling.modeling_smalr import SmalrLatentModel, SmalrModel
@@ -22,6 +22,7 @@ from ..processing.processing_liwe import LiweProcessor, frequent_characters
 from ..processing.processing_smalr import SmalrProcessor, frequent_words
 from ..processing.word_vectors import dictionary_words, reduce_vectors, word_vectors
 from ..utils.errors import RecipeError
+from ..utils.pretrained import load_processor
 from .build import ModelBuilder
 from .data import RecipeData
 from .results import Reporting
@@ -118,7 +119,7 @@ class WordsBuilder(ModelBuilder):
         if source is None or self.recipe.image is not None:
             images = super().new_image_processor()
         else:
-            images = load_image_processor(source, **self.code)
+            images = load_processor(AutoImageProcessor, source, **self.code)
         if source is not None:
             check_backbone(self._backbone, images, source)
         return images

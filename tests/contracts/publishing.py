@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoModel, PreTrainedModel, pipeline
 
-from babelens.inference.pipelines import filled, photo_template
+from babelens.inference.pipelines import PHOTO_TEMPLATES
 
 from .common import LANGUAGES, TEXTS, assert_equal, drawn_images, embeddings
 from .loading import LoadingContract
@@ -151,7 +151,7 @@ class PublishingContract(PublishedModelContract):
     def test_pipelines_with_languages(self, published, model, processor, batch):
         """Labels use the template of their language; the processor gets the language of texts."""
         found = in_pipelines(str(published), drawn_images(len(TEXTS)), TEXTS, LANGUAGES)
-        prompts = [filled(photo_template(tag), text) for tag, text in zip(LANGUAGES, TEXTS, strict=True)]
+        prompts = [PHOTO_TEMPLATES[tag][0].format(text) for tag, text in zip(LANGUAGES, TEXTS, strict=True)]
         inputs = processor(images=drawn_images(1), text=prompts, language=LANGUAGES, return_tensors="pt")
         torch.testing.assert_close(found["classified"], model(**inputs).logits_per_image[0].softmax(0))
         expected = embeddings(model, batch)

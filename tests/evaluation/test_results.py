@@ -5,7 +5,7 @@ import pytest
 
 from babelens.evaluation.comparison import compare
 from babelens.evaluation.ranking import QueryRanks
-from babelens.evaluation.results import Measurement, measurements, read_results, read_rows, write_results
+from babelens.evaluation.results import Measurement, Results, read_results, read_rows, write_results
 from babelens.utils.errors import InputError
 
 REPORT = {
@@ -24,7 +24,9 @@ REPORT = {
 def written(folder, report=REPORT, ranks=None, **given):
     folder.mkdir(parents=True)
     file = folder / "results.json"
-    write_results(file, measurements(report, dataset="shapes", split="test", **given), ranks)
+    results = Results("", **given)
+    results.add(report, dataset="shapes", split="test")
+    write_results(file, results.measured, ranks)
     return file
 
 

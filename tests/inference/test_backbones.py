@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from transformers import AutoImageProcessor
 
 from babelens import LiweModel, SmalrModel
-from babelens.inference.backbones import RegionExtractor, check_backbone, load_backbone, load_image_processor
+from babelens.inference.backbones import RegionExtractor, check_backbone, load_backbone
+from babelens.utils.pretrained import load_processor
 from tests.contracts import drawn_images
 from tests.support.tiny_backbones import BACKBONES, saved_backbone
 
@@ -17,7 +19,7 @@ MODELS = {SmalrModel: WORDS | {"image_hidden_size": 16}, LiweModel: {"vocab_size
 @torch.no_grad()
 def test_features_are_the_backbones_of_images_as_it_takes_them(name, tmp_path):
     plain, own = saved_backbone(name, tmp_path)
-    backbone, image_processor = load_backbone(tmp_path), load_image_processor(tmp_path)
+    backbone, image_processor = load_backbone(tmp_path), load_processor(AutoImageProcessor, tmp_path)
     assert image_processor.to_dict() == own.to_dict()
     check_backbone(backbone, image_processor, name)
     pixels = own(drawn_images(3), return_tensors="pt")["pixel_values"]
@@ -49,5 +51,5 @@ def test_any_backbone_has_regions(name, tmp_path):
 
 def test_a_dual_encoder_lends_its_tower_and_its_image_processor(clip_folder):
     backbone = load_backbone(clip_folder)
-    check_backbone(backbone, load_image_processor(clip_folder), "clip")
+    check_backbone(backbone, load_processor(AutoImageProcessor, clip_folder), "clip")
     assert type(LiweModel.from_backbone(backbone, **MODELS[LiweModel]).vision_model) is type(backbone)

@@ -6,7 +6,7 @@ from transformers import pipeline
 from transformers.pipelines.zero_shot_image_classification import ZeroShotImageClassificationPipeline
 
 from babelens.evaluation.classification import prompt_set
-from babelens.inference.pipelines import MultilingualZeroShotPipeline, photo_template
+from babelens.inference.pipelines import PHOTO_TEMPLATES, MultilingualZeroShotPipeline, templates_of
 from tests.contracts import drawn_images
 from tests.support.tiny_native import saved, tiny_clip
 
@@ -38,7 +38,7 @@ def test_without_a_language_it_is_that_of_transformers(classify, stock):
 
 def test_the_template_of_the_language_and_one_of_the_user(classify, stock):
     image = drawn_images(1)[0]
-    german = stock(image, candidate_labels=LABELS, hypothesis_template=photo_template("de"))
+    german = stock(image, candidate_labels=LABELS, hypothesis_template=PHOTO_TEMPLATES["de"][0])
     assert classify(image, candidate_labels=LABELS, language="de-AT") == german
     own = stock(image, candidate_labels=LABELS, hypothesis_template="hier: {}")
     assert classify(image, candidate_labels=LABELS, language="de", hypothesis_template="hier: {}") == own
@@ -68,4 +68,4 @@ def test_a_language_without_a_template_is_asked_by_labels_alone(classify, stock,
     [("pt-BR", "pt"), ("zh-TW", "zh-Hant"), ("zh-Hans", "zh"), ("sr-Latn", "sr-Latn"), ("fil", "tl"), ("EN", "en")],
 )
 def test_a_template_of_the_same_language_and_script(language, like):
-    assert photo_template(language) == prompt_set("photo")[like][0]
+    assert templates_of(language, PHOTO_TEMPLATES) == prompt_set("photo")[like]

@@ -1,6 +1,6 @@
 import pytest
 
-from babelens.inference.texts import report_cut_texts
+from babelens.inference.texts import reporting_cut_texts
 from babelens.processing import processing_dual_encoder
 from babelens.processing.processing_dual_encoder import counting_cut_texts
 from tests.contracts import CAPTIONS
@@ -30,8 +30,12 @@ def test_texts_that_were_cut_are_counted_where_somebody_counts(make_mla, caplog)
         processor(text=["a", LONG], language="de")
         processor(text=LONG + "b", language="en")
     assert set(cut) == {LONG, LONG + "b"} and not caplog.records
-    report_cut_texts(cut, ["a", LONG, LONG])
+    with reporting_cut_texts(["a", LONG, LONG]):
+        processor(text=["a", LONG, LONG], language="de")
     assert "2 of 3 texts are longer than the 64 tokens" in caplog.text
     caplog.clear()
-    report_cut_texts(cut, ["a"])
-    assert not caplog.records
+    with counting_cut_texts() as cut, reporting_cut_texts(["a", LONG]):
+        processor(text=["a", LONG], language="de")
+    with reporting_cut_texts(["a"]):
+        processor(text="a", language="de")
+    assert set(cut) == {LONG} and not caplog.records
