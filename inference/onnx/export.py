@@ -185,23 +185,22 @@ def _write_graphs(embedder: Embedder, graphs: Path, precisions: list[str], ident
         raise InputError(f"truncate_dim={embedder.truncate_dim}: the embeddings have {width} dimensions")
     is_fixed = isinstance(processor, WordLevelProcessor) or _has_one_length(embedder)
     for tower, own in batches.items():
-        with TemporaryDirectory(prefix=".fp32-", dir=graphs) as scratch:
-            first = Path(scratch, graph_file(tower, "fp32"))
-            # Traced with two rows or more: a batch of one would be taken for a constant.
-            inputs[tower] = write_graph(model, tower, own[1], first, fixed_length=is_fixed)
-            for name in dict.fromkeys(["fp32", *precisions]):  # the others are made of the first, which must be right
-                path = first if name == "fp32" else graphs / graph_file(tower, name)
-                if name != "fp32":
-                    convert(first, path, name)
-                difference = _largest_difference(model, tower, path, own)
-                if name == "fp32" and difference > LARGEST_DIFFERENCE:
-                    told = f"the graph of the {tower} tower computes other embeddings than the model"
-                    raise InputError(f"{told}: a value differs by {difference:.1g}; nothing was exported")
-                if name in precisions:
-                    differences[name][tower] = difference
-            if "fp32" in precisions:
-                for file in first.parent.glob(f"{first.name}*"):  # large weights have a file of their own
-                    file.rename(graphs / file.name)
+        first = graphs / graph_file(tower, "fp32")
+        # Traced with two rows or more: a batch of one would be taken for a constant.
+        inputs[tower] = write_graph(model, tower, own[1], first, fixed_length=is_fixed)
+        for name in dict.fromkeys(["fp32", *precisions]):  # the others are made of the first, which must be right
+            path = graphs / graph_file(tower, name)
+            if name != "fp32":
+                convert(first, path, name)
+            difference = _largest_difference(model, tower, path, own)
+            if name == "fp32" and difference > LARGEST_DIFFERENCE:
+                told = f"the graph of the {tower} tower computes other embeddings than the model"
+                raise InputError(f"{told}: a value differs by {difference:.1g}; nothing was exported")
+            if name in precisions:
+                differences[name][tower] = difference
+        if "fp32" not in precisions:
+            for file in graphs.glob(f"{first.name}*"):  # large weights have a file of their own
+                file.unlink()
     length = inputs["text"]["input_ids"][1]
     return GraphSettings(
         width=width,
