@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-from huggingface_hub import constants
+from datasets import config
 
 from ..data.corpus.images import skipped_line, unreadable, walk_images
 from ..processing.images import readable_formats
@@ -24,13 +24,8 @@ from .embedder import Embedder
 
 logger = logging.getLogger(__name__)
 
-
+IMAGE_CACHE = Path(config.HF_DATASETS_CACHE) / "babelens" / "image_index"  # the command line's
 _EQUAL = 1e-5  # scores of one image in two batches differ by rounding
-
-
-def image_cache() -> Path:
-    """The folder of the command line's image embeddings, in the cache of `datasets`, which is not imported."""
-    return Path(os.environ.get("HF_DATASETS_CACHE", f"{constants.HF_HOME}/datasets")) / "babelens" / "image_index"
 
 
 def _cached(file: Path) -> dict[str, np.ndarray]:

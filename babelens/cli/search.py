@@ -74,9 +74,9 @@ def search(
     else:
         import numpy as np
 
-        from ..inference.image_index import ImageIndex, image_cache
+        from ..inference.image_index import IMAGE_CACHE, ImageIndex
 
-        folder = ImageIndex.of_folder(embedder, images or Path(), cache=image_cache())
+        folder = ImageIndex.of_folder(embedder, images or Path(), cache=IMAGE_CACHE)
         queries = [embedder.encode_text(texts, language=tag)] if texts else []
         queries += [embedder.encode_image(image)] if image else []
         found = folder.search(np.concatenate(queries).mean(axis=0), top)

@@ -43,7 +43,7 @@ def serve(
     with closing(bound_socket(host, port)) as bound:
         begin_work()
         from ..inference.embedder import Embedder
-        from ..inference.image_index import image_cache
+        from ..inference.image_index import IMAGE_CACHE
         from ..serving.service import ImageService
 
         with requires("fastapi", "python-multipart", "uvicorn"):
@@ -52,7 +52,7 @@ def serve(
         console.print(f"Loading {model} …", highlight=False)
         embedder = Embedder.from_pretrained(model, draft_jpegs=True, trust_remote_code=trust_remote_code)
         console.print(f"Reading the images of {images} …", highlight=False)
-        service = ImageService(embedder, images, model=model, cache=image_cache(), language=language)
+        service = ImageService(embedder, images, model=model, cache=IMAGE_CACHE, language=language)
         address = f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}/"
         ready = f"{len(service)} images can be searched at {address} (Ctrl-C stops the server)"
         with suppress(KeyboardInterrupt):

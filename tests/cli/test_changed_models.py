@@ -79,7 +79,7 @@ def folder(model, tmp_path):
 
 @pytest.fixture
 def image_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("babelens.inference.image_index.IMAGE_CACHE", tmp_path / "cache")
 
 
 @pytest.mark.parametrize("change", OF_IMAGES.values(), ids=OF_IMAGES)

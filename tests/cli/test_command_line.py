@@ -17,7 +17,7 @@ MARKUP = "[/b] [bold]:cat:"
 
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch, tmp_path):
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("babelens.inference.image_index.IMAGE_CACHE", tmp_path / "cache")
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from tests.support.image_sources import contents, write_tars
 
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch, tmp_path):
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "babelens" / "image_index"
+    monkeypatch.setattr("babelens.inference.image_index.IMAGE_CACHE", tmp_path / "cache")
+    return tmp_path / "cache"
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def test_it_embeds_as_sentence_transformers_does(folder):
 
 def test_an_index_and_a_server_take_it(folder, tmp_path, monkeypatch):
     pytest.importorskip("lancedb")
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("babelens.inference.image_index.IMAGE_CACHE", tmp_path / "cache")
     shapes, index = tmp_path / "shapes", str(tmp_path / "index")
     shapes.mkdir()
     write_shapes(shapes)
