@@ -33,6 +33,7 @@ _PIECES = 2000  # of a script without spaces, in addition to its characters
 _MOST_OF_A_DICTIONARY = 100_000  # words, which take up two megabytes
 TESTED_LISTS = 100
 _MORE_PIECES = 1.2  # per word: the base reads the other column, because its tokenizer has whole words of its language
+_USUAL, _FEWEST_USUAL = 0.05, 10  # share and number of the translations that begin with "to", as verbs do
 _LONGEST_SENSE = 3  # words: a longer sense explains the word instead of translating it
 _BETWEEN_SENSES = re.compile(r"[,;/|]|\b\d+[.)]")
 _NOTES = re.compile(r"\([^)]*\)|\[[^]]*\]|\{[^}]*\}|<[^>]*>")
@@ -63,7 +64,8 @@ def senses(dictionary: Pairs, natives: Iterable[str], tokenizer: Any = None) -> 
     again, first for the word with the most entries: a large dictionary has dozens of words for "of". At most 100,000
     words are used, those with the most frequent translations. A word with several translations is repeated in the
     dictionary, or has them in one cell, as in `dog, hound` or `1. dog; 2. hound`. Text in brackets, entries that are
-    not a single word, and translations of more than three words are left out.
+    not a single word, and translations of more than three words are left out, as is a first word that very many
+    translations share, such as "to".
 
     Examples:
         >>> senses((["Hund", "Hund"], ["mine car", "dog"]), ["a dog sleeps", "a red car"])
@@ -73,8 +75,11 @@ def senses(dictionary: Pairs, natives: Iterable[str], tokenizer: Any = None) -> 
     rarity = _rarity(tokenizer, dictionary[1])
     found: dict[str, tuple[tuple[int, ...], str]] = {}
     entries: Counter[str] = Counter()
-    for text, translation in _single_senses(dictionary):
-        word, native = text.lower(), _words_of(translation)
+    read = [(text.lower(), _words_of(translation)) for text, translation in _single_senses(dictionary)]
+    beginnings = Counter(native[0] for _, native in read if len(native) > 1)
+    usual = {first for first, count in beginnings.items() if count > max(_USUAL * len(read), _FEWEST_USUAL)}
+    for word, whole in read:
+        native = whole[1:] if len(whole) > 1 and whole[0] in usual else whole
         if not 0 < len(native) <= _LONGEST_SENSE or not (word in found or is_word(word)):
             continue
         entries[word] += 1

@@ -91,6 +91,14 @@ def test_a_cell_holds_several_translations():
     assert senses((words, natives), ["a dog at home on the bank"])["hund"] == "dog"
 
 
+def test_the_first_word_of_very_many_translations_is_left_out():
+    words = [chr(ord("a") + row) * 3 for row in range(26)]
+    natives = [f"to {word[:2]}" for word in words[:12]] + words[12:-2] + ["to", "two words"]
+    expected = [word[:2] for word in words[:12]] + natives[12:]
+    assert senses((words, natives), []) == dict(zip(words, expected, strict=True))
+    assert senses((words[:5], natives[:5]), [])["aaa"] == "to aa"
+
+
 def test_words_are_found_in_any_spelling_of_a_dictionary():
     """With combining accents, as some files have them, and notes in brackets."""
     words = ["e\u0301cole", "Hund {m}", "(der) Baum", "Haus [ugs.]", "HUND", "ｖｅ́ｌｏ"]
