@@ -215,6 +215,8 @@ def find_captions(
         return named
     usual = CAPTION_COLUMNS if rules.at_least < 2 else ("captions", "translation")
     usual_here = [name for name in usual if name in names]
+    if usual_here == ["translation"] and _holds_texts(dataset.features["translation"]):
+        usual_here = []  # one language of a dictionary, beside a column such as `word`
     if len(usual_here) == 1 or usual_here[:1] == ["captions"]:
         return replace(named, caption=usual_here[0])
     if rules.at_least > 1:

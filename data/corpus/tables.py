@@ -256,13 +256,22 @@ def _is_header(names: list[str], pair: tuple[str, str]) -> bool:
 
 
 def _names_of_pair(pair: tuple[str, str], rows: list[list[str]], file: Path) -> list[str]:
-    """Returns the column names of a file without a header: two texts, perhaps with a number before or after them."""
+    """Returns the column names of a file without a header: two texts, perhaps with a number before or after them. Of
+    more columns, those that repeat their cells, such as parts of speech, are no texts."""
     full = [row for row in rows if len(row) == len(rows[0])]
-    numbers = [2 * sum(map(bool, map(_NUMBER.fullmatch, cells))) >= len(full) for cells in zip(*full, strict=True)]
+    columns = list(zip(*full, strict=True))
+    numbers = [2 * sum(map(bool, map(_NUMBER.fullmatch, cells))) >= len(full) for cells in columns]
+    repeating = [
+        not number and 2 * len(set(cells)) <= len(full) for cells, number in zip(columns, numbers, strict=True)
+    ]
+    skipped = repeating if numbers.count(False) - repeating.count(True) >= 2 else [False] * len(columns)
     if numbers.count(False) < 2:
         raise CorpusError(f"{file} line 1: {len(numbers)} cells, where two texts are expected, and perhaps a score")
     texts, scores = iter(pair), iter([SCORE])
-    return [next(scores if is_number else texts, "") for is_number in numbers]
+    return [
+        "" if skip else next(scores if is_number else texts, "")
+        for skip, is_number in zip(skipped, numbers, strict=True)
+    ]
 
 
 def _whole(file: Path, names: list[str], rows: Rows, delimiter: str) -> Rows:

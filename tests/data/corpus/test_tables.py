@@ -136,6 +136,16 @@ def test_a_table_without_a_header(name, tmp_path):
     assert texts(read_translations(str(tmp_path / "x-en-de.tsv"))) == PAIRS
 
 
+def test_parts_of_speech_are_no_translations(tmp_path):
+    rows = [("a dog", "der Hund"), ("a cat", "die Katze"), ("to run", "laufen"), ("a car", "das Auto")]
+    lines = [f"{en}\t{'verb' if en == 'to run' else 'noun'}\t{de}\n" for en, de in rows]
+    (tmp_path / "en-de.tsv").write_text("".join(lines), "utf-8")
+    assert texts(read_translations(str(tmp_path / "en-de.tsv"))) == rows
+    (tmp_path / "pairs.tsv").write_text("word\ttranslation\nHund\tdog\n", "utf-8")
+    with pytest.raises(CorpusError, match="name columns by language tags"):
+        load_translations(tmp_path / "pairs.tsv")
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
 @pytest.mark.parametrize("quoting", ["none", "minimal", "all"])
 def test_tab_separated_in_all_ways(encoding, quoting, tmp_path):
