@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.corpus.files import parse_file
+from ..data.corpus.files import read_json
 from ..data.corpus.images import is_system_name, readable_images, skipped_line
 from ..data.corpus.tables import table_rows
 from ..inference.embedder import Embedder
@@ -115,7 +115,7 @@ def read_labels(
     ["Schleie", …]], …}`, with the indices of ImageNet's classes."""
     path = Path(file)
     wanted = None if languages is None else normalize_languages(languages)
-    table: dict[str, Any] = _table(path) if path.suffix == ".tsv" else parse_file(path)
+    table: dict[str, Any] = _table(path) if path.suffix == ".tsv" else read_json(path, dict)
     labels: Labels = {}
     known: list[str] = []
     for name, given in table.items():
@@ -187,7 +187,7 @@ def _labels(given: Any, classes: Sequence[str], place: str) -> dict[int, str]:
 def read_prompts(file: str | Path) -> Prompts:
     """Reads prompts as in Babel-ImageNet's JSON of translated prompts: `{"de": ["ein Foto von {}.", …], …}`."""
     prompts: dict[str, list[str]] = {}
-    for tag, templates in parse_file(file).items():
+    for tag, templates in read_json(Path(file), dict).items():
         if not isinstance(templates, list) or not all(isinstance(template, str) for template in templates):
             raise InputError(f'{file}: {tag}: expected a list of templates, such as ["a photo of a {{}}."]')
         prompts.setdefault(normalize_language(tag), []).extend(templates)

@@ -28,9 +28,8 @@ from PIL import Image
 from transformers import BatchFeature
 
 from ..data.corpus.corpus import enumeration, image_id_of
-from ..data.corpus.files import IMAGES, files_named, numbered_lines, opened, parse_object, read_json_lines, tar_samples
+from ..data.corpus.files import IMAGES, files_named, numbered_lines, opened, parse_json, read_json_lines, tar_samples
 from ..data.corpus.images import path_inside, read_image, skipped_line, walk_images
-from ..data.corpus.loading import parquet_file
 from ..processing.processing_dual_encoder import default_language
 from ..utils.errors import CorpusError, InputError, LanguageTagError, SaveError, requires
 from ..utils.files import atomic_file
@@ -119,12 +118,12 @@ def input_shards(job: "EmbeddingJob", skipped: dict[str, str]) -> Iterator[Input
 
 
 def _of_lines(file: Path, what: What) -> Iterator[Record]:
-    for number, line in numbered_lines(lambda: file.open("rb"), file):
+    for number, line in numbered_lines(file):
         place, name = f"{file} line {number}", f"{file.stem}:{number}"
         if file.suffix == ".txt":
             yield Record(name, place, None, {"text": line})
         elif line.strip():
-            values, image = parse_object(line, f"{place}: "), None
+            values, image = parse_json(line, f"{place}: ", dict), None
             if what == "images":
                 named = values.get("file_name")
                 if not isinstance(named, str) or not named.strip():
@@ -146,7 +145,7 @@ def _of_tar(address: str, names: list[str], what: What) -> Iterator[Record]:
             if "txt" in names and "txt" in fields:
                 metadata["txt"] = fields["txt"].decode("utf-8")
             if names and "json" in fields:
-                metadata |= parse_object(fields["json"].decode("utf-8"))
+                metadata |= parse_json(fields["json"].decode("utf-8"), expected=dict)
         except (UnicodeDecodeError, CorpusError) as error:
             defect = f"{place}: {error}"
         yield Record(name, place, _cell(encoded, place), metadata, defect)
@@ -168,7 +167,7 @@ def _of_parquet(address: str, names: list[str], what: What) -> Iterator[Record]:
 def _parquet(address: str) -> Iterator[pq.ParquetFile]:
     try:
         with opened(address) as file:
-            yield parquet_file(file)
+            yield pq.ParquetFile(file, pre_buffer=False)  # otherwise pyarrow keeps all that it has read
     except (OSError, pa.ArrowException) as error:
         raise CorpusError(f"{address}: {error}") from error
 
@@ -521,7 +520,7 @@ def shard_files(folder: str | Path) -> list[Path]:
 
 def read_embeddings(path: Path) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
     """The rows of a parquet file, some thousand at a time, each time with their embeddings as an array [n, d]."""
-    file = parquet_file(path)
+    file = pq.ParquetFile(path, pre_buffer=False)
     kind = file.schema_arrow.field(EMBEDDING).type
     if not (pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type)):
         raise CorpusError(f"{path} has no column `{EMBEDDING}` of lists of numbers, all of one length")

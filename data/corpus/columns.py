@@ -25,7 +25,7 @@ from ...utils.errors import CorpusError, LanguageTagError, did_you_mean
 from ...utils.language_matching import counts_as
 from ...utils.languages import normalize_language
 from .corpus import AnyDataset, CaptionRules, enumeration, evenly_spaced, listed
-from .files import parse_object
+from .files import parse_json
 from .text_languages import (
     SAMPLE,
     are_sentences,
@@ -88,7 +88,7 @@ class ColumnNames:
             return {tag: None if _is_empty(cells[name]) else cells[name] for tag, name in self.caption.items()}
         if "json" in cells:  # WebDataset's
             record = cells["json"] or {}
-            record = parse_object(record, f"{place}: ") if isinstance(record, str) else record
+            record = parse_json(record, f"{place}: ", dict) if isinstance(record, str) else record
             cells["json"] = record.get("captions") if record.get("captions") is not None else record.get("caption")
         cell = next((each for each in cells.values() if each is not None), None)
         if self.language is None or isinstance(cell, dict):

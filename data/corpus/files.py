@@ -21,7 +21,6 @@ import unicodedata
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from functools import partial
 from itertools import groupby
 from pathlib import Path, PurePosixPath
@@ -47,28 +46,34 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 # ---- Lines ----
 
 
+def open_plain(file: Path) -> IO[bytes]:
+    suffix = file.suffix.lower()
+    if suffix == ".zst":
+        return io.BufferedReader(pa.CompressedInputStream(pa.OSFile(str(file), "rb"), "zstd"))
+    opened: Any = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}.get(suffix, open)
+    return opened(file, "rb")
+
+
 def read_lines(file: Path) -> Iterator[tuple[int, str]]:
     """Yields (line number from 1, text) of the lines that are not blank."""
-    return ((number, text) for number, text in numbered_lines(partial(open_plain, file), file) if text.strip())
+    return ((number, text) for number, text in numbered_lines(file) if text.strip())
 
 
 def read_texts(file: Path) -> list[str]:
     texts = []
-    for number, text in numbered_lines(partial(open_plain, file), file):
+    for number, text in numbered_lines(file):
         if not text.strip():
             raise CorpusError(f"{file} line {number}: the line is empty")
         texts.append(text)
     return texts
 
 
-def numbered_lines(
-    open_stream: Callable[[], AbstractContextManager[IO[bytes]]], file: str | Path, first: int = 1
-) -> Iterator[tuple[int, str]]:
-    """Yields (number, text) of every line that `open_stream` opens, including blank ones; numbers begin at `first`."""
-    number = first - 1
+def numbered_lines(file: Path, open_file: Callable[[Path], IO[bytes]] = open_plain) -> Iterator[tuple[int, str]]:
+    """Yields (number from 1, text) of every line of a file, including blank ones; `open_file` opens it."""
+    number = 0
     try:
-        with open_stream() as stream:
-            for number, line in enumerate(iter(partial(stream.readline, MAX_BYTES), b""), first):
+        with open_file(file) as stream:
+            for number, line in enumerate(iter(partial(stream.readline, MAX_BYTES), b""), 1):
                 if len(line) == MAX_BYTES:
                     raise CorpusError(f"{file} line {number}: more than the {MAX_BYTES:,} bytes that a line may have")
                 if number == 1 and b"\0" in line:
@@ -85,10 +90,10 @@ def numbered_lines(
 
 def read_json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     for line, text in read_lines(file):
-        yield line, parse_object(text, f"{file} line {line}: ")
+        yield line, parse_json(text, f"{file} line {line}: ", dict)
 
 
-def read_json(file: Path) -> Any:
+def read_json(file: Path, expected: type | tuple[type, ...] = object) -> Any:
     try:
         with open_plain(file) as stream:
             text = stream.read().decode("utf-8-sig")
@@ -96,24 +101,11 @@ def read_json(file: Path) -> Any:
         raise CorpusError(f"{file}: {wrong_encoding(error)}") from error
     except DAMAGED as error:
         raise CorpusError(f"{file}: {error}") from error
-    return parse_json(text, f"{file}: ")
+    return parse_json(text, f"{file}: ", expected)
 
 
-def parse_file(file: str | Path) -> dict[str, Any]:
-    return _object(read_json(Path(file)), f"{file}: ")
-
-
-def parse_object(text: str, place: str = "") -> dict[str, Any]:
-    return _object(parse_json(text, place), place)
-
-
-def _object(value: Any, place: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise CorpusError(f"{place}a JSON object is expected, such as {{…: …}}")
-    return value
-
-
-def parse_json(text: str, place: str = "") -> Any:
+def parse_json(text: str, place: str = "", expected: type | tuple[type, ...] = object) -> Any:
+    """Returns the value of a JSON text; with `expected=dict`, it must be an object."""
     try:
         value = json.loads(text, object_pairs_hook=_without_repeats)
         if text.count("[") + text.count("{") > _MAX_DEPTH and _depth(value) > _MAX_DEPTH:
@@ -126,6 +118,8 @@ def parse_json(text: str, place: str = "") -> Any:
         raise CorpusError(f"{place}{error.object[error.start]!r} is half of a surrogate pair") from error
     except ValueError as error:
         raise CorpusError(f"{place}unusable JSON: {error}") from error
+    if not isinstance(value, expected):
+        raise CorpusError(f"{place}a JSON object is expected, such as {{…: …}}")
     return value
 
 
@@ -149,14 +143,6 @@ def files_matching(source: str | Path) -> list[Path]:
     """Returns the files in a folder, or the files that a path or a pattern such as `wit/*.tsv.gz` names, sorted."""
     path = Path(source)
     return sorted(path.iterdir() if path.is_dir() else Path(path.anchor).glob(str(path.relative_to(path.anchor))))
-
-
-def open_plain(file: Path) -> IO[bytes]:
-    suffix = file.suffix.lower()
-    if suffix == ".zst":
-        return io.BufferedReader(pa.CompressedInputStream(pa.OSFile(str(file), "rb"), "zstd"))
-    opened: Any = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}.get(suffix, open)
-    return opened(file, "rb")
 
 
 def kind_of(file: str | Path) -> str:

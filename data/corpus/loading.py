@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import datasets
 import pyarrow.parquet as pq
@@ -226,11 +226,6 @@ def _some_rows(rows: Rows, source: str, states: Any) -> Iterator[dict[str, Any]]
         yield row
     if row is None:
         raise CorpusError(f"{source}: no rows, or all of them are left out")
-
-
-def parquet_file(file: Path | IO[bytes]) -> pq.ParquetFile:
-    """Opens a parquet file for reading in batches. By default, pyarrow keeps everything that it has read."""
-    return pq.ParquetFile(file, pre_buffer=False)
 
 
 @contextmanager

@@ -288,7 +288,7 @@ def _whole(file: Path, names: list[str], rows: Rows, delimiter: str) -> Rows:
 
 
 def _rows(file: Path, form: _Form) -> Rows:
-    numbered = islice(numbered_lines(partial(_open_utf8, file, form), file), form.skipped, None)
+    numbered = islice(numbered_lines(file, partial(_open_utf8, form=form)), form.skipped, None)
     if not form.quoted:
         yield from ((line, text.split(form.delimiter)) for line, text in numbered if text.strip())
         return

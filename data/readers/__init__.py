@@ -1,6 +1,6 @@
 """Readers of published data sets, which turn the records of files into rows; errors name the file and the record."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -8,7 +8,6 @@ from datasets import Dataset, Features, Image, Value
 
 from ...utils.errors import CorpusError
 from ..corpus.corpus import CAPTIONS, Caption, enumeration
-from ..corpus.files import read_texts
 from ..corpus.images import path_inside
 
 TRUTH = ("false", "true")  # the answers to a yes-or-no task, in the order of their labels
@@ -26,14 +25,6 @@ def find_file(root: str | Path, *paths: str) -> Path:
                 return file
     names = sorted(path.name for path in Path(root).iterdir()) if Path(root).is_dir() else []
     raise CorpusError(f"{root}: there is no {' or '.join(paths)}; it has {enumeration(names, 8) or 'nothing'}")
-
-
-def aligned_texts(file: Path, names: Sequence[str]) -> list[str]:
-    """Returns the texts of a file whose lines correspond to the names of images."""
-    texts = [text.strip() for text in read_texts(file)]
-    if len(texts) != len(names):
-        raise CorpusError(f"{file} has {len(texts)} sentences for {len(names)} images")
-    return texts
 
 
 def value_of(record: dict[str, Any], key: str, place: str) -> str:

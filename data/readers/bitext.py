@@ -56,7 +56,7 @@ class Bitext(NamedTuple):
             order = [columns.index(name) for name in (*self.languages, SCORE) if name in columns]
             yield from ((line, [cells[column] for column in order]) for line, cells in rows)
             return
-        texts = [numbered_lines(partial(self._open, name), self.place / name) for name in self.names]
+        texts = [numbered_lines(self.place / name, self._open) for name in self.names]
         for number, lines in enumerate(zip_longest(*texts), 1):
             if None in lines:
                 ended = self.place / self.names[lines.index(None)]
@@ -65,8 +65,10 @@ class Bitext(NamedTuple):
                 )
             yield number, [text for _, text in lines]
 
-    def _open(self, name: str) -> Any:
-        return open_plain(self.place / name) if self.place.is_dir() else zipfile.Path(self.place, name).open("rb")
+    def _open(self, file: Path) -> Any:
+        if self.place.is_dir():
+            return open_plain(file)
+        return zipfile.Path(self.place, file.relative_to(self.place).as_posix()).open("rb")
 
 
 def load_bitext(

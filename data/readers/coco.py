@@ -18,8 +18,8 @@ from ...utils.errors import CorpusError
 from ...utils.languages import normalize_languages
 from ..benchmarks import find_benchmark
 from ..corpus.corpus import RowCount, enumeration, listed
-from ..corpus.files import parse_file, read_json, read_lines, read_texts
-from . import CORPUS, Record, aligned_texts, caption_row, captions_in, find_file, task_dataset, value_of
+from ..corpus.files import read_json, read_lines, read_texts
+from . import CORPUS, Record, caption_row, captions_in, find_file, task_dataset, value_of
 
 CocoTexts: TypeAlias = Literal["coco", "stair", "coco-cn", "korean", "yj"]
 Split: TypeAlias = Literal["train", "val", "validation", "test"]
@@ -164,15 +164,10 @@ def load_multi30k(
     for task, endings in files.items():
         part = split.removesuffix("_flickr") if task == "task2" else split
         names_file = find_file(folder, *(f"{task}/image_splits/{part}{ending}" for ending in (".txt", "_images.txt")))
-        # In `test_2017_mscoco`, the number of the caption follows the name of the image.
-        names = [name.strip().partition("#")[0] for name in read_texts(names_file)]
-        if texts and (absent := [name for name in names if name not in texts]):
+        found = _aligned(names_file, [(tag, find_file(folder, f"{task}/raw/{part}.{end}")) for tag, end in endings])
+        if texts and (absent := [name for name in found if name not in texts]):
             raise CorpusError(f"{folder}: task2 does not name {absent[0]!r}, which has sentences in task1")
-        texts = {name: texts.get(name, {}) for name in names}
-        for tag, ending in endings:
-            lines = aligned_texts(find_file(folder, f"{task}/raw/{part}.{ending}"), names)
-            for name, text in zip(names, lines, strict=True):
-                texts[name].setdefault(tag, []).append(text)
+        texts = {name: texts.get(name, {}) | own for name, own in found.items()}
     rows = [
         caption_row(images, name, captions_in({tag: own[tag] for tag in tags}), str(names_file))
         for name, own in texts.items()
@@ -182,18 +177,12 @@ def load_multi30k(
 
 def load_xtd(folder: str | Path, languages: list[str] | tuple[str, ...] | None = None) -> Dataset:
     """Loads the benchmark `xtd`: XTD's 1,000 images of MSCOCO, with XTD10's captions in eleven languages."""
-    names_file = find_file(folder, "XTD10/test_image_names.txt")
-    names = [name.strip() for name in read_texts(names_file)]
-    texts: Texts = {}
+    names_file, files = find_file(folder, "XTD10/test_image_names.txt"), []
     for language in find_benchmark("xtd").chosen(languages):
         name = f"test_1kcaptions_{'jp' if language == 'ja' else language}.txt"
-        file = find_file(folder, *(f"{each}/{name}" for each in ("XTD10", "MIC", "STAIR")))
-        texts[language] = aligned_texts(file, names)
-    rows = []
-    for line, name in enumerate(names):
-        captions = {language: [own[line]] for language, own in texts.items()}
-        rows.append(_coco_row(Path(folder), name, captions, f"{names_file} line {line + 1}"))
-    return task_dataset(rows, CORPUS, folder)
+        files.append((language, find_file(folder, *(f"{each}/{name}" for each in ("XTD10", "MIC", "STAIR")))))
+    found = _aligned(names_file, files)
+    return task_dataset([_coco_row(Path(folder), *each, str(names_file)) for each in found.items()], CORPUS, folder)
 
 
 def _parts(split: str) -> tuple[str, ...]:
@@ -211,9 +200,23 @@ def _coco_row(root: Path, name: str, texts: Texts, place: str) -> dict[str, Any]
 # ---- Files ----
 
 
+def _aligned(names_file: Path, files: Sequence[tuple[str, Path]]) -> dict[str, Texts]:
+    """Returns the texts of each image by language, from files (language, file) whose lines correspond to the names of
+    the images. The number of the caption follows the name in Multi30K's `test_2017_mscoco`."""
+    names = [name.strip().partition("#")[0] for name in read_texts(names_file)]
+    texts: dict[str, Texts] = {name: {} for name in names}
+    for language, file in files:
+        lines = read_texts(file)
+        if len(lines) != len(names):
+            raise CorpusError(f"{file} has {len(lines)} sentences for {len(names)} images")
+        for name, text in zip(names, lines, strict=True):
+            texts[name].setdefault(language, []).append(text.strip())
+    return texts
+
+
 def _records(file: Path, key: str | None) -> list[Record]:
     """Returns the records of a JSON file: a list of objects, or an object with the list under a key."""
-    content = read_json(file) if key is None else parse_file(file).get(key)
+    content = read_json(file) if key is None else read_json(file, dict).get(key)
     if not isinstance(content, list) or not all(isinstance(record, dict) for record in content):
         where = "a list of objects" if key is None else f"an object with a list of objects {key!r}"
         raise CorpusError(f"{file}: expected {where}, as it was published")

@@ -13,7 +13,7 @@ from ...utils.errors import CorpusError
 from ...utils.identity import file_states
 from ...utils.languages import normalize_languages
 from ..corpus.corpus import CaptionRules, RowCount, normalize_captions, normalize_row
-from ..corpus.files import parse_file, read_json, read_lines
+from ..corpus.files import read_json, read_lines
 from ..corpus.loading import cached_rows, load_captions
 from . import CORPUS, Folder, caption_row, find_file
 
@@ -61,7 +61,7 @@ def load_cc3m(
 
 
 def _cc3m_rows(files: dict[str, Path], image_ids: Folder, images: Folder, tags: list[str]) -> Iterator[Row]:
-    kept = None if image_ids is None else parse_file(image_ids).keys()
+    kept = None if image_ids is None else read_json(Path(image_ids), dict).keys()
     rules, count = CaptionRules(at_least=0), RowCount(str(files["en"]))
     for lines in zip_longest(*map(read_lines, files.values())):  # which are about the same images
         texts: dict[str, str] = {}
@@ -136,7 +136,7 @@ def load_cc300k(
 def _cc300k_rows(
     files: dict[str, Path], image_ids: Folder, images: Folder, present: frozenset[str] | None
 ) -> Iterator[Row]:
-    captions_of = {tag: parse_file(file) for tag, file in files.items()}
+    captions_of = {tag: read_json(file, dict) for tag, file in files.items()}
     first = next(iter(captions_of))
     names = list(captions_of[first]) if image_ids is None else read_json(Path(image_ids))
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):

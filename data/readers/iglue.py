@@ -21,7 +21,7 @@ from datasets import ClassLabel, Dataset, Image, Value
 from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.languages import normalize_language
 from ..corpus.corpus import CaptionRules, RowCount, enumeration, normalize_row
-from ..corpus.files import parse_file, read_json, read_json_lines
+from ..corpus.files import read_json, read_json_lines
 from . import CORPUS, TRUTH, Folder, Record, caption_row, image_path, task_dataset, value_of
 
 ENTAILMENT = ("contradiction", "neutral", "entailment")
@@ -82,8 +82,8 @@ def load_xgqa(
     `answers`, English in every language of xGQA), `question_id`. A question with another answer is an error; with
     `on_unknown_answer="unlabelled"`, its label is None, which an evaluation counts as wrong, and a warning names it.
     """
-    known, rows, unknown, content = set(answers), [], list[str](), read_json(Path(file))
-    for key, record in enumerate(content) if isinstance(content, list) else parse_file(file).items():
+    known, rows, unknown, content = set(answers), [], list[str](), read_json(Path(file), (dict, list))
+    for key, record in enumerate(content) if isinstance(content, list) else content.items():
         place = f"{file} entry {key}"
         if not isinstance(record, dict):
             raise CorpusError(f"{place}: expected an object with a question, and found {record!r}")

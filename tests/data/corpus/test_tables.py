@@ -14,7 +14,7 @@ from PIL import Image
 from babelens.data import load_bitext, load_captions, load_translations
 from babelens.data.batching.views import image_text_pairs, images_of
 from babelens.data.corpus import files
-from babelens.data.corpus.files import parse_json, parse_object, read_lines, read_texts
+from babelens.data.corpus.files import parse_json, read_lines, read_texts
 from babelens.data.corpus.tables import pair_in_name, table_rows
 from babelens.data.readers.bitext import is_bitext, read_translations
 from babelens.utils.errors import CorpusError, LanguageTagError
@@ -271,7 +271,7 @@ def test_json_that_is_nested_too_deeply_or_is_not_an_object_is_refused():
     assert parse_json("[" * 32 + "1" + "]" * 32)
     for text, message in (("[1]", "object"), ('{"a": 1, "a": 2}', "'a' is given twice"), ("{", "unusable JSON")):
         with pytest.raises(CorpusError, match=message):
-            parse_object(text)
+            parse_json(text, expected=dict)
 
 
 @pytest.mark.parametrize(
