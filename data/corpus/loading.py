@@ -17,7 +17,7 @@ from datasets.table import embed_table_storage
 from huggingface_hub import DatasetCard, DatasetCardData
 from huggingface_hub.errors import HfHubHTTPError
 
-from ...utils.errors import BabelensError, CorpusError, LanguageTagError, SaveError, SourceUnavailableError
+from ...utils.errors import BabelensError, CorpusError, LanguageTagError, SourceUnavailableError
 from ...utils.files import new_folder
 from ...utils.identity import remote_state
 from ...utils.languages import normalize_language, normalize_languages
@@ -273,8 +273,6 @@ def save_captions(corpus: Dataset, folder: str | Path) -> Path:
         >>> HfApi().upload_folder(repo_id="me/photos", repo_type="dataset", folder_path="photos-data-set")
     """
     folder = Path(folder)
-    if folder.exists():
-        raise SaveError(f"{folder} exists: name a new folder")
     if not len(corpus):
         raise CorpusError("a corpus without rows cannot be saved")
     splits: dict[str, list[int]] = {}

@@ -20,11 +20,10 @@ from datasets import Dataset
 
 from ...utils.errors import CorpusError
 from ...utils.language_matching import counts_as
-from .columns import CAPTION_COLUMNS, ColumnNames, tag_in
+from .columns import CAPTION_COLUMNS, ColumnNames, scripts_of, tag_in
 from .corpus import DOWNLOAD, IMAGE_URL, Place, image_id_of, listed
 from .files import COMPRESSED, DAMAGED, kind_of, numbered_lines, open_plain, read_json, read_json_lines
 from .images import path_inside
-from .text_languages import scripts_of
 
 logger = logging.getLogger(__name__)
 

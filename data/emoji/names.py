@@ -15,7 +15,7 @@ import numpy as np
 
 from ...utils.errors import CorpusError, MissingExtraError, SourceUnavailableError, first_line
 from ...utils.files import atomic_file
-from ..corpus.text_languages import VERSION, LanguageProfiles, check_pairs, counts_of, resembles_another
+from ..corpus.columns import PROFILES_VERSION, LanguageProfiles, check_pairs, counts_of, resembles_another
 from .build import (
     DEFAULT_CACHE,
     KEYWORD_SEPARATOR,
@@ -96,7 +96,7 @@ def load_emoji_names(cache_dir: str | Path | None = None) -> EmojiNames:
 def profiles_of(names: EmojiNames) -> LanguageProfiles:
     """Returns the n-grams by which languages are recognized; those of CLDR's package are stored on disk."""
     digest = "".join(filter(str.isalnum, names.source or ""))[-12:]
-    file = DEFAULT_CACHE / f"profiles-{VERSION}-{digest}.npz"
+    file = DEFAULT_CACHE / f"profiles-{PROFILES_VERSION}-{digest}.npz"
     if digest and file.is_file():
         with np.load(file) as kept:
             return LanguageProfiles.of(kept["tags"].tolist(), kept["counts"])

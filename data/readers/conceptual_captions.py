@@ -54,7 +54,7 @@ def load_cc3m(
     Images are files named by image_id, without an ending, as VOLTA downloads them. `image_ids` is a JSON object that
     names those to keep, such as VOLTA's `caption_train.json`: those with regions (Bugliarello et al. 2022).
     """
-    tags = normalize_languages(languages if isinstance(languages, str) else list(languages))
+    tags = normalize_languages(languages)
     endings = {"en": "", **{tag: f"_{tag}" for tag in tags if tag != "en"}}
     files = {tag: find_file(folder, f"{split}_imageId2Ann{ending}.tsv") for tag, ending in endings.items()}
     return _cached(_cc3m_rows, files, image_ids, images, tags)
@@ -125,7 +125,7 @@ def load_cc300k(
     or of its files `ref_captions_*.json`. Users download the images themselves: one missing in `images` is an error,
     or left out with a warning. `image_ids` is a JSON list of those to keep, `cc300k.json`; by default all.
     """
-    tags = normalize_languages(languages if isinstance(languages, str) else list(languages))
+    tags = normalize_languages(languages)
     files = {tag: find_file(folder, f"annotation/uc2_6langs/jsons/ref_captions_{tag}.json") for tag in tags}
     present = None  # the images that are there; the cached rows depend on them
     if images is not None and on_missing_image == "skip":

@@ -1,10 +1,5 @@
-"""IGLUE's tasks from their published files (Bugliarello et al. 2022): fine-tuned in English, tested in others.
-
-    load_xvnli      does the image entail the sentence?            XVNLI; SNLI-VE to fine-tune on
-    load_xgqa       a question about the image, 1842 answers        xGQA; GQA to fine-tune on
-    load_nlvr2      is the sentence true of the two images?         NLVR2, to fine-tune on
-    load_marvl      the same task in five languages                   MaRVL
-    load_xflickrco  captions of images, for retrieval               xFlickr&CO; Flickr30K to fine-tune on
+"""IGLUE's tasks from their published files (Bugliarello et al. 2022): fine-tuned in English (on SNLI-VE, GQA, NLVR2
+and Flickr30K), tested in others (XVNLI, xGQA, MaRVL, and xFlickr&CO for retrieval).
 
 Images are files in the folder `images`, opened on access; without a folder, there is no column `image`. `image_id` is
 the key of the image in the benchmark's region features, but for the ending `.jpg`, which their reader adds or leaves
@@ -73,7 +68,7 @@ def load_xgqa(
     images: Folder = None,
     on_unknown_answer: Literal["error", "unlabelled"] = "error",
 ) -> Dataset:
-    """Loads visual question answering from a file in the format of GQA or of LXMERT.
+    """Loads visual question answering (1842 answers) from a file in the format of GQA or of LXMERT.
 
         {"201307251": {"question": "Is it overcast?", "answer": "no", "imageId": "n161313", …}, …}
         [{"question_id": "201307251", "sent": "Is it overcast?", "label": {"no": 1.0}, "img_id": "n161313"}, …]

@@ -5,8 +5,7 @@ from datasets import Dataset
 from PIL import Image
 
 from babelens.data import load_captions, load_translations
-from babelens.data.corpus.columns import language_of_column
-from babelens.data.corpus.text_languages import resembles_another
+from babelens.data.corpus.columns import language_of_column, resembles_another
 from babelens.data.emoji.build import Annotation
 from babelens.data.emoji.names import EmojiNames, profiles_of
 from babelens.utils.errors import CorpusError
