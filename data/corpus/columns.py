@@ -141,12 +141,13 @@ def language_of_column(
 
 
 def text_columns(
-    dataset: Dataset | IterableDataset, names: Sequence[str], *, asked: Sequence[str] | None = None, at_least: int = 1
+    dataset: Dataset | IterableDataset, *, asked: Sequence[str] | None = None, at_least: int = 1
 ) -> dict[str, str]:
     """Returns language -> column for the columns that hold texts in the language of their name. If the cells confirm
     fewer than `at_least` languages, names are believed unless the cells contradict them; for translations, even a
     column without any cell is believed."""
-    tags = {name: tag for name in names if name not in _NOT_TEXTS and (tag := tag_in(name)[0]) is not None}
+    texts = [name for name, each in dataset.features.items() if name not in _NOT_TEXTS and _holds_texts(each)]
+    tags = {name: tag for name in texts if (tag := tag_in(name)[0]) is not None}
     samples = {name: [text for cell in _cells(dataset, name) for text in listed(cell)] for name in tags}
     found: dict[str, str] = {}
     for lenient in (False, True) if at_least > 1 else (False,):
@@ -217,7 +218,7 @@ def find_captions(
     if rules.at_least > 1:
         return replace(named, caption=_translations(dataset, rules, configuration))
     members = [name for name in ("json", "txt") if name in names]  # WebDataset's
-    found = () if usual_here else members or text_columns(dataset, names, asked=rules.languages)
+    found = () if usual_here else members or text_columns(dataset, asked=rules.languages)
     if not found:
         wanted = " or ".join(map(repr, usual))
         raise CorpusError(f"captions are expected in one column {wanted}; the columns are {', '.join(names)}")
@@ -239,8 +240,7 @@ def _translations(
                     "order, as in languages=['en', 'de']"
                 )
             return dict(zip(tags, parallel, strict=True))
-    texts = [name for name in names if _holds_texts(dataset.features[name])]
-    found = text_columns(dataset, texts, asked=asked, at_least=2)
+    found = text_columns(dataset, asked=asked, at_least=2)
     others = [name for name in names if name not in (*found.values(), *_NOT_TEXTS)]
     if len(found) < 2 and (others or not found):  # other incomplete rows are reported later
         raise CorpusError(
@@ -271,8 +271,6 @@ def _holds_texts(feature: Any) -> bool:
 
 
 def _cells(dataset: Dataset | IterableDataset, name: str) -> list[Any]:
-    if not _holds_texts(dataset.features[name]):
-        return []
     column = dataset.select_columns(name)
     if isinstance(column, Dataset):
         return list(column.with_format(None).select(evenly_spaced(len(column), SAMPLE))[name])

@@ -175,15 +175,11 @@ class _Normalizer:
             raise CorpusError(f"no row to keep is in {', '.join(missing)}; there are {there}")
         if self.images is not None and "image" in names:
             used = [name for name in ("image", *_NAMES) if name in corpus.column_names]
-            cells = corpus.select(rows).select_columns(used)
-            good, bad = list[int](), list[SkippedImage]()
+            cells, bad = corpus.select(rows).select_columns(used), list[SkippedImage | None]()
             for start, batch in _batches(cells, "Checking images"):
-                own = rows[start : start + _BATCH_ROWS]
-                found, skipped = self._readable(batch, self._places(batch, own), count)
-                good += [own[index] for index in found]
-                bad += skipped
-            refuse_mostly_bad(list(map(str, bad)), len(rows))
-            rows = good
+                bad += self._skipped(batch, self._places(batch, rows[start : start + _BATCH_ROWS]), count)
+            refuse_mostly_bad([str(each) for each in bad if each], len(rows))
+            rows = [row for row, skipped in zip(rows, bad, strict=True) if skipped is None]
         count.read = len(rows)
         count.report()
         if not rows:
@@ -234,22 +230,22 @@ class _Normalizer:
             kept = ours
         return texts, kept
 
-    def _readable(
+    def _skipped(
         self, batch: Mapping[str, list[Any]], places: Sequence[str], count: RowCount
-    ) -> tuple[list[int], list[SkippedImage]]:
-        """Returns the indices of the images of a batch that can be read, and the others."""
-        rules = self.images or ImageRules()
+    ) -> list[SkippedImage | None]:
+        """Returns the images of a batch that cannot be read, and None for the others."""
+        rules, found = self.images or ImageRules(), list[SkippedImage | None]()
         with ThreadPoolExecutor() as pool:
-            problems = list(pool.map(_problem, batch["image"]))
-        checked = zip(places, batch["image_id"], problems, strict=True)
-        skipped = [SkippedImage(place, image_id, reason) for place, image_id, reason in checked if reason is not None]
-        if skipped and not rules.skip:
-            raise CorpusError(str(skipped[0]))
-        if rules.skipped is not None:
-            rules.skipped.extend(skipped)
-        for each in skipped:
-            count.leave_out("with an image that cannot be read", str(each))
-        return [index for index, reason in enumerate(problems) if reason is None], skipped
+            problems = pool.map(_problem, batch["image"])
+            for place, image_id, reason in zip(places, batch["image_id"], problems, strict=True):
+                found.append(None if reason is None else SkippedImage(place, image_id, reason))
+        for skipped in filter(None, found):
+            if not rules.skip:
+                raise CorpusError(str(skipped))
+            if rules.skipped is not None:
+                rules.skipped.append(skipped)
+            count.leave_out("with an image that cannot be read", str(skipped))
+        return found
 
     def _stream(self, dataset: IterableDataset) -> IterableDataset:
         others = {name: each for name, each in dataset.features.items() if name not in self.source.read}
@@ -263,9 +259,9 @@ class _Normalizer:
         texts, kept = self._texts(batch, places, count)
         batch = {name: cells for name, cells in batch.items() if name not in self.source.read} | texts
         if self.images is not None and "image" in batch:
-            images = {name: [batch[name][index] for index in kept] for name in ("image", "image_id")}
-            good, _ = self._readable(images, [places[index] for index in kept], count)
-            kept = [kept[index] for index in good]
+            images = {name: [batch[name][row] for row in kept] for name in ("image", "image_id")}
+            bad = self._skipped(images, [places[row] for row in kept], count)
+            kept = [row for row, skipped in zip(kept, bad, strict=True) if skipped is None]
         count.read = len(kept)
         count.report()
         return {name: [cells[index] for index in kept] for name, cells in batch.items()}

@@ -26,6 +26,7 @@ from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.identity import file_states
 from ...utils.language_matching import counts_as
 from ...utils.languages import normalize_language, normalize_languages
+from ..corpus.columns import tag_in
 from ..corpus.corpus import CAPTIONS, MAX_CHARACTERS, RowCount, enumeration
 from ..corpus.files import NO_TMX, TMX, files_matching, kind_of, numbered_lines, open_plain
 from ..corpus.loading import cached_rows, load_translations
@@ -53,7 +54,9 @@ class Bitext(NamedTuple):
         """Yields the line, and the two texts and any score of each pair."""
         if not self.names:
             columns, rows = table_rows(self.place)
-            order = [columns.index(name) for name in (*self.languages, SCORE) if name in columns]
+            tags = [(name, tag_in(name)[0]) for name in columns]  # a header may have `EN-US` for `en`
+            named = [counts_as(tag, self.languages) if tag else name for name, tag in tags]
+            order = [named.index(name) for name in (*self.languages, SCORE) if name in named]
             yield from ((line, [cells[column] for column in order]) for line, cells in rows)
             return
         texts = [numbered_lines(self.place / name, self._open) for name in self.names]

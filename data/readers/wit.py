@@ -44,13 +44,12 @@ def wit_split(corpus: Dataset, split: WitSplit) -> Dataset:
     """Returns the images of a split, from a corpus of all of them with `image_id` and `captions`."""
     table = corpus.select_columns(["image_id", "captions"]).with_format("arrow")[:]
     index = CaptionIndex(table)
-    hashes = [blake2b(name.encode(), digest_size=8).digest() for name in table["image_id"].to_pylist()]
-    drawn = np.empty(len(table), dtype=np.int64)  # row -> its place in the order in which images are drawn
-    drawn[sorted(range(len(table)), key=hashes.__getitem__)] = np.arange(len(table))
+    digests = [blake2b(name.encode(), digest_size=8).digest() for name in table["image_id"].to_pylist()]
+    drawn = np.array([int.from_bytes(digest) for digest in digests], np.uint64)  # images are drawn in this order
     rows_of = {language: np.unique(index.rows[index.captions_in(language)]) for language in index.languages}
     part_of = np.zeros(len(table), dtype=np.int8)
     for language, rows in sorted(rows_of.items(), key=lambda item: (len(item[1]), item[0])):
-        rows_of[language] = rows = rows[np.argsort(drawn[rows])]
+        rows_of[language] = rows = rows[np.argsort(drawn[rows], kind="stable")]
         for part in (_PARTS["validation"], _PARTS["test"]):
             missing = _size(len(rows)) - int((part_of[rows] == part).sum())
             part_of[rows[part_of[rows] == 0][: max(0, missing)]] = part

@@ -134,6 +134,8 @@ def test_a_table_without_a_header(name, tmp_path):
     (tmp_path / "x-en-de.tsv").write_text("en\tde\n" + "".join(f"{en}\t{de}\n" for en, de in PAIRS), "utf-8")
     assert not is_bitext(str(tmp_path / "x-en-de.tsv"))
     assert texts(read_translations(str(tmp_path / "x-en-de.tsv"))) == PAIRS
+    (tmp_path / "y-en-de.tsv").write_text("de_DE\tEN-US\n" + "".join(f"{de}\t{en}\n" for en, de in PAIRS), "utf-8")
+    assert texts(load_bitext(tmp_path / "y-en-de.tsv")) == PAIRS
 
 
 def test_parts_of_speech_are_no_translations(tmp_path):
