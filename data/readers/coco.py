@@ -85,15 +85,15 @@ def _coco(root: Path, split: str, chosen: Sequence[str], rule: str = "karpathy",
         return task_dataset(rows, CORPUS, root)
     if rule == "mule":  # which divides all images
         parts = ("train", "restval", "val", "test")
-    texts = [(_LANGUAGES[name], found) for name in chosen if name != "coco" for found in _texts(root, name, parts)]
+    captions: dict[str, Texts] = defaultdict(dict)  # of each image
+    for name in chosen:
+        for image_id, text in _texts(root, name, parts):
+            captions[image_id].setdefault(_LANGUAGES[name], []).append(text)
     rows = []
     for place, record in _karpathy(find_file(root, _KARPATHY), parts):
         image_id, name = value_of(record, "cocoid", place), value_of(record, "filename", place)
-        own: Texts = {"en": _sentences(record, place)} if "coco" in chosen else {}
-        for language, by_image in texts:
-            if by_image.get(image_id):
-                own.setdefault(language, []).extend(by_image[image_id])
-        if own:
+        english = {"en": _sentences(record, place)} if "coco" in chosen else {}
+        if own := english | captions.get(image_id, {}):
             rows.append(_coco_row(root, name, own, place))
         elif complete:
             raise CorpusError(f"{place}: {root} has no caption of {image_id} in {', '.join(chosen)}")
@@ -240,22 +240,21 @@ def _sentences(record: dict[str, Any], place: str) -> list[str]:
     return [value_of(sentence, "raw", place).strip() for sentence in sentences]
 
 
-def _texts(root: Path, name: str, parts: Sequence[str]) -> Iterator[Texts]:
-    """Yields captions by image id, from the files that have those of some parts of Karpathy's split."""
+def _texts(root: Path, name: str, parts: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yields (image id, caption) from the files of captions that have those of some parts of Karpathy's split."""
     if name == "coco-cn":
         for split in (part for part in parts if part != "restval"):
-            found = _coco_cn_captions(root, split)
-            yield {str(int(image.rpartition("_")[2])): captions for image, captions in found.items()}
-        return
-    path, key, image, caption = _ANNOTATIONS[name]
-    # All of Karpathy's images but those of `train` are among COCO's validation images.
-    for part in ("train", "val") if "{part}" in path and "train" in parts else ("val",):
-        yield _annotations(find_file(root, path.format(part=part)), key, image, caption)
+            for image, captions in _coco_cn_captions(root, split).items():
+                yield from ((str(int(image.rpartition("_")[2])), text) for text in captions)
+    elif name != "coco":  # whose captions are in Karpathy's file
+        path, key, image, caption = _ANNOTATIONS[name]
+        # All of Karpathy's images but those of `train` are among COCO's validation images.
+        for part in ("train", "val") if "{part}" in path and "train" in parts else ("val",):
+            yield from _annotations(find_file(root, path.format(part=part)), key, image, caption)
 
 
-def _annotations(file: Path, key: str | None, image: str, caption: str) -> Texts:
-    """Returns the captions of a file by image id, without empty ones, which a warning counts."""
-    captions: Texts = defaultdict(list)
+def _annotations(file: Path, key: str | None, image: str, caption: str) -> Iterator[tuple[str, str]]:
+    """Yields (image id, caption) without empty captions, which a warning counts."""
     count = RowCount(str(file))
     for place, record in _records(file, key):
         image_id = value_of(record, image, place)
@@ -263,12 +262,11 @@ def _annotations(file: Path, key: str | None, image: str, caption: str) -> Texts
             if not isinstance(text, str):
                 raise CorpusError(f"{place}: {caption!r} should be a text or a list of texts, and has {text!r:.60}")
             if text.strip():
-                captions[image_id].append(text.strip())
                 count.read += 1
+                yield image_id, text.strip()
             else:
                 count.leave_out("empty captions", f"image {image_id}")
     count.report()
-    return captions
 
 
 def _coco_cn_captions(root: Path, split: str) -> Texts:
