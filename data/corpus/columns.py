@@ -29,7 +29,7 @@ from datasets import Dataset, Image, IterableDataset, List, Value
 from ...utils.errors import CorpusError, LanguageTagError, did_you_mean
 from ...utils.language_matching import counts_as, language_and_script
 from ...utils.languages import normalize_language
-from .corpus import AnyDataset, CaptionRules, enumeration, evenly_spaced, listed
+from .corpus import PLACE, AnyDataset, CaptionRules, enumeration, evenly_spaced, listed
 from .files import parse_json
 
 logger = logging.getLogger(__name__)
@@ -258,7 +258,7 @@ def _translations(
 def column_names(dataset: Dataset | IterableDataset) -> list[str]:
     if dataset.column_names is None:
         raise CorpusError("the columns of the stream are not known; give it features: dataset.cast(Features(…))")
-    return dataset.column_names
+    return [name for name in dataset.column_names if name != PLACE]
 
 
 def _is_empty(text: Any) -> bool:

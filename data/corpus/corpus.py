@@ -37,6 +37,7 @@ Caption = dict[str, str]  # {"language": …, "text": …}
 CAPTIONS = List({"language": Value("string"), "text": Value("string")})
 FEATURES = List(Value("float32"))
 IMAGE_URL = "image_url"  # URL of an image that was not downloaded
+PLACE = "__place__"  # the names of a table's rows in messages, such as `pairs.tsv line 3`; not kept in a corpus
 DOWNLOAD = "download the images (img2dataset does), and name the files"
 MAX_CHARACTERS = 10_000  # of a text; longer ones are refused
 
@@ -111,21 +112,6 @@ def enumeration(names: Sequence[str], shown: int = 10, total: int | None = None,
 
 
 # ---- Rows of a source ----
-
-
-@dataclass(frozen=True)
-class Place:
-    """Names the rows of a source in messages, such as `pairs.tsv line 3`."""
-
-    source: str = ""
-    unit: str = "row"
-    numbers: Sequence[int] | None = None  # by row; by default its index
-
-    def __call__(self, row: int) -> str:
-        return f"{self.source} {self.unit} {row if self.numbers is None else self.numbers[row]}".lstrip()
-
-
-UNNAMED = Place()
 
 
 @dataclass

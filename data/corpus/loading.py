@@ -22,7 +22,7 @@ from ...utils.files import new_folder
 from ...utils.identity import remote_state
 from ...utils.languages import normalize_language, normalize_languages
 from .columns import ColumnNames
-from .corpus import UNNAMED, CaptionRules, Place, languages_of
+from .corpus import PLACE, CaptionRules, languages_of
 from .files import NO_TMX, TAR_FEATURES, TMX, files_named, kind_of, tar_rows
 from .images import is_photo_folder
 from .normalize import ImageRules, SkippedImage, as_caption_corpus, as_translation_corpus
@@ -92,10 +92,12 @@ def load_captions(
     columns = ColumnNames(image_column, caption_column, language_column)
     captions = CaptionRules(tag, _tags(languages))
     with _named(source):
-        dataset, split, place = _opened(source, name, split, streaming, columns)
-        if place.numbers is not None:  # of a table, whose images are found
+        dataset, split, called = _opened(source, name, split, streaming, columns)
+        if PLACE in (dataset.column_names or ()):  # of a table, whose images are found
             columns = replace(columns, image=None)
-        return as_caption_corpus(dataset, captions=captions, images=images, columns=columns, split=split, place=place)
+        return as_caption_corpus(
+            dataset, captions=captions, images=images, columns=columns, split=split, source=called
+        )
 
 
 def load_translations(
@@ -128,9 +130,9 @@ def load_translations(
     if rules.languages is not None and len(rules.languages) < 2:
         raise CorpusError(f"a translation needs two languages or more, not only {rules.languages[0]!r}")
     with _named(source):
-        dataset, split, place = _opened(source, name, split, streaming)
+        dataset, split, called = _opened(source, name, split, streaming)
         return as_translation_corpus(
-            dataset, captions=rules, columns=caption_column, name=name, split=split, place=place
+            dataset, captions=rules, columns=caption_column, name=name, split=split, source=called
         )
 
 
@@ -143,19 +145,20 @@ def _tags(languages: Languages) -> tuple[str, ...] | None:
 
 def _opened(
     source: Source, name: str | None, split: str | None, streaming: bool, images: ColumnNames | None = None
-) -> tuple[Dataset | IterableDataset, str | None, Place]:
-    """Returns the dataset of a source, the split to select by its column `split`, and the names of rows. Only sources
-    of `images` may be folders with metadata, or tar shards."""
-    place = UNNAMED
+) -> tuple[Dataset | IterableDataset, str | None, str]:
+    """Returns the dataset of a source, the split to select by its column `split`, and its name in messages. Only
+    sources of `images` may be folders with metadata, or tar shards."""
+    called = ""
     if isinstance(source, str | Path):
-        place, names = Place(str(source)), ("", *METADATA) if images else ("",)
+        names = ("", *METADATA) if images else ("",)
         file = next((file for name in names if is_table(file := Path(source, name))), None)
+        called = str(file or source)
         with _datasets_errors(source):
             shards = files_named(str(source), ".tar") if images and file is None else []
             if file is None and not shards:
                 source, split = _read(str(source), name, split, streaming)
         if file is not None:
-            source, place = read_table(file, images)
+            source = read_table(file, images)
         elif shards and streaming:
             source = IterableDataset.from_generator(tar_rows, gen_kwargs={"shards": shards}, features=TAR_FEATURES)
         elif shards:
@@ -165,7 +168,7 @@ def _opened(
         source, split = source[_one_of(list(source), split)], None
     if streaming and isinstance(source, Dataset):
         source = source.to_iterable_dataset(num_shards=min(max(len(source), 1), _SHARDS))
-    return source, split, place
+    return source, split, called
 
 
 def _read(

@@ -15,15 +15,14 @@ from datasets.utils import tqdm
 from ...processing.images import check_image
 from ...utils.errors import CorpusError, ImageError
 from ...utils.languages import normalize_language
-from .columns import DEFAULT_COLUMNS, ColumnNames, find_captions, in_corpus_columns
+from .columns import DEFAULT_COLUMNS, ColumnNames, column_names, find_captions, in_corpus_columns
 from .corpus import (
     CAPTIONS,
     FEATURES,
     IMAGE_URL,
-    UNNAMED,
+    PLACE,
     AnyDataset,
     CaptionRules,
-    Place,
     RowCount,
     describe,
     enumeration,
@@ -67,7 +66,7 @@ def as_caption_corpus(
     images: ImageRules | None = None,
     columns: ColumnNames = DEFAULT_COLUMNS,
     split: str | None = None,
-    place: Place = UNNAMED,
+    source: str = "",
 ) -> AnyDataset:
     """Turns a dataset with a column `image` (paths, bytes or images), or `features` for training without images, into
     a caption corpus: columns in order, checked captions (`normalize_captions`, `corpus.columns`), canonical languages.
@@ -77,7 +76,7 @@ def as_caption_corpus(
         images: the rules for checking every image: immediately for a `Dataset`, and on reading for a stream. By
             default, images are not checked, and a bad image causes an error when it is first read.
         split: keep rows with this value in the column `split`.
-        place: the names of rows in messages.
+        source: the name of the dataset in messages.
 
     Examples:
         >>> rows = [{"image": "cat.jpg", "captions": {"en": "a cat", "de": "eine Katze"}}]
@@ -85,16 +84,18 @@ def as_caption_corpus(
     """
     rules = captions or CaptionRules()
     dataset, found = in_corpus_columns(dataset, columns, rules)
-    names = list(dataset.column_names or ())
+    names = column_names(dataset)
     for name, feature in (("image", Image()), ("features", FEATURES)):
         if name in names and (held := dataset.features[name]) != feature:
             try:
                 dataset = dataset.cast_column(name, feature)
             except (pa.ArrowException, TypeError, ValueError) as error:
-                raise CorpusError(f"{place(0)}: the column {name!r} is of type {held}: {error}") from error
+                raise CorpusError(
+                    f"{source} row 0: the column {name!r} is of type {held}: {error}".lstrip()
+                ) from error
     if not set(_IDENTIFYING) & set(names):
         raise CorpusError(f"a caption corpus needs a column 'image'; the columns are {', '.join(names)}")
-    return _Normalizer(found, rules, images, split, place, names_images=True)(dataset)
+    return _Normalizer(found, rules, images, split, source, names_images=True)(dataset)
 
 
 def as_translation_corpus(
@@ -104,15 +105,15 @@ def as_translation_corpus(
     columns: Mapping[str, str] | None = None,
     name: str | None = None,
     split: str | None = None,
-    place: Place = UNNAMED,
+    source: str = "",
 ) -> AnyDataset:
     """Turns a dataset into a translation corpus, from a column `captions` or `translation` (`datasets.Translation`),
     or columns named by languages, which `columns` (language -> column) or the `name` of a configuration, such as
     `en-de`, may state instead. Other columns are dropped; other arguments are as in `as_caption_corpus`."""
     rules = captions or CaptionRules(at_least=2)
     found: ColumnNames = find_captions(dataset, ColumnNames(caption=columns or None), rules, name)
-    kept = found.read + [each for each in ("image_id", "split") if each in dataset.column_names]
-    return _Normalizer(found, rules, None, split, place)(dataset.select_columns(kept))
+    kept = found.read + [each for each in (*_NAMES, "split") if each in dataset.column_names]
+    return _Normalizer(found, rules, None, split, source)(dataset.select_columns(kept))
 
 
 def ensure_corpus(data: Any, languages: Sequence[str] | None = None) -> Any:
@@ -129,18 +130,18 @@ def ensure_corpus(data: Any, languages: Sequence[str] | None = None) -> Any:
 
 
 _IDENTIFYING = ("image", "features", IMAGE_URL)  # columns whose digest identifies an image
-_NAMES = ("image_id", "__url__")  # columns that name a row; `__url__` is the archive of WebDataset's
+_NAMES = ("image_id", "__url__", PLACE)  # columns that name a row; `__url__` is the archive of WebDataset's
 
 
 @dataclass(frozen=True)
 class _Normalizer:
     """Turns a dataset into a corpus: a `Dataset` as a whole, a stream batch by batch."""
 
-    source: ColumnNames
+    columns: ColumnNames
     captions: CaptionRules
     images: ImageRules | None
     split: str | None
-    place: Place
+    source: str
     names_images: bool = False  # whether rows without an image_id get one
 
     def __call__(self, dataset: AnyDataset) -> AnyDataset:
@@ -149,11 +150,11 @@ class _Normalizer:
             raise CorpusError(f"no split {self.split!r}: the rows have no column 'split'")
         corpus = self._corpus(dataset) if isinstance(dataset, Dataset) else self._stream(dataset)
         known = [name for name in COLUMN_ORDER if name in corpus.column_names]
-        others = [name for name in corpus.column_names if name not in (*COLUMN_ORDER, "__url__")]
+        others = [name for name in corpus.column_names if name not in (*COLUMN_ORDER, *_NAMES)]
         return corpus.select_columns(known + others)
 
     def _count(self) -> RowCount:
-        return RowCount(self.place.source or ("captions" if self.names_images else "translations"))
+        return RowCount(self.source or ("captions" if self.names_images else "translations"))
 
     def _corpus(self, dataset: Dataset) -> Dataset:
         if not len(dataset):
@@ -162,7 +163,7 @@ class _Normalizer:
         if self.split is not None and self.split not in (splits := set(dataset["split"])):
             raise CorpusError(f"no split {self.split!r}; there are {', '.join(sorted(splits))}")
         normal, rows = self._normal(dataset, count)
-        texts = dataset.select_columns([name for name in names if name in (*self.source.read, *_NAMES)])
+        texts = dataset.select_columns([name for name in names if name in (*self.columns.read, "image_id")])
         if texts.with_format("arrow")[:].equals(normal.with_format("arrow")[:]):  # they stay on disk
             corpus = dataset
         else:
@@ -189,7 +190,7 @@ class _Normalizer:
     def _normal(self, dataset: Dataset, count: RowCount) -> tuple[Dataset, list[int]]:
         """Returns the image_id, if there is one or images have names, and the captions; and the rows to keep."""
         names = dataset.column_names
-        read = [name for name in names if name in (*self.source.read, *_NAMES, "split")]
+        read = [name for name in names if name in (*self.columns.read, *_NAMES, "split")]
         if self.names_images and "image_id" not in names:
             read.append(next(name for name in _IDENTIFYING if name in names))
         parts, rows = [], list[int]()
@@ -207,9 +208,10 @@ class _Normalizer:
     def _places(self, batch: Mapping[str, list[Any]], rows: Sequence[int], *, named: bool = False) -> list[str]:
         if {"__url__", "image_id"} <= batch.keys():  # of an archive
             return [f"{url} {name}" for url, name in zip(batch["__url__"], batch["image_id"], strict=True)]
+        places = batch.get(PLACE) or [f"{self.source} row {row}".lstrip() for row in rows]
         if not named or "image_id" not in batch:
-            return list(map(self.place, rows))
-        return [f"{self.place(row)}, image_id {name!r}" for row, name in zip(rows, batch["image_id"], strict=True)]
+            return places
+        return [f"{place}, image_id {name!r}" for place, name in zip(places, batch["image_id"], strict=True)]
 
     def _texts(
         self, batch: Mapping[str, list[Any]], places: Sequence[str], count: RowCount
@@ -220,7 +222,7 @@ class _Normalizer:
             ids = [_digest_of(cell) for cell in batch[next(name for name in _IDENTIFYING if name in batch)]]
         texts: dict[str, list[Any]] = {} if ids is None else {"image_id": list(map(image_id_of, ids, places))}
         texts["captions"] = [
-            normalize_row(self.source.of(batch, row, place), self.captions, place, count)
+            normalize_row(self.columns.of(batch, row, place), self.captions, place, count)
             for row, place in enumerate(places)
         ]
         kept = [row for row, captions in enumerate(texts["captions"]) if captions]
@@ -248,7 +250,7 @@ class _Normalizer:
         return found
 
     def _stream(self, dataset: IterableDataset) -> IterableDataset:
-        others = {name: each for name, each in dataset.features.items() if name not in self.source.read}
+        others = {name: each for name, each in dataset.features.items() if name not in self.columns.read}
         options: dict[str, Any] = {"batched": True, "batch_size": _BATCH_ROWS, "with_indices": True}
         corpus = undecoded(dataset).map(self._stream_batch, remove_columns=dataset.column_names, **options)
         return corpus.cast(Features(others | self._features(dataset)))
@@ -257,7 +259,7 @@ class _Normalizer:
         # Each worker counts the rows that it reads, so an index does not identify a row of the source.
         places, count = self._places(batch, rows, named=True), self._count()
         texts, kept = self._texts(batch, places, count)
-        batch = {name: cells for name, cells in batch.items() if name not in self.source.read} | texts
+        batch = {name: cells for name, cells in batch.items() if name not in self.columns.read} | texts
         if self.images is not None and "image" in batch:
             images = {name: [batch[name][row] for row in kept] for name in ("image", "image_id")}
             bad = self._skipped(images, [places[row] for row in kept], count)

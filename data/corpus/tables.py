@@ -21,7 +21,7 @@ from datasets import Dataset
 from ...utils.errors import CorpusError
 from ...utils.language_matching import counts_as
 from .columns import CAPTION_COLUMNS, ColumnNames, scripts_of, tag_in
-from .corpus import DOWNLOAD, IMAGE_URL, Place, image_id_of, listed
+from .corpus import DOWNLOAD, IMAGE_URL, PLACE, image_id_of, listed
 from .files import COMPRESSED, DAMAGED, kind_of, numbered_lines, open_plain, read_json, read_json_lines
 from .images import path_inside
 
@@ -40,21 +40,21 @@ IMAGE_NAMES = (
 Record = dict[str, Any]
 
 
-def read_table(file: Path, named: ColumnNames | None = None) -> tuple[Dataset, Place]:
-    """Returns the rows of a table, JSON lines or a JSON document (a list of objects, or COCO's captions), and their
-    names in errors. If columns are `named`, the rows are images: their files become `image`, and their names the
+def read_table(file: Path, named: ColumnNames | None = None) -> Dataset:
+    """Returns the rows of a table, JSON lines or a JSON document (a list of objects, or COCO's captions), with their
+    names in `PLACE`. If columns are `named`, the rows are images: their files become `image`, and their names the
     `image_id` of rows without one. Addresses of images that are not local stay, in `IMAGE_URL`."""
     is_json = kind_of(file) in JSON_FILES
     unit, numbered = _json_records(file) if is_json else ("line", _csv_records(file))
     rows = list(numbered)
     if not rows:
         raise CorpusError(f"{file}: no rows")
-    place = Place(str(file), unit, [number for number, _ in rows])
+    places = [f"{file} {unit} {number}" for number, _ in rows]
     names = dict.fromkeys(name for _, record in rows for name in record)
     columns = {name: [record.get(name) for _, record in rows] for name in names}
     if named is not None:
-        columns = _with_images(columns, place, file, named)
-    made: dict[str, pa.Array] = {}
+        columns = _with_images(columns, places, file, named)
+    made = {PLACE: pa.array(places)}
     for name, cells in columns.items():
         if name in CAPTION_COLUMNS and any(isinstance(cell, dict) for cell in cells):
             cells = [_pairs(cell) if isinstance(cell, dict) else cell for cell in cells]
@@ -66,7 +66,7 @@ def read_table(file: Path, named: ColumnNames | None = None) -> tuple[Dataset, P
             raise CorpusError(f"{file}: the values of {name!r} do not fit in one column: {error}") from error
         if not pa.types.is_null(column.type):
             made[name] = column
-    return Dataset(pa.table(made)), place
+    return Dataset(pa.table(made))
 
 
 def is_table(source: str | Path) -> bool:
@@ -119,7 +119,7 @@ def _pairs(captions: Record) -> list[Record]:
 # ---- Images ----
 
 
-def _with_images(columns: Record, place: Place, file: Path, named: ColumnNames) -> Record:
+def _with_images(columns: Record, places: Sequence[str], file: Path, named: ColumnNames) -> Record:
     names = list(columns)
     named.check(names)
     column = named.image or next((name for each in IMAGE_NAMES for name in names if name.lower() == each), None)
@@ -129,29 +129,30 @@ def _with_images(columns: Record, place: Place, file: Path, named: ColumnNames) 
         there = f"the columns are {', '.join(names)}"
         raise CorpusError(f"{file}: no column names the images, such as file_name or image; {there}")
     given = columns[column]
-    for row, name in enumerate(given):
+    for place, name in zip(places, given, strict=True):
         if not isinstance(name, str) or not name.strip():
-            raise CorpusError(f"{place(row)}: no image in the column {column!r}")
+            raise CorpusError(f"{place}: no image in the column {column!r}")
     # COCO has its images in folders in and next to the file's.
     near = (each for parent in (file.parent, file.absolute().parent.parent) for each in sorted(parent.iterdir()))
     folders = chain([file.parent], (each for each in near if each.is_dir()))
     folder = next((each for each in folders if os.path.isfile(each / given[0])), file.parent).absolute()
-    found = _image_files(folder, given, place)
+    found = _image_files(folder, given, places)
     others = {name: cells for name, cells in columns.items() if name not in (column, "image")}
     ids = columns.get("image_id") or given
     others["image_id"] = [
-        image_id_of(given[row] if each is None else each, place(row)) for row, each in enumerate(ids)
+        image_id_of(name if each is None else each, place)
+        for name, each, place in zip(given, ids, places, strict=True)
     ]
     if not any(found):
         logger.warning("%s: %s has addresses: captions are read without images; %s", file, column, DOWNLOAD)
         return {IMAGE_URL: given} | others
     if None in found:
         row = found.index(None)
-        raise CorpusError(f"{place(row)}: {given[row]!r} is an address, and {folder} has no such file: {DOWNLOAD}")
+        raise CorpusError(f"{places[row]}: {given[row]!r} is an address, and {folder} has no such file: {DOWNLOAD}")
     return {"image": found} | others
 
 
-def _image_files(folder: Path, names: Sequence[str], place: Place) -> list[str | None]:
+def _image_files(folder: Path, names: Sequence[str], places: Sequence[str]) -> list[str | None]:
     """Returns the files of images in the folder, which may be missing; None for an address without a local file."""
 
     @cache
@@ -168,12 +169,12 @@ def _image_files(folder: Path, names: Sequence[str], place: Place) -> list[str |
         return str(path) if os.path.isfile(path) else None
 
     files = []
-    for row, name in enumerate(names):
+    for place, name in zip(places, names, strict=True):
         is_address = "://" in name
         parts = Path(unquote(urlsplit(name).path.lstrip("/"))).parts if is_address else ()
         inside = [str(Path(*parts[start:])) for start in range(len(parts)) if ".." not in parts]
         inside = inside if is_address else [name, name.replace("\\", "/")]
-        paths = [path_inside(folder, each, place(row)) for each in inside]
+        paths = [path_inside(folder, each, place) for each in inside]
         found = next(filter(None, map(existing, paths)), None)
         files.append(found if found or is_address else str(paths[0]))
     return files

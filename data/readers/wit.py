@@ -15,7 +15,7 @@ from datasets import Dataset, Features, Image, IterableDataset, Value
 from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.languages import normalize_language, normalize_languages
 from ..corpus.caption_index import CaptionIndex
-from ..corpus.corpus import CAPTIONS, MAX_CHARACTERS, Place, RowCount
+from ..corpus.corpus import CAPTIONS, MAX_CHARACTERS, RowCount
 from ..corpus.files import files_matching
 from ..corpus.normalize import ImageRules, SkippedImage, as_caption_corpus
 
@@ -116,7 +116,7 @@ def load_wit(
     if split is not None:
         corpus = wit_split(corpus, split)
     rules = ImageRules(on_bad_image == "skip", skipped) if check_images else None
-    return as_caption_corpus(corpus.cast_column("image", Image()), images=rules, place=Place("WIT"))
+    return as_caption_corpus(corpus.cast_column("image", Image()), images=rules, source="WIT")
 
 
 def _captions(

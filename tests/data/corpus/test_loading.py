@@ -209,6 +209,11 @@ class TestTranslations:
         with pytest.raises(CorpusError, match=rf"pairs\.tsv:? ({message})"):
             list(load_translations(tmp_path / "pairs.tsv"))
 
+    def test_a_worker_names_the_lines_of_its_share(self, tmp_path):
+        (tmp_path / "pairs.tsv").write_text("en\tde\na\tb\nc\td\ne\tf\ng\t\n")
+        with pytest.raises(CorpusError, match=r"pairs\.tsv line 5: 1 texts"):
+            list(load_translations(tmp_path / "pairs.tsv", streaming=True).shard(2, 1))
+
 
 class TestSaving:
     def rows(self, corpus):
