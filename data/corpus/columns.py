@@ -92,9 +92,6 @@ class ColumnNames:
         return [text if isinstance(text, dict) else {"language": tag, "text": text} for text in listed(cell)]
 
 
-DEFAULT_COLUMNS = ColumnNames()
-
-
 # ---- The language of a column ----
 
 

@@ -88,9 +88,10 @@ def numbered_lines(file: Path, open_file: Callable[[Path], IO[bytes]] = open_pla
 # ---- JSON ----
 
 
-def read_json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    for line, text in read_lines(file):
-        yield line, parse_json(text, f"{file} line {line}: ", dict)
+def read_json_lines(file: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields (its place for messages, such as `x.jsonl line 3`; the object) of each line."""
+    for line, text in read_lines(Path(file)):
+        yield (place := f"{file} line {line}"), parse_json(text, f"{place}: ", dict)
 
 
 def read_json(file: Path, expected: type | tuple[type, ...] = object) -> Any:

@@ -15,7 +15,7 @@ from datasets.utils import tqdm
 from ...processing.images import check_image
 from ...utils.errors import CorpusError, ImageError
 from ...utils.languages import normalize_language
-from .columns import DEFAULT_COLUMNS, ColumnNames, column_names, find_captions, in_corpus_columns
+from .columns import ColumnNames, column_names, find_captions, in_corpus_columns
 from .corpus import (
     CAPTIONS,
     FEATURES,
@@ -64,7 +64,7 @@ def as_caption_corpus(
     *,
     captions: CaptionRules | None = None,
     images: ImageRules | None = None,
-    columns: ColumnNames = DEFAULT_COLUMNS,
+    columns: ColumnNames | None = None,
     split: str | None = None,
     source: str = "",
 ) -> AnyDataset:
@@ -83,7 +83,7 @@ def as_caption_corpus(
         >>> corpus = as_caption_corpus(Dataset.from_list(rows))
     """
     rules = captions or CaptionRules()
-    dataset, found = in_corpus_columns(dataset, columns, rules)
+    dataset, found = in_corpus_columns(dataset, columns or ColumnNames(), rules)
     names = column_names(dataset)
     for name, feature in (("image", Image()), ("features", FEATURES)):
         if name in names and (held := dataset.features[name]) != feature:

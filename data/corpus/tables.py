@@ -45,17 +45,16 @@ def read_table(file: Path, named: ColumnNames | None = None) -> Dataset:
     names in `PLACE`. If columns are `named`, the rows are images: their files become `image`, and their names the
     `image_id` of rows without one. Addresses of images that are not local stay, in `IMAGE_URL`."""
     is_json = kind_of(file) in JSON_FILES
-    unit, numbered = _json_records(file) if is_json else ("line", _csv_records(file))
-    rows = list(numbered)
+    rows = list(_json_records(file) if is_json else _csv_records(file))
     if not rows:
         raise CorpusError(f"{file}: no rows")
-    places = [f"{file} {unit} {number}" for number, _ in rows]
+    places = [place for place, _ in rows]
     names = dict.fromkeys(name for _, record in rows for name in record)
     columns = {name: [record.get(name) for _, record in rows] for name in names}
     if named is not None:
         columns = _with_images(columns, places, file, named)
-    made = {PLACE: pa.array(places)}
-    for name, cells in columns.items():
+    made: dict[str, pa.Array] = {}
+    for name, cells in [(PLACE, places), *columns.items()]:
         if name in CAPTION_COLUMNS and any(isinstance(cell, dict) for cell in cells):
             cells = [_pairs(cell) if isinstance(cell, dict) else cell for cell in cells]
         if any(isinstance(cell, list) for cell in cells):
@@ -76,23 +75,23 @@ def is_table(source: str | Path) -> bool:
 # ---- JSON ----
 
 
-def _json_records(file: Path) -> tuple[str, Iterator[tuple[int, Record]]]:
-    """Returns what numbers the records of a file, such as lines, and the numbered records."""
+def _json_records(file: Path) -> Iterator[tuple[str, Record]]:
     try:
         document = read_json(file) if kind_of(file) == ".json" else None
     except CorpusError:  # one value on each line, or an error that names the line
         document = None
     if document is None:
-        return "line", read_json_lines(file)
+        yield from read_json_lines(file)
+        return
     if isinstance(document, dict) and {"images", "annotations"} <= document.keys():
         document = _coco_records(document)
     if isinstance(document, dict):
         lists = [value for name, value in document.items() if isinstance(value, list) and name not in CAPTION_COLUMNS]
         document = lists[0] if len(lists) == 1 and all(isinstance(each, dict) for each in lists[0]) else document
-    records = listed(document)
-    if wrong := next((number for number, each in enumerate(records, 1) if not isinstance(each, dict)), None):
-        raise CorpusError(f"{file} item {wrong}: a JSON object is expected, such as {{…: …}}")
-    return "item", iter(enumerate(records, 1))
+    for number, record in enumerate(listed(document), 1):
+        if not isinstance(record, dict):
+            raise CorpusError(f"{file} item {number}: a JSON object is expected, such as {{…: …}}")
+        yield f"{file} item {number}", record
 
 
 def _coco_records(document: Record) -> list[Record]:
@@ -200,10 +199,13 @@ class _Form(NamedTuple):
     quoted: bool
 
 
-def _csv_records(file: Path) -> Iterator[tuple[int, Record]]:
+def _csv_records(file: Path) -> Iterator[tuple[str, Record]]:
     names, rows = table_rows(file)
     for line, cells in rows:
-        yield line, {name: cell.strip() or None for name, cell in zip(names, cells, strict=True) if name}
+        yield (
+            f"{file} line {line}",
+            {name: cell.strip() or None for name, cell in zip(names, cells, strict=True) if name},
+        )
 
 
 def table_rows(file: Path) -> tuple[list[str], Rows]:

@@ -7,7 +7,7 @@ out (`processing.regions`). `label` is a `ClassLabel`, whose `names` are the ans
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.languages import normalize_language
 from ..corpus.corpus import CaptionRules, RowCount, enumeration, normalize_row
 from ..corpus.files import read_json, read_json_lines
-from . import CORPUS, TRUTH, Folder, Record, caption_row, image_path, task_dataset, value_of
+from . import CORPUS, TRUTH, Folder, caption_row, image_path, task_dataset, value_of
 
 ENTAILMENT = ("contradiction", "neutral", "entailment")
 _SIDES = ("left_image", "right_image")
@@ -38,7 +38,7 @@ def load_xvnli(
     neutral, 2 entailment), `pair_id`. Sentences on which the annotators did not agree (`gold_label` is `-`) are an
     error; with `on_unlabelled="skip"`, they are left out, and a warning counts and names them."""
     rows, count = [], RowCount(str(file))
-    for place, record in _records(file):
+    for place, record in read_json_lines(file):
         label = record.get("gold_label")
         if label == "-" and on_unlabelled == "skip":
             count.leave_out("without a label on which the annotators agreed", place)
@@ -108,7 +108,7 @@ def load_nlvr2(file: str | Path, *, language: str = "en", images: Folder = None)
     `example_id`. The example `dev-850-0-1` has the images `dev-850-0-img0.png` and `dev-850-0-img1.png`, in the folder
     of the record's `directory`, as in training, if it has one."""
     rows = []
-    for place, record in _records(file):
+    for place, record in read_json_lines(file):
         example = value_of(record, "identifier", place)
         folder, name = f"{record['directory']}/" if "directory" in record else "", f"{example.rpartition('-')[0]}-img"
         sides = {side: (f"{name}{k}", f"{folder}{name}{k}.png") for k, side in enumerate(_SIDES)}
@@ -122,7 +122,7 @@ def load_marvl(file: str | Path, *, images: Folder = None) -> Dataset:
     Indonesian `39-Panci/39-n-5.jpg` (the folder is a concept's) is `id/39-n-5`: images in different languages have the
     same names, and their regions a file for each language."""
     rows = []
-    for place, record in _records(file):
+    for place, record in read_json_lines(file):
         try:
             language = normalize_language(value_of(record, "language", place))
         except LanguageTagError as error:
@@ -138,14 +138,10 @@ def load_xflickrco(file: str | Path, *, language: str, images: Folder = None) ->
     """Loads a caption corpus from JSON lines with `sentences` and `img_path`: xFlickr&CO, or Flickr30K's training
     data. Columns: `image` (`img_path` in the folder), `image_id` (`img_path`), `captions`."""
     rules, rows = CaptionRules(language=normalize_language(language)), []
-    for place, record in _records(file):
+    for place, record in read_json_lines(file):
         captions = normalize_row(record.get("sentences"), rules, place)
         rows.append(caption_row(images, value_of(record, "img_path", place), captions, place))
     return task_dataset(rows, CORPUS, file)
-
-
-def _records(file: str | Path) -> Iterator[Record]:
-    return ((f"{file} line {line}", record) for line, record in read_json_lines(Path(file)))
 
 
 def _row(
