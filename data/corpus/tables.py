@@ -50,11 +50,11 @@ def read_table(file: Path, named: ColumnNames | None = None) -> Dataset:
         raise CorpusError(f"{file}: no rows")
     places = [place for place, _ in rows]
     names = dict.fromkeys(name for _, record in rows for name in record)
-    columns = {name: [record.get(name) for _, record in rows] for name in names}
+    columns: Record = {name: [record.get(name) for _, record in rows] for name in names}
     if named is not None:
         columns = _with_images(columns, places, file, named)
     made: dict[str, pa.Array] = {}
-    for name, cells in [(PLACE, places), *columns.items()]:
+    for name, cells in (columns | {PLACE: places}).items():
         if name in CAPTION_COLUMNS and any(isinstance(cell, dict) for cell in cells):
             cells = [_pairs(cell) if isinstance(cell, dict) else cell for cell in cells]
         if any(isinstance(cell, list) for cell in cells):
