@@ -69,6 +69,8 @@ class WeightsAsMade(PreTrainedModel):
 
     # Names of weights in the folders of earlier versions -> their current names.
     renamed_weights: ClassVar[dict[str, str]] = {}
+    # The parts that papers count -> regular expressions for the beginning of parameter names; the first match decides.
+    parts: ClassVar[dict[str, str]]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -79,14 +81,12 @@ class WeightsAsMade(PreTrainedModel):
         super().post_init()
         self._frozen_as_made = {name for name, weight in self.named_parameters() if not weight.requires_grad}
 
-    @classmethod
-    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        """Loads as transformers does, and freezes the weights that are frozen in a new model."""
-        loaded = super().from_pretrained(*args, **kwargs)
-        model = loaded[0] if isinstance(loaded, tuple) else loaded  # with `output_loading_info`
-        for name, weight in model.named_parameters():
-            weight.requires_grad_(weight.requires_grad and name not in model._frozen_as_made)
-        return loaded
+    def parameter_parts(self) -> dict[str, int]:
+        """Returns the number of parameters of each of `parts` that has some; the numbers add up to the total."""
+        counts = dict.fromkeys(self.parts, 0)
+        for name, parameter in self.named_parameters():
+            counts[next(part for part, names in self.parts.items() if re.match(names, name))] += parameter.numel()
+        return {part: count for part, count in counts.items() if count}
 
     @torch.no_grad()
     @init.guard_torch_init_functions()
@@ -103,6 +103,9 @@ class WeightsAsMade(PreTrainedModel):
             if isinstance(module, PreTrainedModel) and not module.is_custom_code():
                 module.initialize_weights()
         super().initialize_weights()
+        for name, weight in self.named_parameters():  # which are not those of the new model if this one is loaded
+            if name in getattr(self, "_frozen_as_made", ()):
+                weight.requires_grad_(False)
 
 
 # Keywords that transformers passes to all layers of a model, except two: positions are an input of texts, and
@@ -129,6 +132,12 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     _supports_flex_attn = True
     # Otherwise Trainer would divide the loss by the number of items in a batch, but it is already a mean over pairs.
     accepts_loss_kwargs = False
+    parts: ClassVar[dict[str, str]] = {
+        "image": "vision_model",
+        "embeddings": r"text_model\..*(embeddings?|embed_\w+|shared|relative_attention_bias)\.weight",
+        "transformer": "text_model",
+        "heads": "",
+    }
     sentence_module = "processing.sentence_modules.DualEncoderModule"  # runs the model in sentence-transformers
 
     def get_input_embeddings(self) -> nn.Module:
@@ -164,8 +173,8 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         return 0.0
 
     def with_logits_and_loss(
-        self, output: OutputT, return_logits: bool, return_loss: bool | None, positives: Tensor | None
-    ) -> OutputT:
+        self, output: Any, return_logits: bool, return_loss: bool | None, positives: Tensor | None
+    ) -> Any:
         """Adds the similarities of all images with all texts, and the loss, by default only with `positives`. Without
         logits, as in training on large batches, it drops the states of the towers unless they were asked for."""
         if output.text_embeds is None and output.image_embeds is None and output.paired_text_embeds is None:
@@ -182,18 +191,6 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         if return_loss is None:
             return_loss = positives is not None
         return replace(output, loss=self.contrastive_objective(output, positives=positives)) if return_loss else output
-
-    def parameter_parts(self) -> dict[str, int]:
-        """Returns the number of parameters of each part, divided as in the papers; the numbers add up to the total."""
-        embeddings = sum(count_parameters(m) for m in self.text_model.modules() if isinstance(m, nn.Embedding))
-        towers = {"image": count_parameters(self.vision_model), "embeddings": embeddings}
-        towers["transformer"] = count_parameters(self.text_model) - embeddings
-        return towers | {"heads": count_parameters(self) - sum(towers.values())}
-
-
-def count_parameters(module: nn.Module) -> int:
-    """Counts the parameters of a module; shared ones count once."""
-    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def in_dtype_of(tower: PreTrainedModel, images: Tensor) -> Tensor:

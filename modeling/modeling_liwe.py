@@ -21,7 +21,6 @@ from transformers.utils import can_return_tuple
 from ..configuration.configuration_liwe import PADDING_ID, LiweConfig
 from .losses.triplet import annealed_hinge_loss, hinge_hardness, pairwise_distances, same_label
 from .modeling_common import initialized_by_itself, is_exporting
-from .modeling_dual_encoder import count_parameters
 from .modeling_word_dual_encoder import WordDualEncoderModel, gru_states
 
 
@@ -82,6 +81,12 @@ class LiweModel(WordDualEncoderModel):
 
     config_class = LiweConfig
     auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
+    parts = {
+        "image": "image_projection",
+        "embeddings": r"text_model\.words",
+        "transformer": "text_model",
+        "backbone": "vision_model",
+    }
 
     def __init__(self, config: LiweConfig) -> None:
         super().__init__(config)
@@ -125,11 +130,3 @@ class LiweModel(WordDualEncoderModel):
         loss = torch.stack([hinge(images, text, config.annealing_rate) for text in texts]).mean()
         pairs = [hinge(one, other, config.translation_annealing_rate) for one, other in combinations(texts, 2)]
         return loss + config.translation_weight * torch.stack(pairs).mean() if pairs else loss
-
-    def parameter_parts(self) -> dict[str, int]:
-        parts = {
-            "image": count_parameters(self.image_projection),
-            "embeddings": count_parameters(self.text_model.words),
-            "transformer": count_parameters(self.text_model.gru),
-        }
-        return parts | ({"backbone": count_parameters(self.vision_model)} if self.vision_model is not None else {})

@@ -56,7 +56,6 @@ from .modeling_dual_encoder import (
     DualEncoderPreTrainedModel,
     at_least,
     build_tower,
-    count_parameters,
     in_dtype_of,
     normalize,
     tower_keywords,
@@ -320,6 +319,7 @@ class MlaModel(MlaPreTrainedModel):
 
     config_class = MlaConfig
     auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
+    parts = {"native model": r"(?!.*\.mla_)", "non-native embedding": r".*\.mla_embedding", "acquirers": ""}
 
     def __init__(self, config: MlaConfig) -> None:
         super().__init__(config)
@@ -450,12 +450,6 @@ class MlaModel(MlaPreTrainedModel):
 
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.embedding.non_native.table = value
-
-    def parameter_parts(self) -> dict[str, int]:
-        acquired = sum(parameter.numel() for parameter in self.acquirer_parameters())
-        embedding = count_parameters(self.embedding.non_native)
-        native = count_parameters(self) - acquired - embedding
-        return {"native model": native, "non-native embedding": embedding, "acquirers": acquired}
 
     @can_return_tuple
     def get_text_features(

@@ -31,7 +31,6 @@ from .acquirer import (
 )
 from .modeling_common import initialized_by_itself, is_exporting
 from .modeling_dual_encoder import (
-    count_parameters,
     eval_frozen_modules,
     pool_text,
     text_head,
@@ -67,6 +66,12 @@ class MlaStudentModel(MlaPreTrainedModel):
 
     config_class = MlaStudentConfig
     auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
+    parts = {
+        "native model": "native_model",
+        "text encoder": r"text_model\.(?!.*\.mla_)",
+        "acquirers": "text_model",
+        "projection": "projection",
+    }
 
     def __init__(self, config: MlaStudentConfig) -> None:
         super().__init__(config)
@@ -149,12 +154,6 @@ class MlaStudentModel(MlaPreTrainedModel):
     def acquirers(self) -> list[Acquirer]:
         """Returns the acquirers, which only the strategy `acquisition` has."""
         return [module for module in self.text_model.modules() if isinstance(module, Acquirer)]
-
-    def parameter_parts(self) -> dict[str, int]:
-        acquired = sum(map(count_parameters, self.acquirers()))
-        parts = {"native model": count_parameters(self.native_model)}
-        parts["text encoder"] = count_parameters(self.text_model) - acquired
-        return parts | {"acquirers": acquired, "projection": count_parameters(self.projection)}
 
     @can_return_tuple
     def get_text_features(

@@ -221,6 +221,13 @@ class Rc3PreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     base_model_prefix = "model"
     main_input_name = "input_ids"
     input_modalities = ("image", "text")
+    parts = {
+        "embeddings": r"(model\.)?shared",
+        "visual": r"(model\.)?encoder\.\w+_projection",
+        "encoder": r"(model\.)?encoder",
+        "decoder": r"(model\.)?decoder",
+        "heads": "",
+    }
     supports_gradient_checkpointing = True
     _no_split_modules = ("MBartDecoderLayer", "MBartEncoderLayer")
     _supports_sdpa = True
@@ -258,15 +265,6 @@ class Rc3PreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
 
     def _adopt(self, source: PreTrainedModel) -> None:
         """Copies the parts of mBART outside its base model."""
-
-    def parameter_parts(self) -> dict[str, int]:
-        """Returns the number of parameters of each part; they add up to the total."""
-        encoder, decoder = self.base_model.encoder, self.base_model.decoder
-        parts = {"embeddings": self.base_model.shared.weight.numel()}
-        parts["visual"] = sum(p.numel() for name, p in encoder.named_parameters() if "_projection." in name)
-        parts["encoder"] = encoder.num_parameters() - sum(parts.values())
-        parts["decoder"] = decoder.num_parameters() - parts["embeddings"]
-        return parts | {"heads": self.num_parameters() - sum(parts.values())}
 
 
 def _config_of(mbart: MBartConfig, overrides: dict[str, Any]) -> Rc3Config:

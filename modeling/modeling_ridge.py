@@ -27,7 +27,7 @@ from ..configuration.configuration_mla import RidgeConfig, VectorSpaceConfig, fe
 from ..configuration.configuration_two_tower import text_width
 from ..utils.errors import InputError
 from .modeling_common import is_exporting
-from .modeling_dual_encoder import count_parameters, normalize, pool_text
+from .modeling_dual_encoder import normalize, pool_text
 from .modeling_mla import MlaPreTrainedModel, new_native_model
 
 logger = logging.getLogger(__name__)
@@ -244,6 +244,7 @@ class RidgeModel(MlaPreTrainedModel):
     text_model: PreTrainedModel | None
     config_class = RidgeConfig
     auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
+    parts = {"native model": "native_model", "text encoder": "text_model"}  # the maps are buffers
 
     def __init__(self, config: RidgeConfig) -> None:
         super().__init__(config)
@@ -286,11 +287,6 @@ class RidgeModel(MlaPreTrainedModel):
 
     def get_input_embeddings(self) -> nn.Module:
         return (self.text_model or self.native_model).get_input_embeddings()
-
-    def parameter_parts(self) -> dict[str, int]:
-        """Returns the number of parameters of each part; the maps are buffers, and not among them."""
-        parts = {"native model": count_parameters(self.native_model)}
-        return parts | {"text encoder": 0 if self.text_model is None else count_parameters(self.text_model)}
 
     @can_return_tuple
     def get_text_features(

@@ -36,7 +36,7 @@ from .losses.smalr import (
 )
 from .losses.triplet import multimodal_triplet_loss, pairwise_distances, same_label, top_violation_triplet_loss
 from .modeling_common import initialized_by_itself, is_exporting
-from .modeling_dual_encoder import DualEncoderOutput, WeightsAsMade, count_parameters, normalize
+from .modeling_dual_encoder import DualEncoderOutput, WeightsAsMade, normalize
 from .modeling_word_dual_encoder import WordDualEncoderModel, WordDualEncoderOutput, gru_states, pack, pad
 
 # SMALR's hybrid word embedding: words of many languages in one space, few of them with their own parameters (Burns et
@@ -304,6 +304,13 @@ class SmalrModel(WordDualEncoderModel):
     auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
     output_class = SmalrOutput
     renamed_weights: ClassVar[dict[str, str]] = {"word_table": "word_table.weight"}
+    parts = {
+        "image": "image_branch",
+        "transformer": "text_model",
+        "backbone": "vision_model",
+        "embeddings": "word_",
+        "alignment": "alignment",
+    }
 
     def __init__(self, config: SmalrConfig) -> None:
         super().__init__(config)
@@ -538,14 +545,3 @@ class SmalrModel(WordDualEncoderModel):
             predicted = torch.stack(filled.chunk(2, dim=1))  # [2, P, d]
             total = total + masked_reconstruction_loss(rows_at(pairs, masked), predicted, rows_at(pairs, whole))
         return total
-
-    def parameter_parts(self) -> dict[str, int]:
-        parts = {"image": count_parameters(self.image_branch), "transformer": count_parameters(self.text_model)}
-        if self.vision_model is not None:
-            parts["backbone"] = count_parameters(self.vision_model)
-        if self.config.compressed:
-            return parts | {"embeddings": count_parameters(self.word_table)}
-        return parts | {
-            "embeddings": count_parameters(self.word_embedding),
-            "alignment": count_parameters(self.alignment),
-        }

@@ -126,7 +126,7 @@ def parameter_facts(model: str, *, trust_remote_code: bool = False) -> dict[str,
     saved = [each for each in (method.models if method else ()) if each.__name__ in names]
     with torch.device("meta"):
         made = saved[0](config) if saved else AutoModel.from_config(config, trust_remote_code=trust_remote_code)
-    if hasattr(made, "parameter_parts"):
+    if hasattr(made, "parts"):
         parts = made.parameter_parts()
     else:
         parts = {name: sum(p.numel() for p in module.parameters()) for name, module in made.named_children()}

@@ -10,7 +10,6 @@ from babelens.modeling.losses.triplet import (
     same_label,
     top_violation_triplet_loss,
 )
-from babelens.modeling.modeling_dual_encoder import count_parameters
 from babelens.modeling.modeling_smalr import LatentVocabulary, SmalrLatentModel
 from tests.contracts import (
     BATCH,
@@ -250,17 +249,17 @@ VOCABULARIES = [25_126, *[31_500] * 9]
 def counts(**settings):
     with torch.device("meta"):
         model = SmalrModel(load_preset("smalr-base", vocabulary_sizes=VOCABULARIES, **settings))
-    needed = count_parameters(model.text_model) + count_parameters(model.image_branch)
+    parts = model.parameter_parts()
     fills = [model.alignment.fill_sentence, model.alignment.fill_text]  # which learn nothing without masked words
-    unused = [] if model.config.mask_weight else fills
-    return count_parameters(model) - sum(map(count_parameters, unused)), needed
+    unused = sum(p.numel() for layer in fills for p in layer.parameters()) if not model.config.mask_weight else 0
+    return model.num_parameters() - unused, parts["transformer"] + parts["image"]
 
 
 def test_ten_languages_in_twenty_million_parameters():
     trained, needed = counts(latent_tokens=15_000)
     consistency = CrossLingualConsistency(CrossLingualConsistencyConfig(languages=SMALR_LANGUAGES))
     assert trained < 20e6
-    assert needed + count_parameters(consistency) == pytest.approx(7.1e6, rel=0.1)
+    assert needed + consistency.num_parameters() == pytest.approx(7.1e6, rel=0.1)
     mule, mule_needed = counts(specific_words=None, latent_tokens=0, mask_weight=0.0, word_size=300)
     assert mule > 5 * trained
     assert 1 - mule_needed / mule == pytest.approx(0.93, abs=0.005)
