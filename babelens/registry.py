@@ -20,6 +20,7 @@ from transformers import (
     PreTrainedModel,
     ProcessorMixin,
 )
+from transformers.pipelines import PIPELINE_REGISTRY
 
 from .configuration.configuration_consistency import CrossLingualConsistencyConfig
 from .configuration.configuration_etcl import EtclConfig
@@ -33,7 +34,6 @@ from .inference.pipelines import (
     ImageEmbeddingPipeline,
     MultilingualFeatureExtractionPipeline,
     MultilingualZeroShotPipeline,
-    register_pipelines,
 )
 from .inference.rc3_pipelines import ImageTextRetrievalPipeline, ImageTranslationPipeline, QuestionAnsweringPipeline
 from .modeling import peft_mla as peft_mla  # registers the adapters with PEFT
@@ -104,6 +104,10 @@ _OWN_METHODS = (
     ),
 )
 METHODS = {method.name: method for method in _OWN_METHODS}  # all methods, by name
+_PIPELINES = (
+    *(MultilingualZeroShotPipeline, MultilingualFeatureExtractionPipeline, ImageEmbeddingPipeline),
+    *(QuestionAnsweringPipeline, ImageTranslationPipeline, ImageTextRetrievalPipeline),
+)
 
 
 def register_method(method: Method) -> None:
@@ -142,14 +146,14 @@ def imported(reference: str) -> Any:
 
 def register() -> None:
     """Registers every method with transformers' Auto classes and pipelines. Repeated calls are harmless."""
-    register_pipelines(
-        MultilingualZeroShotPipeline,
-        MultilingualFeatureExtractionPipeline,
-        ImageEmbeddingPipeline,
-        QuestionAnsweringPipeline,
-        ImageTranslationPipeline,
-        ImageTextRetrievalPipeline,
-    )
+    for pipeline in _PIPELINES:
+        task, auto_class = pipeline.hub_task
+        known = PIPELINE_REGISTRY.supported_tasks.get(task, {})
+        if known.get("impl") is not pipeline:
+            models = known.get("pt", (getattr(transformers, auto_class),))
+            PIPELINE_REGISTRY.supported_tasks[task] = {"type": "multimodal"} | known | {"impl": pipeline, "pt": models}
+        # Version 5 refuses the names of tasks that it removed, also where they are registered.
+        transformers.pipelines.REMOVED_TASKS.pop(task, None)
     AutoConfig.register(CrossLingualConsistencyConfig.model_type, CrossLingualConsistencyConfig, exist_ok=True)
     AutoModel.register(CrossLingualConsistencyConfig, CrossLingualConsistency, exist_ok=True)
     register_classes(RidgeConfig, (RidgeModel,), RidgeProcessor)  # solved by `acquire`; no recipe trains it

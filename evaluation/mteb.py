@@ -17,8 +17,7 @@ from ..inference.texts import known_languages, languages_of
 from ..utils.errors import InputError, LanguageTagError, ModelKindError, SourceUnavailableError, requires
 from ..utils.files import optional_file
 from ..utils.identity import model_identity
-from ..utils.language_matching import language_and_script
-from ..utils.languages import normalize_language, normalize_languages
+from ..utils.languages import language_and_script, normalize_language, normalize_languages
 
 with requires("mteb"):
     import mteb

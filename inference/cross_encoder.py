@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import AutoModelForMultipleChoice, AutoProcessor, PreTrainedModel, ProcessorMixin
 
 from ..data.batching.views import ImageFeatures, RetrievalSet
-from ..processing.images import as_rgb_image
+from ..processing.images import open_image
 from ..processing.processing_dual_encoder import as_texts
 from ..utils.errors import InputError
 from ..utils.languages import language_for_each
@@ -95,7 +95,7 @@ class CrossEncoder:
                 members = np.flatnonzero(np.isin(pairs[:, 1], block))
                 shown: dict[str, list[Any]] = {}
                 if images is not None:
-                    shown["images"] = [as_rgb_image(images[int(row)], f"images[{row}]") for row in block]
+                    shown["images"] = [open_image(images[int(row)], called=f"images[{row}]") for row in block]
                 if regions is not None:
                     shown["regions"] = [regions[int(row)] for row in block]
                 visual = self.processor(**shown, return_tensors="pt")

@@ -22,7 +22,7 @@ from ..configuration.configuration_mla import text_positions
 from ..configuration.configuration_two_tower import head_of_task
 from ..data.batching.views import ImageFeatures
 from ..modeling.modeling_dual_encoder import as_output
-from ..processing.images import as_rgb_image
+from ..processing.images import open_image
 from ..processing.processing_dual_encoder import (
     LARGEST_LENGTH,
     as_texts,
@@ -223,7 +223,9 @@ class Embedder:
                 features = items[list(positions)]
                 return lambda: BatchFeature({"image_features": features}, tensor_type="pt")
             named = [(items[position], f"images[{position}]") for position in positions]
-            return lambda: self.prepared_images([as_rgb_image(image, name, draft=self.draft) for image, name in named])
+            return lambda: self.prepared_images(
+                [open_image(image, called=name, draft=self.draft) for image, name in named]
+            )
 
         def describe(position: int) -> str:
             item = None if isinstance(items, ImageFeatures) else items[position]

@@ -7,10 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
-import transformers
 from transformers.image_utils import load_image
 from transformers.modeling_outputs import BaseModelOutputWithPooling
-from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.pipelines.feature_extraction import FeatureExtractionPipeline
 from transformers.pipelines.image_feature_extraction import ImageFeatureExtractionPipeline
 from transformers.pipelines.zero_shot_image_classification import ZeroShotImageClassificationPipeline
@@ -19,8 +17,7 @@ from ..configuration.configuration_two_tower import head_of_task
 from ..modeling.modeling_dual_encoder import as_output, normalize
 from ..processing.processing_dual_encoder import default_language, takes_language
 from ..utils.errors import ImageError, InputError, ModelFolderError
-from ..utils.language_matching import language_and_script
-from ..utils.languages import UNDETERMINED, language_for_each, normalize_language
+from ..utils.languages import UNDETERMINED, language_and_script, language_for_each, normalize_language
 
 logger = logging.getLogger(__name__)
 
@@ -51,18 +48,6 @@ def as_rows(inputs: Rows) -> Rows:
 def stated(item: Mapping[str, Any], name: str, default: Any) -> Any:
     """Returns a value of an item, such as its language; the default if it has none, or None as in a data set."""
     return default if item.get(name) is None else item[name]
-
-
-def register_pipelines(*pipelines: type) -> None:
-    """Makes `transformers.pipeline` run each task with one of these pipelines; has no effect when repeated."""
-    for pipeline in pipelines:
-        task, auto_class = pipeline.hub_task  # type: ignore[attr-defined]
-        known = PIPELINE_REGISTRY.supported_tasks.get(task, {})
-        if known.get("impl") is not pipeline:
-            models = known.get("pt", (getattr(transformers, auto_class),))
-            PIPELINE_REGISTRY.supported_tasks[task] = {"type": "multimodal"} | known | {"impl": pipeline, "pt": models}
-        # Version 5 refuses the names of tasks that it removed, also where they are registered.
-        transformers.pipelines.REMOVED_TASKS.pop(task, None)
 
 
 class MultilingualFeatureExtractionPipeline(FeatureExtractionPipeline):

@@ -24,8 +24,8 @@ from ..data.corpus.tables import TRANSLATION_FILES
 from ..utils.errors import CorpusError, InputError, LanguageTagError, SaveError
 from ..utils.files import errors_naming
 from ..utils.identity import model_identity
-from ..utils.language_matching import language_and_script, nearest_language
-from ..utils.languages import language_for_each, normalize_language, normalize_languages
+from ..utils.language_matching import nearest_language
+from ..utils.languages import language_and_script, language_for_each, normalize_language, normalize_languages
 from ..utils.pretrained import load_model, load_processor
 from .embedder import Embedder, batches, default_device
 

@@ -18,7 +18,8 @@ from transformers import MODEL_MAPPING, AutoModel, PreTrainedConfig, PreTrainedM
 from transformers.conversion_mapping import register_checkpoint_conversion_mapping
 from transformers.core_model_loading import WeightRenaming
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
-from transformers.utils import ModelOutput, TransformersKwargs
+from transformers.models.clip.modeling_clip import CLIPOutput
+from transformers.utils import TransformersKwargs
 
 from ..configuration.configuration_two_tower import POOLER
 from ..utils.errors import InputError
@@ -26,24 +27,14 @@ from ..utils.hub_mixin import HubCodeMixin
 
 
 @dataclass
-class DualEncoderOutput(ModelOutput):
-    """Output of a dual encoder: normalized embeddings [.., d] of images, texts and translations, and
+class DualEncoderOutput(CLIPOutput):
+    """Output of a dual encoder: CLIP's, with normalized embeddings [.., d] also of translations, and
     `logits_per_image` [n_images, n_texts], cosines divided by the `temperature` [], which is at least 0.01 and a part
     of the graph, plus `logit_bias` [] if the image-text loss uses one (`sigmoid_loss`)."""
 
-    loss: Tensor | None = None
-    logits_per_image: Tensor | None = None
-    logits_per_text: Tensor | None = None
-    text_embeds: Tensor | None = None
-    image_embeds: Tensor | None = None
-    text_model_output: BaseModelOutputWithPooling | None = None
-    vision_model_output: BaseModelOutputWithPooling | None = None
     paired_text_embeds: Tensor | None = None
     temperature: Tensor | None = None
     logit_bias: Tensor | None = None
-
-    def to_tuple(self) -> tuple[Any, ...]:
-        return tuple(value.to_tuple() if isinstance(value, ModelOutput) else value for value in self.values())
 
 
 OutputT = TypeVar("OutputT", bound=DualEncoderOutput)

@@ -15,7 +15,8 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_etcl import EtclConfig
-from .losses.contrastive import symmetric_contrastive_loss, triple_contrastive_loss
+from .losses.contrastive import symmetric_contrastive_loss
+from .losses.etcl import triple_contrastive_loss
 from .modeling_dual_encoder import DualEncoderOutput
 from .modeling_two_tower import TwoTowerModel
 

@@ -28,17 +28,16 @@ _CHANNELS = (1, 3, 4)  # gray, RGB, RGB with transparency
 SHOWN = 60  # number of characters of a text or value in a message
 
 
-def open_image(
-    source: str | Path | bytes | PIL.Image.Image, *, called: str = "image", draft: int | None = None
-) -> PIL.Image.Image:
-    """Opens an image (`called` so in errors) as upright RGB; reads only the first frame of an animation. With `draft`,
-    a JPEG is decoded faster, at 1/2, 1/4 or 1/8 of its size, while both sides keep at least this many pixels."""
+def open_image(source: Any, *, called: str = "image", draft: int | None = None) -> PIL.Image.Image:
+    """Opens an image in any form that `as_images` accepts (`called` so in errors) as upright RGB; reads only the first
+    frame of an animation. With `draft`, a JPEG file is decoded faster, at 1/2, 1/4 or 1/8 of its size, while both
+    sides keep at least this many pixels."""
     with _readable(source, called):
-        if isinstance(source, PIL.Image.Image):
-            return to_rgb(_decode(source, draft))
-        file = BytesIO(source) if isinstance(source, bytes) else regular_file(source)
-        with PIL.Image.open(file, formats=readable_formats()) as image:
-            return to_rgb(_decode(image, draft))
+        if isinstance(source, str | Path | bytes):
+            file = BytesIO(source) if isinstance(source, bytes) else regular_file(source)
+            with PIL.Image.open(file, formats=readable_formats()) as image:
+                return to_rgb(_decode(image, draft))
+        return to_rgb(_decode(source)) if isinstance(source, PIL.Image.Image) else _of_array(source)
 
 
 def check_image(source: str | Path | bytes) -> None:
@@ -160,29 +159,20 @@ def as_images(images: Any, *, layout: Any = None, scaled: bool = False) -> list[
     return [_as_image(image, f"images[{index}]", layout, scaled) for index, image in enumerate(flat)]
 
 
-def as_rgb_image(image: Any, called: str, *, draft: int | None = None) -> PIL.Image.Image:
-    """Returns an image in any form that `as_images` accepts as upright 8-bit RGB."""
-    if isinstance(image, str | Path | bytes):
-        return open_image(image, draft=draft)
-    return open_image(image, called=called) if isinstance(image, PIL.Image.Image) else _as_image(image, called)
-
-
-def _as_image(image: Any, called: str, layout: Any = None, scaled: bool = False) -> Any:
+def _as_image(image: Any, called: str, layout: Any, scaled: bool) -> Any:
     if isinstance(image, str | Path | bytes):
         return open_image(image)
     with _readable(image, called):
-        if isinstance(image, PIL.Image.Image):
-            return _decode(image)
-        if hasattr(image, "numpy") and hasattr(image, "detach"):  # a tensor, on any device
-            image = image.detach().cpu()
-            image = (image.float() if image.is_floating_point() else image).numpy()
-        if not isinstance(image, np.ndarray) or image.dtype.kind not in "uifb" or image.ndim not in (2, 3):
-            shown = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else truncated_repr(image)
-            raise ImageError(f"{shown} is not an image: give a Pillow image, a path, or an array of uint8")
-        return _of_array(image, layout, scaled)
+        return _decode(image) if isinstance(image, PIL.Image.Image) else _of_array(image, layout, scaled)
 
 
-def _of_array(array: np.ndarray, layout: Any, scaled: bool) -> Any:
+def _of_array(array: Any, layout: Any = None, scaled: bool = False) -> Any:
+    if hasattr(array, "numpy") and hasattr(array, "detach"):  # a tensor, on any device
+        array = array.detach().cpu()
+        array = (array.float() if array.is_floating_point() else array).numpy()
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "uifb" or array.ndim not in (2, 3):
+        shown = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else truncated_repr(array)
+        raise ImageError(f"{shown} is not an image: give a Pillow image, a path, or an array of uint8")
     pixels = array
     if array.ndim == 3:
         found = ChannelDimension(layout) if layout is not None else infer_channel_dimension_format(array, _CHANNELS)

@@ -13,10 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from transformers import AutoTokenizer, BatchFeature, PreTrainedConfig, ProcessorMixin
+from transformers import BatchFeature, ProcessorMixin
 from transformers.processing_utils import ImagesKwargs, TextKwargs
 
-from ..utils.errors import InputError, ModelFolderError
+from ..utils.errors import InputError
 from ..utils.hub_mixin import HubCodeMixin
 from ..utils.languages import UNDETERMINED, language_for_each
 from .images import SHOWN, as_images, truncated_repr
@@ -70,19 +70,6 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
 
     def _encoded(self, text: Any, language: Any, settings: dict[str, Any]) -> Any:
         raise NotImplementedError
-
-    @classmethod
-    def _load_tokenizer_from_pretrained(
-        cls, sub_processor_type: str, source: Any, subfolder: str = "", **loading: Any
-    ) -> Any:
-        """Loads a tokenizer; transformers would replace a damaged or missing one with the first."""
-        if sub_processor_type != "tokenizer":
-            subfolder = f"{subfolder}/{sub_processor_type}".lstrip("/")
-            if Path(source).is_dir() and not Path(source, subfolder).is_dir():
-                raise ModelFolderError(f"{Path(source, subfolder)}, which has one of the tokenizers, is missing")
-            # Such a folder has no configuration; AutoTokenizer would fail if it could not reach the Hub.
-            loading.setdefault("config", PreTrainedConfig())
-        return AutoTokenizer.from_pretrained(source, subfolder=subfolder, **loading)
 
     @property
     def least_length(self) -> int:
@@ -151,7 +138,7 @@ class DualEncoderProcessor(TextImageProcessor):
     def from_towers(cls, image: Any, text: Any, config: Any, **loading: Any) -> Self:
         """Makes the processor of a model of two pretrained towers, from their folders or Hub ids, or from an image
         processor and a tokenizer. `config` (from the model's `from_towers`) has the prompt of texts."""
-        from transformers import AutoImageProcessor
+        from transformers import AutoImageProcessor, AutoTokenizer
 
         from ..configuration.configuration_mla import text_positions
         from ..utils.pretrained import load_processor

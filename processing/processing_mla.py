@@ -5,13 +5,14 @@ import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import compress
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from transformers import PreTrainedConfig, ProcessorMixin
+from transformers import AutoTokenizer, PreTrainedConfig, ProcessorMixin
 from transformers.tokenization_utils_base import PaddingStrategy
 
 from ..configuration.configuration_mla import text_positions, tower_pooling
-from ..utils.errors import InputError
+from ..utils.errors import InputError, ModelFolderError
 from ..utils.language_matching import is_same_language, language_id
 from ..utils.languages import normalize_language, normalize_languages
 from .processing_dual_encoder import MAX_TEXT_TOKENS, DualEncoderProcessor, call_tokenizer
@@ -29,6 +30,19 @@ class ExtendedProcessor(PerLanguageProcessor):
     has_text_encoder = True  # otherwise, the model reads only native tokens
     pad_native: bool
     normalization: int
+
+    @classmethod
+    def _load_tokenizer_from_pretrained(
+        cls, sub_processor_type: str, source: Any, subfolder: str = "", **loading: Any
+    ) -> Any:
+        """Loads a tokenizer; transformers would replace a damaged or missing one with the first."""
+        if sub_processor_type != "tokenizer":
+            subfolder = f"{subfolder}/{sub_processor_type}".lstrip("/")
+            if Path(source).is_dir() and not Path(source, subfolder).is_dir():
+                raise ModelFolderError(f"{Path(source, subfolder)}, which has one of the tokenizers, is missing")
+            # Such a folder has no configuration; AutoTokenizer would fail if it could not reach the Hub.
+            loading.setdefault("config", PreTrainedConfig())
+        return AutoTokenizer.from_pretrained(source, subfolder=subfolder, **loading)
 
     @classmethod
     def for_native(

@@ -12,7 +12,7 @@ from transformers import AutoModel, AutoProcessor
 from ..configuration.configuration_two_tower import head_of_task
 from ..utils.errors import InputError
 from ..utils.languages import normalize_language
-from .images import as_rgb_image, truncated_repr
+from .images import open_image, truncated_repr
 from .processing_dual_encoder import default_language
 
 _PROMPTS = "config_sentence_transformers.json"
@@ -157,12 +157,12 @@ def read_input(item: Any, called: str) -> tuple[Any, str, str | None]:
         if len({"text", "image"} & set(item)) != 1 or set(item) - {"text", "image", "language"}:
             raise InputError(f"{called} has {', '.join(map(repr, item))}: give 'text' with 'language', or 'image'")
         if "image" in item:
-            return as_rgb_image(item["image"], called), "", None
+            return open_image(item["image"], called=called), "", None
         item, language = item["text"], item.get("language")
         if not isinstance(item, str):
             raise InputError(f"{called} is {truncated_repr(item)}, which is not a text")
     elif not isinstance(item, str) or _is_image(item):
-        return as_rgb_image(item, called), "", None
+        return open_image(item, called=called), "", None
     return None, item, language
 
 

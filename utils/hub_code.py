@@ -1,7 +1,7 @@
 """Exports the code of models (`HubCodeMixin`): copies the modules that a class needs into its folder; `FILES` lists
-the modules that a file combines. Nothing from `utils` is exported: `dual_encoder.py` begins with a replacement
-(`in_folders`), and functions that import code that stays are left out. Imports in a string, such as `SHIPS_WITH`, are
-followed too, so a module can name modules that import it: pipelines, and models for tasks."""
+the modules that a file combines. Nothing from `utils` is exported: `dual_encoder.py` and `common.py` begin with
+replacements (`_replacement`), and functions that import code that stays are left out. Imports in a string, such as
+`SHIPS_WITH`, are followed too, so a module can name modules that import it: pipelines, and models for tasks."""
 
 import ast
 import importlib
@@ -40,7 +40,9 @@ FILES = {
         "processing.processing_mla",
         "processing.processing_ridge",
     ),
-    "common": ("modeling.modeling_common", "processing.processing_per_language"),  # of all others but MURAL and ETCL
+    "modeling_etcl": ("modeling.losses.etcl", "modeling.modeling_etcl"),
+    # of all others but MURAL and ETCL
+    "common": ("utils.matching_in_folders", "modeling.modeling_common", "processing.processing_per_language"),
     # of SMALR and LIWE
     "words": ("modeling.losses.triplet", "modeling.modeling_word_dual_encoder", "processing.word_tokenizers"),
     "modeling_smalr": ("modeling.losses.smalr", "modeling.modeling_smalr"),
@@ -122,10 +124,8 @@ def _rewritten(name: str, file: str, needed: list[str]) -> str:
         target = target_of(len(dots), module)
         if hasattr(importlib.import_module(target), "__path__"):
             raise PublishError(f"{name} cannot be saved with a model: import from a module, not from {target}")
-        if not stays(target):
-            needed.append(target)
-        other = "dual_encoder" if stays(target) else file_of(target)
-        if other == file:
+        needed.append(target := _replacement(target) if stays(target) else target)
+        if (other := file_of(target)) == file:
             return f"{indent}pass\n" if indent else ""
         return f"{indent}from .{other} import {names}\n"
 
@@ -151,6 +151,12 @@ def _reference(cls: type) -> str:
 def _classes(modules: list[str]) -> list[type]:
     found = [(name, each) for name in modules for each in vars(importlib.import_module(name)).values()]
     return [each for name, each in found if isinstance(each, type) and each.__module__ == name]
+def _replacement(module: str) -> str:
+    """Returns the module that folders have instead of one of `utils`."""
+    matches = module.endswith(".utils.language_matching")
+    return f"{PACKAGE}.utils.{'matching_in_folders' if matches else 'in_folders'}"
+
+
 
 
 def pipelines_of(cls: type) -> dict[str, dict[str, Any]]:

@@ -1,6 +1,6 @@
 """The replacement for the modules of `utils` in saved folders, which the exporter (`hub_code`) puts at the beginning
-of `dual_encoder.py`: plain ValueErrors, language tags compared by form. Modules in a folder import nothing else from
-`utils`, except inside functions that only the package calls."""
+of `dual_encoder.py`: plain ValueErrors, language tags normalized by form. Modules in a folder import nothing else from
+`utils`, except from `language_matching` (`matching_in_folders`) and inside functions that only the package calls."""
 
 import re
 from collections.abc import Sequence
@@ -16,10 +16,6 @@ class HubCodeMixin:
     auto_classes: ClassVar[tuple[str, ...]]
 
 
-def did_you_mean_language(language: str, known: Sequence[str]) -> str:
-    return f"; there are: {', '.join(known)}"
-
-
 UNDETERMINED = "und"
 _TAG = re.compile(
     r"(?P<language>[a-z]{2,3})(?P<extlang>-[a-z]{3})?(?P<script>-[a-z]{4})?(?P<region>-(?:[a-z]{2}|[0-9]{3}))?"
@@ -27,7 +23,6 @@ _TAG = re.compile(
     re.IGNORECASE,
 )
 _DEPRECATED = {"in": "id", "iw": "he", "ji": "yi", "jw": "jv", "mo": "ro", "tl": "fil"}
-_SEVERAL_SCRIPTS = "az bs kk ks ku ky mn ms pa sd sr tg tt ug uz zh".split()  # noqa: SIM905
 
 
 def normalize_language(tag: str) -> str:
@@ -59,30 +54,3 @@ def language_and_script(tag: str) -> tuple[str, str]:
     if primary == "zh" and not {"TW", "HK", "MO"}.isdisjoint(others):
         return primary, "Hant"
     return primary, next((each for each in others if len(each) == 4 and each.isalpha()), "")
-
-
-def learned_language(language: str, known: Sequence[str]) -> str:
-    """Returns the learned language with the same first subtag, and the same script if it is written in several."""
-    language = normalize_language(language)
-    if language in known:
-        return language
-    primary, script = language_and_script(language)
-    alike = [tag for tag in known if tag.partition("-")[0] == primary != UNDETERMINED]
-    fitting = [tag for tag in alike if language_and_script(tag)[1] == script]
-    if not fitting and not (script and primary in _SEVERAL_SCRIPTS):
-        fitting = [tag for tag in alike if not script or not language_and_script(tag)[1]]
-    if not fitting:
-        raise ValueError(f"this model has not learned {language!r}; its languages are {', '.join(known)}")
-    return min(fitting, key=len)
-
-
-def language_id(language: str, known: Sequence[str]) -> int:
-    return list(known).index(learned_language(language, known))
-
-
-def is_same_language(one: str, other: str) -> bool:
-    """Returns whether two tags mean the same language, such as `en-GB` and `en`."""
-    try:
-        return learned_language(one, [other]) == other
-    except ValueError:
-        return False

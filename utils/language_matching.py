@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from .errors import LanguageTagError, suggestion
-from .languages import normalize_language
+from .languages import language_and_script, normalize_language
 
 # CLDR's distances: 5 from 'pt-BR' to 'pt-PT', 1 from 'nb' to 'no', 10 from 'arz' to 'ar', 12 from 'da' to 'no', and 24
 # from 'uk' to 'ru', a useless suggestion.
@@ -13,23 +13,6 @@ _NEAR, _SUGGESTED = 10, 14
 SAME = 5  # the same language under another name or in another country
 
 logger = logging.getLogger(__name__)
-
-
-@lru_cache(1 << 10)
-def language_and_script(tag: str) -> tuple[str, str]:
-    """Returns the macrolanguage (`ar` for `arb`) and the likely script of a tag (`zh-TW` is written in `Hant`)."""
-    import langcodes
-    from langcodes.data_dicts import LIKELY_SUBTAGS, MACROLANGUAGES
-
-    standard = langcodes.Language.get(langcodes.standardize_tag(tag, macro=True))
-    if standard.language in (None, "und"):  # which the data would turn into English
-        return "und", standard.script or ""
-    language = standard.maximize()
-    if standard.script is None and standard.language not in LIKELY_SUBTAGS:  # then the data says Latin
-        language = langcodes.Language.get(MACROLANGUAGES.get(standard.language, standard.language)).maximize()
-    # NLLB names only the letters of Korean's script, and Immich those of Japanese's.
-    script = {"Hang": "Kore", "Hira": "Jpan"}.get(language.script or "", language.script or "")
-    return standard.language, script
 
 
 def did_you_mean_language(language: str, known: Iterable[str]) -> str:

@@ -3,7 +3,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sized
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from .errors import InputError, LanguageTagError, suggestion
@@ -55,6 +55,23 @@ def _normalized(tag: str) -> str:
 def normalize_languages(tags: str | list[str] | tuple[str, ...]) -> list[str]:
     """Returns canonical tags in the given order, each once. A single tag counts as a list of one."""
     return list(dict.fromkeys(map(normalize_language, [tags] if isinstance(tags, str) else tags)))
+
+
+@lru_cache(1 << 10)
+def language_and_script(tag: str) -> tuple[str, str]:
+    """Returns the macrolanguage (`ar` for `arb`) and the likely script of a tag (`zh-TW` is written in `Hant`)."""
+    import langcodes
+    from langcodes.data_dicts import LIKELY_SUBTAGS, MACROLANGUAGES
+
+    standard = langcodes.Language.get(langcodes.standardize_tag(tag, macro=True))
+    if standard.language in (None, "und"):  # which the data would turn into English
+        return "und", standard.script or ""
+    language = standard.maximize()
+    if standard.script is None and standard.language not in LIKELY_SUBTAGS:  # then the data says Latin
+        language = langcodes.Language.get(MACROLANGUAGES.get(standard.language, standard.language)).maximize()
+    # NLLB names only the letters of Korean's script, and Immich those of Japanese's.
+    script = {"Hang": "Kore", "Hira": "Jpan"}.get(language.script or "", language.script or "")
+    return standard.language, script
 
 
 def language_for_each(language: Any, count: int) -> list[str]:

@@ -27,8 +27,8 @@ import regex
 from datasets import Dataset, Image, IterableDataset, List, Value
 
 from ...utils.errors import CorpusError, LanguageTagError, did_you_mean
-from ...utils.language_matching import counts_as, language_and_script
-from ...utils.languages import normalize_language
+from ...utils.language_matching import counts_as
+from ...utils.languages import language_and_script, normalize_language
 from .corpus import PLACE, AnyDataset, CaptionRules, enumeration, evenly_spaced, listed
 from .files import parse_json
 

@@ -1,6 +1,6 @@
 import pytest
 
-from babelens.utils import in_folders
+from babelens.utils import in_folders, matching_in_folders
 from babelens.utils.errors import LanguageTagError
 from babelens.utils.language_matching import language_id, learned_language
 from babelens.utils.languages import normalize_language
@@ -102,11 +102,11 @@ def test_folders_compare_tags_by_their_form() -> None:
         ("mi", "uk ru", ""),
     ]:
         if meant:
-            assert in_folders.learned_language(asked, known.split()) == meant
+            assert matching_in_folders.learned_language(asked, known.split()) == meant
         else:
             with pytest.raises(ValueError, match="has not learned"):
-                in_folders.learned_language(asked, known.split())
-    assert in_folders.is_same_language("en-GB", "en") and not in_folders.is_same_language("de", "en")
+                matching_in_folders.learned_language(asked, known.split())
+    assert matching_in_folders.is_same_language("en-GB", "en") and not matching_in_folders.is_same_language("de", "en")
     with pytest.raises(ValueError, match="'english' is not a language tag"):
         in_folders.normalize_language("english")
 

@@ -10,8 +10,7 @@ from babelens.data.corpus.corpus import CaptionRules, normalize_captions
 from babelens.data.readers.bitext import read_translations
 from babelens.processing.images import MAX_ASPECT, check_image, open_image
 from babelens.utils.errors import BabelensError, CorpusError, ImageError, LanguageTagError
-from babelens.utils.language_matching import language_and_script
-from babelens.utils.languages import normalize_language
+from babelens.utils.languages import language_and_script, normalize_language
 from tests.fuzz.strategies import ANY_TEXT, JSON, TAG, image_files
 
 # Most are captions, some of them with strange values; a few are anything.
