@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
+from transformers.configuration_utils import SubConfigSpec
 
 from .configuration_two_tower import DualEncoderConfig, check_positive, check_probabilities
 
@@ -29,7 +30,9 @@ class LiweConfig(DualEncoderConfig):
 
     model_type = "liwe"
     auto_classes = ("AutoConfig",)
-    sub_configs: ClassVar[dict[str, type[PreTrainedConfig]]] = {"vision_config": AutoConfig}
+    sub_configs_defaults: ClassVar[dict[str, SubConfigSpec]] = {
+        "vision_config": SubConfigSpec(AutoConfig, "align_vision_model", optional=True)
+    }
     attribute_map: ClassVar[dict[str, str]] = {"projection_dim": "hidden_size"}
 
     vocab_size: int = 4096
@@ -52,7 +55,5 @@ class LiweConfig(DualEncoderConfig):
         check_positive(self, "character_size", "word_length", "word_size", "hidden_size", "temperature")
         rates = ("annealing_rate", "translation_annealing_rate")
         check_probabilities(**{name: getattr(self, name) for name in rates})
-        if isinstance(self.vision_config, dict):
-            self.vision_config = AutoConfig.for_model(**self.vision_config)
         super().__post_init__(**kwargs)
         self.check_widths()

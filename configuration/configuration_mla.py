@@ -294,6 +294,11 @@ class RidgeConfig(MlaBaseConfig):
     model_type = "ridge"
     auto_classes = ("AutoConfig",)
 
+    sub_configs_defaults: ClassVar[dict[str, SubConfigSpec]] = {
+        **MlaBaseConfig.sub_configs_defaults,
+        "text_config": SubConfigSpec(AutoConfig, "bert", optional=True),
+    }
+
     languages: list[str] | tuple[str, ...] = ()
     text_config: dict | PreTrainedConfig | None = None
     text_pooling: TextPooling = "cls"
@@ -310,7 +315,5 @@ class RidgeConfig(MlaBaseConfig):
             raise ValueError(f"longest_ngram={self.longest_ngram} must be at least shortest_ngram")
         if len(self.gloss_weights) not in (0, 1 + len(self.languages)):
             raise ValueError(f"{len(self.languages)} languages need one more gloss_weights than that")
-        if isinstance(self.text_config, dict):
-            self.text_config = AutoConfig.for_model(**self.text_config)
         super().__post_init__(**kwargs)
         self.rank = min(self.rank, self.projection_dim)

@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
+from transformers.configuration_utils import SubConfigSpec
 
 from ..utils.languages import normalize_languages
 from .configuration_two_tower import DualEncoderConfig, check_positive, check_probabilities
@@ -52,7 +53,9 @@ class SmalrConfig(DualEncoderConfig):
 
     model_type = "smalr"
     auto_classes = ("AutoConfig",)
-    sub_configs: ClassVar[dict[str, type[PreTrainedConfig]]] = {"vision_config": AutoConfig}
+    sub_configs_defaults: ClassVar[dict[str, SubConfigSpec]] = {
+        "vision_config": SubConfigSpec(AutoConfig, "align_vision_model", optional=True)
+    }
     # Folders saved by version 0.1 have the second key.
     attribute_map: ClassVar[dict[str, str]] = {
         "projection_dim": "hidden_size",
@@ -106,8 +109,6 @@ class SmalrConfig(DualEncoderConfig):
         names = ("exploration_probability", "mask_probability", "image_dropout")
         check_probabilities(**{name: getattr(self, name) for name in names})
         check_positive(self, "temperature", "triplet_violations")
-        if isinstance(self.vision_config, dict):
-            self.vision_config = AutoConfig.for_model(**self.vision_config)
         super().__post_init__(**kwargs)
         self.check_widths()
 

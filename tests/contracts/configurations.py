@@ -40,7 +40,7 @@ class ConfigContract(Contract):
 
     def test_unknown_keys_are_kept_and_ignored(self, config, tmp_path):
         """A newer version, transformers or a tool of the Hub has written them, also into a tower's part."""
-        towers = list(config.sub_configs_defaults)
+        towers = [name for name in config.sub_configs_defaults if getattr(config, name) is not None]
         config.save_pretrained(tmp_path)
         content = json.loads((tmp_path / "config.json").read_text())
         for part in (content, *(content[tower] for tower in towers)):
