@@ -63,23 +63,32 @@ PACKAGE = __name__.partition(".")[0]
 logger = logging.getLogger(__name__)
 
 
-def export_code(cls: type, folder: str | os.PathLike) -> dict[str, str]:
-    """Writes the modules that `cls` needs into `folder`; returns the `auto_map` entries, such as `{"AutoModel":
-    "modeling_mural.MuralModel"}`, of `cls` and of the models with its configuration."""
+def export_code(cls: type, folder: str | os.PathLike) -> tuple[dict[str, str], dict[str, Any]]:
+    """Writes the modules that `cls` needs into `folder`. Returns the `auto_map` entries, such as `{"AutoModel":
+    "modeling_mural.MuralModel"}`, of `cls` and of the models with its configuration, and the `custom_pipelines` of a
+    model. A pipeline names its task and Auto class in `hub_task`."""
     if cls.__module__ == "__main__":
         logger.warning("%s is defined in __main__: move it into a module to save its code with it", cls.__name__)
-        return {}
+        return {}, {}
     files, modules = exported(cls.__module__)
     Path(folder).mkdir(parents=True, exist_ok=True)
     for name, source in files.items():
         Path(folder, f"{name}.py").write_text(source, encoding="utf-8")
     entries: dict[str, str] = {}
+    pipelines: dict[str, Any] = {}
     configuration = getattr(cls, "config_class", None)
-    for offering in (cls, *_classes(modules)):
+    found = [(name, each) for name in modules for each in vars(importlib.import_module(name)).values()]
+    for offering in (cls, *(each for name, each in found if isinstance(each, type) and each.__module__ == name)):
+        reference = f"{file_of(offering.__module__)}.{offering.__name__}"
         if offering is cls or (configuration and getattr(offering, "config_class", None) is configuration):
             for auto_class in vars(offering).get("auto_classes", ()):
-                entries.setdefault(auto_class, _reference(offering))
-    return entries
+                entries.setdefault(auto_class, reference)
+        task, auto_class = vars(offering).get("hub_task", ("", ""))
+        # Every folder has the pipelines of dual encoders.
+        is_of_model = hasattr(cls, "get_image_features") or not reference.startswith("pipelines.")
+        if configuration and is_of_model and auto_class in vars(cls)["auto_classes"]:
+            pipelines[task] = {"impl": reference, "pt": [auto_class], "type": "multimodal"}
+    return entries, pipelines
 
 
 def add_code(cls: type, folder: str | os.PathLike, file: str) -> None:
@@ -139,36 +148,12 @@ def _rewritten(name: str, file: str, needed: list[str]) -> str:
     return _IMPORT.sub(replaced, "".join(lines))
 
 
-def file_of(module: str) -> str:
-    package, _, own = module.partition(".")
-    return _FILE_OF.get(own, own.rpartition(".")[2]) if package == PACKAGE else module.rpartition(".")[2]
-
-
-def _reference(cls: type) -> str:
-    return f"{file_of(cls.__module__)}.{cls.__name__}"
-
-
-def _classes(modules: list[str]) -> list[type]:
-    found = [(name, each) for name in modules for each in vars(importlib.import_module(name)).values()]
-    return [each for name, each in found if isinstance(each, type) and each.__module__ == name]
 def _replacement(module: str) -> str:
     """Returns the module that folders have instead of one of `utils`."""
     matches = module.endswith(".utils.language_matching")
     return f"{PACKAGE}.utils.{'matching_in_folders' if matches else 'in_folders'}"
 
 
-
-
-def pipelines_of(cls: type) -> dict[str, dict[str, Any]]:
-    """Returns the `custom_pipelines` entry for a model. A pipeline names its task and Auto class in `hub_task`."""
-    if cls.__module__ == "__main__" or not hasattr(cls, "config_class"):
-        return {}
-    modules = exported(cls.__module__)[1]
-    if not hasattr(cls, "get_image_features"):  # then omit the pipelines of dual encoders, which every folder has
-        modules = [name for name in modules if file_of(name) != "pipelines"]
-    offered = {}
-    for pipeline in _classes(modules):
-        task, auto_class = vars(pipeline).get("hub_task", ("", ""))
-        if auto_class in vars(cls)["auto_classes"]:
-            offered[task] = {"impl": _reference(pipeline), "pt": [auto_class], "type": "multimodal"}
-    return offered
+def file_of(module: str) -> str:
+    package, _, own = module.partition(".")
+    return _FILE_OF.get(own, own.rpartition(".")[2]) if package == PACKAGE else module.rpartition(".")[2]

@@ -49,12 +49,13 @@ class HubCodeMixin(PushToHubMixin):
         cls = next((each for each in type(self).__mro__ if "auto_classes" in vars(each)), None)
         if cls is None:
             raise PublishError(f"{type(self).__name__} does not state its `auto_classes`, such as ('AutoModel',)")
-        from .hub_code import PACKAGE, export_code, file_of, pipelines_of
+        from .hub_code import PACKAGE, export_code, file_of
         from .sentence_files import write_sentence_files
 
         holder: Any = getattr(self, "config", self)
-        holder.auto_map = (getattr(holder, "auto_map", None) or {}) | export_code(cls, folder)
-        if pipelines := pipelines_of(cls):
+        auto_map, pipelines = export_code(cls, folder)
+        holder.auto_map = (getattr(holder, "auto_map", None) or {}) | auto_map
+        if pipelines:
             holder.custom_pipelines = pipelines
         if found := getattr(self, "sentence_module", None):
             file, _, name = f"{PACKAGE}.{found}".rpartition(".")

@@ -80,7 +80,7 @@ def test_exportable_modules_keep_the_rules(tmp_path):
     for method in babelens.METHODS.values():
         assert {method.config, *method.models, method.processor, MuralImageProcessor} <= {*classes}
     for cls in classes:
-        auto_map = export_code(cls, tmp_path / cls.__name__)  # refuses whatever cannot travel
+        auto_map, _ = export_code(cls, tmp_path / cls.__name__)  # refuses whatever cannot travel
         assert {auto_map[name] for name in cls.auto_classes} == {f"{file_of(cls.__module__)}.{cls.__name__}"}
     for path in {path.read_bytes(): path for path in tmp_path.rglob("*.py")}.values():
         for call in ast.walk(ast.parse(path.read_text())):
