@@ -73,7 +73,10 @@ def export_code(cls: type, folder: str | os.PathLike) -> tuple[dict[str, str], d
     files, modules = exported(cls.__module__)
     Path(folder).mkdir(parents=True, exist_ok=True)
     for name, source in files.items():
-        Path(folder, f"{name}.py").write_text(source, encoding="utf-8")
+        path = Path(folder, f"{name}.py")
+        # A file may have more imports at its end (`add_code`), which the processor of the model must not remove.
+        if not path.is_file() or not path.read_text(encoding="utf-8").startswith(source):
+            path.write_text(source, encoding="utf-8")
     entries: dict[str, str] = {}
     pipelines: dict[str, Any] = {}
     configuration = getattr(cls, "config_class", None)
