@@ -14,6 +14,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from ..utils.errors import ModelKindError
 from ..utils.languages import normalize_language
 from .configuration_two_tower import (
+    POOLER,
     DualEncoderConfig,
     TextPooling,
     check_positive,
@@ -24,25 +25,23 @@ from .configuration_two_tower import (
 
 # ---- The native model ----
 
-# A text tower pools the state at the end-of-text token (`end`, CLIP), at [CLS] (`first`, BERT) or at the last position
-# of a text that is padded to the full length (`last`, SigLIP), or the mean over the tokens.
-TowerPooling = Literal["end", "first", "last", "mean"]
+# The poolings of `TextPooling`, and `last`: SigLIP's, the state at the last position of a text that is padded to the
+# full length.
+TowerPooling = TextPooling | Literal["last"]
 
 # Dual encoders that can acquire languages, by `model_type`; the last three accept several text encoders.
 _DUAL_ENCODERS: dict[str, TowerPooling] = {
-    **dict.fromkeys(["clip", "metaclip_2"], "end"),
+    **dict.fromkeys(["clip", "metaclip_2"], "eos"),
     **dict.fromkeys(["siglip", "siglip2"], "last"),
-    **dict.fromkeys(["align", "altclip", "chinese_clip", "mural", "etcl", "vision-text-dual-encoder"], "first"),
+    **dict.fromkeys(["align", "altclip", "chinese_clip", "mural", "etcl", "vision-text-dual-encoder"], "cls"),
 }
 _ENCODERS: dict[str, TowerPooling] = {
-    **dict.fromkeys(["clip_text_model", "metaclip_2_text_model"], "end"),
+    **dict.fromkeys(["clip_text_model", "metaclip_2_text_model"], "eos"),
     **dict.fromkeys(["siglip_text_model", "siglip2_text_model"], "last"),
-    **dict.fromkeys(["bert", "electra", "ernie", "megatron-bert", "mpnet", "roberta", "xlm-roberta"], "first"),
-    **dict.fromkeys(["xlm-roberta-xl", "camembert", "roberta-prelayernorm", "data2vec-text"], "first"),
-    **dict.fromkeys(["align_text_model", "altclip_text_model", "chinese_clip_text_model"], "first"),
+    **dict.fromkeys(["bert", "electra", "ernie", "megatron-bert", "mpnet", "roberta", "xlm-roberta"], "cls"),
+    **dict.fromkeys(["xlm-roberta-xl", "camembert", "roberta-prelayernorm", "data2vec-text"], "cls"),
+    **dict.fromkeys(["align_text_model", "altclip_text_model", "chinese_clip_text_model"], "cls"),
 }
-# MURAL's and ETCL's names for the poolings.
-_STATE_POOLED: dict[str, TowerPooling] = {"cls": "first", "mean": "mean", "eos": "end"}
 # Text encoders that count positions from the padding token's id plus one, as fairseq does.
 _POSITIONS_AFTER_PADDING = (
     *("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "roberta-prelayernorm", "data2vec-text", "mpnet"),
@@ -57,8 +56,9 @@ def tower_pooling(config: PreTrainedConfig | None) -> TowerPooling:
     name, supported = (encoder, _ENCODERS) if kind == "vision-text-dual-encoder" else (kind, _DUAL_ENCODERS)
     if name not in supported:
         raise ModelKindError(f"MLA does not support {name!r} models; it supports {', '.join(supported)}")
-    own = _ENCODERS.get(encoder or "", "first") if kind in ("mural", "etcl") else supported[name]
-    return _STATE_POOLED.get(getattr(config, "text_pooling", ""), own)
+    own = _ENCODERS.get(encoder or "", "cls") if kind in OWN_NATIVES else supported[name]
+    stated: TextPooling = getattr(config, "text_pooling", POOLER)
+    return own if stated == POOLER else stated
 
 
 def text_positions(text_config: PreTrainedConfig) -> int | None:

@@ -319,7 +319,7 @@ class TowerParts:
         self.blocks: Any = tower.get_submodule(blocks)
         self.embedding_width, self.width = table.embedding_dim, text.hidden_size  # of the table, and of states
         # The end-of-text token at which the tower pools; None if it pools elsewhere.
-        self.end_token_id: int | None = text.eos_token_id if pooling == "end" else None
+        self.end_token_id: int | None = text.eos_token_id if pooling == "eos" else None
         # Pattern that matches the names of the model's embedding and blocks.
         self.target_modules = rf"(.*\.)?text_model\.({self.embeddings_name}|{blocks}\.\d+)"
 

@@ -155,7 +155,7 @@ class MlaProcessor(ExtendedProcessor):
         """As in `ExtendedProcessor`; by default, texts are normalized. If the native model pools the first state, the
         multilingual tokenizer must put a token there."""
         begins = tokenizer("a")["input_ids"][0] in (tokenizer.cls_token_id, tokenizer.bos_token_id)
-        if tower_pooling(config) == "first" and not begins:
+        if tower_pooling(config) == "cls" and not begins:
             raise InputError(
                 "the native model pools the first state of a text, so the multilingual tokenizer must begin every "
                 f"text with its cls_token or bos_token; 'a' becomes {tokenizer.tokenize('a', add_special_tokens=True)}"
