@@ -56,11 +56,7 @@ class SmalrConfig(DualEncoderConfig):
     sub_configs_defaults: ClassVar[dict[str, SubConfigSpec]] = {
         "vision_config": SubConfigSpec(AutoConfig, "align_vision_model", optional=True)
     }
-    # Folders saved by version 0.1 have the second key.
-    attribute_map: ClassVar[dict[str, str]] = {
-        "projection_dim": "hidden_size",
-        "neighbourhood_weight": "neighborhood_weight",
-    }
+    attribute_map: ClassVar[dict[str, str]] = {"projection_dim": "hidden_size"}
 
     languages: list[str] | tuple[str, ...] = SMALR_LANGUAGES
     vocabulary_sizes: list[int] | tuple[int, ...] = ()

@@ -8,15 +8,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
 from operator import attrgetter
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 import transformers
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from transformers import MODEL_MAPPING, AutoModel, PreTrainedConfig, PreTrainedModel, initialization as init
-from transformers.conversion_mapping import register_checkpoint_conversion_mapping
-from transformers.core_model_loading import WeightRenaming
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
 from transformers.models.clip.modeling_clip import CLIPOutput
 from transformers.utils import TransformersKwargs
@@ -44,29 +42,13 @@ _EMBEDDINGS = [
 ]
 
 
-class RenamedWeight(WeightRenaming):
-    """Reads a weight under its name in earlier versions; it is saved under its current name."""
-
-    __slots__ = ()
-
-    def reverse_transform(self) -> Self:
-        return self  # transformers would save the weight under its loaded name
-
-
 class WeightsAsMade(PreTrainedModel):
     """Base class of all models, before `HubCodeMixin` and `PreTrainedModel` among the bases. A loaded model equals a
     new one unless its folder says otherwise: weights that are frozen in a new model are frozen, and modules marked by
     `initialized_by_itself` initialize missing weights with `reset_parameters`."""
 
-    # Names of weights in the folders of earlier versions -> their current names.
-    renamed_weights: ClassVar[dict[str, str]] = {}
     # The parts that papers count -> regular expressions for the beginning of parameter names; the first match decides.
     parts: ClassVar[dict[str, str]]
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if renamings := [RenamedWeight(f"^{re.escape(old)}$", new) for old, new in cls.renamed_weights.items()]:
-            register_checkpoint_conversion_mapping(cls.__name__, renamings, overwrite=True)
 
     def post_init(self) -> None:
         super().post_init()

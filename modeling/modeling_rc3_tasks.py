@@ -51,7 +51,6 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
     auto_classes = ("AutoModelForSeq2SeqLM", "AutoModelForImageTextToText")
     _tied_weights_keys = {"lm_head.weight": "model.shared.weight"}
     _keys_to_ignore_on_load_missing = ("final_logits_bias",)
-    renamed_weights: ClassVar[dict[str, str]] = {"final_logits_bias": "word_bias.final_logits_bias"}
 
     def __init__(self, config: Rc3Config) -> None:
         super().__init__(config)

@@ -16,7 +16,7 @@ accidental assignments do not persist.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -303,7 +303,6 @@ class SmalrModel(WordDualEncoderModel):
     config_class = SmalrConfig
     auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
     output_class = SmalrOutput
-    renamed_weights: ClassVar[dict[str, str]] = {"word_table": "word_table.weight"}
     parts = {
         "image": "image_branch",
         "transformer": "text_model",

@@ -8,7 +8,7 @@ Pretrained towers may be pooled otherwise, and images projected too (`from_tower
 before the linear layer, can be computed once and given instead of images and texts.
 """
 
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -39,12 +39,10 @@ from .modeling_dual_encoder import (
 class TwoTowerModel(DualEncoderPreTrainedModel):
     """Base class of MURAL and ETCL; subclasses define `training_head` and `get_text_features`."""
 
-    # The temperature once belonged to the model itself, where torchao cannot read it.
-    renamed_weights: ClassVar[dict[str, str]] = {"temperature": "similarity.temperature"}
-
     def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__(config)
-        # It must stay the first parameter: optimizers save their state by the index of the parameters.
+        # It must stay the first parameter: optimizers save their state by the index of the parameters. Torchao cannot
+        # read tensors that belong to the model itself.
         self.similarity = LearnedTemperature(config.temperature_init_value)
         self.text_model = build_tower(config.text_config, pooler=config.text_pooling == POOLER)
         self.vision_model = build_tower(config.vision_config, pooler=None if config.image_pooling == POOLER else False)

@@ -103,10 +103,3 @@ def test_specific_sizes_never_exceed_the_vocabulary():
     mule = two | {"specific_words": None, "latent_tokens": 0}
     assert SmalrConfig(**mule).specific_sizes == [7, 3]
     assert SmalrConfig(**mule, dictionary_words=[0, 2]).specific_sizes == [7, 1]
-
-
-def test_a_folder_of_version_0_1_has_a_key_in_british_spelling():
-    saved = SmalrConfig().to_dict()
-    del saved["neighborhood_weight"]
-    config = SmalrConfig.from_dict(saved | {"neighbourhood_weight": 0.3})
-    assert config.neighborhood_weight == 0.3 and "neighbourhood_weight" not in config.to_dict()

@@ -1,6 +1,6 @@
 """Writes the folders that every later version must load: one tiny model of each kind, as this version saves it.
 
-VERSION=0.2 python -m pytest tests/saved/save.py    # before a release; writes tests/saved/0.2.tar.xz
+VERSION=0.9 python -m pytest tests/saved/save.py    # before a release; writes tests/saved/0.9.tar.xz
 
 It needs pytest for the fixtures that build the models. Next to each folder, `NAME.safetensors` has the model's inputs
 (`in.*`) and outputs (`out.*`); `manifest.json` names its Auto class.
@@ -62,6 +62,7 @@ def _kinds(make: Callable[[str], Any]) -> Iterator[tuple[str, str, Any, Any, dic
         "mla-on-mural": ("make_mla_on_mural", {}),
         "mla-student": ("make_mla_student", {}),
         "mla-student-acquisition": ("make_mla_student", {"strategy": "acquisition"}),
+        "ridge": ("make_ridge", {"encoder": True, "glossaries": True}),
         "smalr": ("make_smalr", {}),
         "liwe": ("make_liwe", {}),
     }

@@ -24,8 +24,6 @@ from tests.contracts import answers
 from tests.saved.save import outputs
 
 HERE = Path(__file__).parent
-# By version: its native model is a MURAL, whose code 0.1 did not save with it.
-NEEDS_PACKAGE = {"0.1": ["mla-on-mural"]}
 
 # Run with the unpacked folders and a folder for the answers: what a model says, and what its processor makes.
 _WITHOUT_PACKAGE = """
@@ -40,16 +38,16 @@ from torch import Tensor
 {functions}
 
 root, results = map(Path, sys.argv[1:])
-said(root, results, {without}, trust_remote_code=True)
+said(root, results, trust_remote_code=True)
 """
 
 
-def said(root: Path, results: Path, without: list[str], **loading: bool) -> None:
-    """Asks every model and processor of `root` again, `without` some, for its saved answers."""
+def said(root: Path, results: Path, **loading: bool) -> None:
+    """Asks every model and processor of `root` again for its saved answers."""
     manifest = json.loads((root / "manifest.json").read_text(encoding="utf-8"))
     images = [Image.open(root / f"{number}.png") for number in range(len(manifest["texts"]))]
     for name, kind in manifest["folders"].items():
-        if kind == "PEFT" or name in without:
+        if kind == "PEFT":
             continue
         saved = load_file(root / f"{name}.safetensors")
         model, info = getattr(transformers, kind).from_pretrained(root / name, output_loading_info=True, **loading)
@@ -79,7 +77,7 @@ def root(request, tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def here(root, tmp_path_factory) -> Path:
     results = tmp_path_factory.mktemp("here")
-    said(root, results, [])
+    said(root, results)
     return results
 
 
@@ -103,10 +101,9 @@ def digest(value: Tensor) -> bytes:
 
 def test_without_the_package_to_the_same_bits(root, here, run_without_babelens, tmp_path):
     functions = "\n\n".join(map(inspect.getsource, (answers, outputs, inputs_of, said)))
-    without = NEEDS_PACKAGE.get(root.name, [])
-    run_without_babelens(_WITHOUT_PACKAGE.format(functions=functions, without=without), root, tmp_path)
+    run_without_babelens(_WITHOUT_PACKAGE.format(functions=functions), root, tmp_path)
     paths = sorted(tmp_path.iterdir())
-    assert len(paths) == len(list(here.iterdir())) - len(without)
+    assert len(paths) == len(list(here.iterdir()))
     for path in paths:
         there, found = load_file(path), load_file(here / path.name)
         for key in (key for key in there if not key.startswith("weight.")):
