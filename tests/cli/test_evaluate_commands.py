@@ -1,12 +1,9 @@
-"""`babelens evaluate`: the file has the library's numbers, and the tables show them."""
-
 import json
 import shutil
 
 import mteb
 import pytest
 from huggingface_hub import ModelCard
-from PIL import Image
 
 from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
 from babelens.data.benchmarks import benchmark_names, find_benchmark
@@ -26,7 +23,8 @@ from babelens.inference.embedder import Embedder
 from babelens.utils.errors import InputError, LanguageTagError
 from tests.contracts import drawn_images
 from tests.support import tiny_mteb_tasks as tasks
-from tests.support.published_benchmarks import WRITERS
+from tests.support.image_sources import write_captioned
+from tests.support.published_layouts import BENCHMARKS
 from tests.support.results import metrics_of, numbers_of
 from tests.support.tiny_text_encoders import saved_encoder
 from tests.support.translation_models import save_nllb
@@ -34,15 +32,11 @@ from tests.support.translation_models import save_nllb
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data") / "photos"
-    folder.mkdir()
-    lines = []
+    rows = []
     for n in range(8):
-        Image.new("RGB", (20, 20), (30 * n, 255 - 30 * n, 10)).save(folder / f"{n}.png")
         captions = {"en": [f"number {n}"], "de": [f"nummer {n}", f"bild {n}"]}
-        lines.append({"file_name": f"{n}.png", "split": "test" if n < 4 else "validation", "captions": captions})
-    (folder / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    return folder
+        rows.append({"split": "test" if n < 4 else "validation", "captions": captions})
+    return write_captioned(tmp_path_factory.mktemp("data") / "photos", rows)
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +46,6 @@ def embedder(model):
 
 def words(output):
     return " ".join(output.replace("│", " ").split())
-
-
-# ---- captions ----
 
 
 @pytest.mark.parametrize("protocol", ["standard", "mla"])
@@ -103,21 +94,6 @@ def test_captions_search_together_with_their_translations(run, model, embedder, 
     assert isinstance(failed, InputError) and "have no translation" in str(failed)
 
 
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        (("--consistency", "--fit", "test"), "different captions"),
-        (("--consistency", "--protocol", "wit"), "search together"),
-    ],
-)
-def test_options_that_do_not_fit_captions(run, model, photos, options, complaint):
-    given = ("evaluate", "captions", model, "--data", photos, "--split", "test", *options)
-    assert complaint in words(run(*given, code=2).output)
-
-
-# ---- emoji ----
-
-
 def test_the_emoji_benchmark(run, model, emoji_corpus, tmp_path, monkeypatch):
     asked = {}
     monkeypatch.setattr(emoji, "load_emoji", lambda **options: asked.update(options) or emoji_corpus)
@@ -133,8 +109,6 @@ def test_the_emoji_benchmark(run, model, emoji_corpus, tmp_path, monkeypatch):
     assert "Unseen concepts" in shown and "CLC-C, 96 weights" in shown
     assert {each.language for each in read_results(output)} == {"en", "de", "es", "ar"}
 
-
-# ---- classes ----
 
 CLASSES = ["car", "cat", "dog", "house", "sea", "sun"]
 LABELS = {"en": {name: name for name in CLASSES}, "de": {"car": "Auto", "cat": "Katze", "dog": "Hund"}}
@@ -170,21 +144,6 @@ def test_classes_by_labels_and_by_neighbors(run, model, embedder, animals):
     assert "3 6 2" in words(shown) and " en " not in words(shown)  # classes, images, templates
 
 
-@pytest.mark.parametrize(
-    ("options", "word"),
-    [
-        (["--knn", "1"], "go together"),
-        (["--knn", "1", "--train-data", "train", "--languages", "de"], "no labels"),
-    ],
-)
-def test_options_that_do_not_fit_classes(run, model, animals, monkeypatch, options, word):
-    monkeypatch.chdir(animals)
-    assert word in words(run("evaluate", "classes", model, "--data", "test", *options, code=2).output)
-
-
-# ---- benchmark ----
-
-
 def test_benchmarks_are_listed_and_shown_in_full(run):
     listed = run("evaluate", "benchmark").output
     assert all(name in listed for name in benchmark_names())
@@ -196,7 +155,7 @@ def test_benchmarks_are_listed_and_shown_in_full(run):
 
 
 def test_results_next_to_the_figures_of_papers(run, model, embedder, tmp_path):
-    WRITERS["xtd"](tmp_path / "xtd")
+    BENCHMARKS["xtd"](tmp_path / "xtd")
     given = ("evaluate", "benchmark", model, "--benchmark", "xtd", "--root", tmp_path / "xtd")
     output = tmp_path / "out/xtd.json"
     shown = run(*given, "--languages", "ko,de", "--output", output).output
@@ -209,9 +168,6 @@ def test_results_next_to_the_figures_of_papers(run, model, embedder, tmp_path):
     assert "'xdt'" in run("evaluate", "benchmark", "--benchmark", "xdt", code=2).output
     (tmp_path / "xtd/STAIR/test_1kcaptions_jp.txt").unlink()
     assert "test_1kcaptions_jp.txt" in words(run(*given, code=2).output)
-
-
-# ---- mteb ----
 
 
 @pytest.fixture

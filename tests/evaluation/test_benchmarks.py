@@ -1,5 +1,3 @@
-"""Published benchmarks by their own protocols, with a tiny real model and with embeddings that are known."""
-
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
@@ -9,7 +7,7 @@ from babelens.evaluation import benchmarks as module, evaluate_retrieval, load_b
 from babelens.evaluation.benchmarks import sampled_spearman
 from babelens.inference.embedder import Embedder
 from babelens.utils.errors import CorpusError
-from tests.support.published_benchmarks import WRITERS
+from tests.support.published_layouts import BENCHMARKS
 
 
 @pytest.fixture
@@ -20,7 +18,7 @@ def embedder(clip_parts):
 @pytest.fixture
 def loaded(tmp_path):
     def load(name, languages=None):
-        WRITERS[name](tmp_path / name)
+        BENCHMARKS[name](tmp_path / name)
         return load_benchmark(name, tmp_path / name, languages)
 
     return load
@@ -88,9 +86,6 @@ def test_folds_are_searched_alone(loaded, embedder, monkeypatch):
     assert joined.image_of_text.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     assert 100 * np.mean(joined.text_to_image <= 1) == numbers["t2i_r1"]
     assert joined.text_to_image.max() <= 2
-
-
-# ---------------------------------------------------------------------------------------------- Crisscrossed Captions
 
 
 class KnownEmbedder:

@@ -1,5 +1,3 @@
-"""Classification: labels in each form, and accuracies against brute force with a tiny real model."""
-
 import json
 
 import numpy as np
@@ -47,14 +45,6 @@ def written(path, content) -> str:
     return str(path)
 
 
-# ---- Images and labels ----
-
-
-def test_a_folder_of_classes(data):
-    assert data.classes == CLASSES and len(data.images) == 20
-    assert [CLASSES[target] for target in data.targets] == [file.parent.name for file in data.images]
-
-
 def test_labels_in_the_published_form_by_name_and_as_a_table(tmp_path):
     published = {"EN": [list(ENGLISH), CLASSES], "DE": [list(GERMAN), list(GERMAN.values())], "ZH_MIN_NAN": [[], []]}
     by_name = {"en": {name: name for name in CLASSES}, "de": {CLASSES[i]: label for i, label in GERMAN.items()}}
@@ -91,9 +81,6 @@ def test_indices_of_imagenet_need_all_of_its_classes(tmp_path):
     with pytest.raises(CorpusError, match="1,000"):
         read_labels(file, ["n01440764", "n01443537"])
     assert read_labels(file, [f"n{number:08}" for number in range(1000)]) == {"de": {0: "Schleie"}}
-
-
-# ---- Zero-shot ----
 
 
 def brute_force(embedder, data, named, templates, language) -> dict[str, float]:
@@ -152,9 +139,6 @@ def test_means_of_groups():
     counts = {"en": 1000, "de": 668, "fr": 667, "sw": 334, "mg": 333}
     groups = language_groups({tag: dict.fromkeys(range(count), "x") for tag, count in counts.items()}, 1000)
     assert [groups[name] for name in ("low", "mid", "high")] == [["mg"], ["fr", "sw"], ["de"]]
-
-
-# ---- By images ----
 
 
 def test_nearest_neighbors_by_cosine_equal_brute_force():

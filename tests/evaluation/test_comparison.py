@@ -1,18 +1,10 @@
-"""Comparing runs: means over seeds, the paired bootstrap compared with one that is written out, and errors."""
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from babelens.data.batching.views import retrieval_set
-from babelens.evaluation.comparison import (
-    compare,
-    image_contributions,
-    paired_bootstrap,
-    spread,
-    without_ranks,
-)
+from babelens.evaluation.comparison import compare, image_contributions, paired_bootstrap, spread, without_ranks
 from babelens.evaluation.ranking import QueryRanks, RetrievalRanks, read_ranks, write_ranks
 from babelens.evaluation.results import Results
 from babelens.evaluation.retrieval import evaluate_retrieval
@@ -64,28 +56,6 @@ def test_damaged_ranks_are_refused(tmp_path):
         file.write_bytes(content)
         with pytest.raises(InputError, match=r"x\.ranks\.npz is damaged"):
             read_ranks(file)
-
-
-def test_the_bootstrap_is_that_of_scipy():
-    """SciPy draws pairs: the mean is over images with one text each."""
-    stats = pytest.importorskip("scipy.stats", reason="scipy, of the extra [analysis], is not installed")
-    runs = {
-        name: run_of(name, seed, bias=seed / 20, n_images=300, texts_per_image=1) for seed, name in enumerate("ab")
-    }
-    scores = compare({name: [run] for name, run in runs.items()}, ["t2i_r5"])
-    (found,) = [score.difference for score in scores if (score.language, score.row) == ("de", "b")]
-    hits = [100.0 * (run.ranks["captions/de"].text_to_image <= 5) for run in runs.values()]
-    expected = stats.bootstrap(
-        hits,
-        lambda first, second, axis: second.mean(axis) - first.mean(axis),
-        paired=True,
-        method="percentile",
-        n_resamples=10_000,
-        rng=np.random.default_rng(0),
-    ).confidence_interval
-    assert found.value == pytest.approx(hits[1].mean() - hits[0].mean())
-    assert (found.low, found.high) == pytest.approx(tuple(expected), abs=0.4)
-    assert found.high - found.low > 5
 
 
 def test_rows_of_seeds():

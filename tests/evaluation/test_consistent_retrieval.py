@@ -1,5 +1,3 @@
-"""Retrieval with cross-lingual consistency: compared with brute force, with parallel captions and with translators."""
-
 import numpy as np
 import pytest
 import torch
@@ -39,9 +37,6 @@ def one_vendor(emoji_corpus):
     return emoji_corpus.filter(lambda row: row["vendor"] == "twemoji")
 
 
-# ---- Parallel captions ----
-
-
 def test_captions_are_paired_as_translations(caption_corpus):
     """Odd things have two captions in de and one in en; two of the ten things have two rows each."""
     from_english = parallel_captions(caption_corpus, retrieval_set(caption_corpus, "en"), ["de"])["de"]
@@ -49,9 +44,6 @@ def test_captions_are_paired_as_translations(caption_corpus):
     german = retrieval_set(caption_corpus, "de")
     expected = [[f"thing {text.split()[1]}"] for text in german.texts]
     assert parallel_captions(caption_corpus, german, ["en"])["en"] == expected
-
-
-# ---- The numbers ----
 
 
 @pytest.mark.parametrize("aggregation", ["mean", "mlp"])
@@ -115,9 +107,6 @@ def test_scores_are_joined_in_parts_to_the_same_numbers(color_embedder, one_vend
     assert evaluate_consistent_retrieval(embedder, one_vendor, LANGUAGES, model) == whole
 
 
-# ---- Translators ----
-
-
 def test_a_translator_that_knows_the_names_gives_the_numbers_of_the_corpus(
     color_embedder, word_translator, one_vendor
 ):
@@ -142,14 +131,8 @@ class Mute:
 
 @pytest.mark.parametrize(
     ("answer", "complaint"),
-    [
-        (lambda texts: texts[:-1], "11 translations"),
-        (lambda texts: [*texts[:3], " ", *texts[4:]], "face 30"),
-    ],
+    [(lambda texts: texts[:-1], "11 translations"), (lambda texts: [*texts[:3], " ", *texts[4:]], "face 30")],
 )
 def test_what_a_translator_leaves_out_is_named(color_embedder, one_vendor, answer, complaint):
     with pytest.raises(InputError, match=complaint):
         evaluate_consistent_retrieval(color_embedder(), one_vendor, "en", clc("en", "de"), translator=Mute(answer))
-
-
-# ---- Refusals ----

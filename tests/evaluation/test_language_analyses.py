@@ -1,5 +1,3 @@
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -73,15 +71,6 @@ def test_the_tree_and_the_map_group_families(random):
     assert (np.sign(axis[:3]) == np.sign(axis[0])).all() and (np.sign(axis[3:]) == np.sign(axis[3])).all()
 
 
-def test_a_language_map_is_the_same_each_time_and_json_holds_it(random):
-    embeddings = families(random)
-    first, second = (json.dumps(as_json(language_map(embeddings, seed=3))) for _ in range(2))
-    assert first == second
-    read = json.loads(first)
-    assert np.allclose(read["similarities"], language_map(embeddings).similarities)
-    assert read["languages"] == list(embeddings) and read["n_texts"] == 400 and read["seed"] == 3
-
-
 def test_distance_ratios_are_those_of_the_definition():
     anchor = np.zeros((2, 2))
     found = distance_ratios(
@@ -109,9 +98,6 @@ def test_joint_representations_are_the_states_at_cls_of_texts_with_their_images(
     np.testing.assert_allclose(found["de"][2:], expected, atol=1e-5)
     with pytest.raises(InputError, match="there are 2 images"):
         joint_representations(model, processor, texts, images[:2])
-
-
-# ---- Parallel texts ----
 
 
 def test_parallel_texts_are_the_first_captions_of_complete_rows(caption_corpus):

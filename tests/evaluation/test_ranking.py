@@ -1,5 +1,3 @@
-"""Ranks compared with a brute-force reference in plain Python, and with numbers of MLA's published metric code."""
-
 import json
 import math
 from pathlib import Path

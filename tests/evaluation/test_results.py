@@ -1,11 +1,8 @@
 import json
 
-import numpy as np
 import pytest
 
-from babelens.evaluation.comparison import compare
-from babelens.evaluation.ranking import QueryRanks
-from babelens.evaluation.results import Measurement, Results, read_results, read_rows, write_results
+from babelens.evaluation.results import Measurement, Results, read_results, write_results
 from babelens.utils.errors import InputError
 
 REPORT = {
@@ -58,24 +55,3 @@ def test_another_file_is_refused(tmp_path, content):
     (tmp_path / "results.json").write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=r"results\.json"):
         read_results(tmp_path)
-
-
-def test_rows_are_runs_files_and_folders_of_seeds(tmp_path):
-    one, two = (QueryRanks(np.array([r] * 4), np.array([1, 1]), np.array([0, 0, 1, 1]), "q", "i") for r in (1, 2))
-    written(tmp_path / "a", ranks={"shapes, test/de": one})
-    for seed in ("1", "2"):
-        written(tmp_path / "b" / f"seed-{seed}", ranks={"shapes, test/de": two})
-    rows = read_rows([tmp_path / "a", tmp_path / "b"])
-    assert [len(rows[name]) for name in ("a", "b")] == [1, 2]
-    scores = {(each.language, each.row): each for each in compare(rows, ["t2i_r1"])}
-    assert scores["de", "b"].values == [50.0, 50.0] and scores["de", "b"].difference.value == -100.0
-    assert scores["mean", "a"].values == [37.5] and scores["fr", "b"].difference is None
-    with pytest.raises(InputError, match="no results"):
-        read_rows([tmp_path / "a" / "nothing"])
-
-
-def test_other_queries_are_not_compared(tmp_path):
-    written(tmp_path / "a")
-    written(tmp_path / "b", {"de": REPORT["de"] | {"n_texts": 5}})
-    with pytest.raises(InputError, match="different queries"):
-        compare(read_rows([tmp_path / "a", tmp_path / "b"]))

@@ -1,5 +1,3 @@
-"""Translation models of each family get the languages in its own way, and translations are kept on disk."""
-
 import json
 
 import pytest
@@ -8,6 +6,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import (
+    AutoModelForSeq2SeqLM,
     AutoTokenizer,
     MarianConfig,
     MarianMTModel,
@@ -47,7 +46,24 @@ def asked(model, tokenizer, text: str, **options) -> str:
     return tokenizer.decode(model.generate(**read, **options)[0], skip_special_tokens=True)
 
 
-# ---- Families ----
+def by_hand(folder, text, source, target):
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    tokenizer.src_lang = source
+    forced = tokenizer.convert_tokens_to_ids(target)
+    generated = model.generate(**tokenizer(text, return_tensors="pt"), forced_bos_token_id=forced)
+    return tokenizer.decode(generated[0], skip_special_tokens=True)
+
+
+def test_translations_of_nllb_are_those_of_transformers(tmp_path):
+    folder = save_nllb(tmp_path)
+    texts = ["a thing 7", "abc", "the face of another thing 90", "b"]
+    translator = Seq2SeqTranslator.from_pretrained(folder, batch_size=3)
+    codes = {"de": "deu_Latn", "ko": "kor_Hang", "zh": "zho_Hans", "zh-Hant": "zho_Hant", "ar": "arb_Arab"}
+    found = {tag: translator.translate(texts, "en", tag) for tag in codes}
+    for tag, code in codes.items():
+        assert all(found[tag]) and found[tag] == [by_hand(folder, text, "eng_Latn", code) for text in texts]
+    assert len({tuple(each) for each in found.values()}) > 1  # the target matters
+    assert translator.translate(texts[:1], "DE", "zh_hans") == [by_hand(folder, texts[0], "deu_Latn", "zho_Hans")]
 
 
 def test_madlad_reads_a_token_of_the_target_before_the_text():
@@ -127,9 +143,6 @@ def test_translations_that_do_not_end_are_counted(caplog):
     lengths = [len(tokenizer(text)["input_ids"]) for text in translator.translate(["a red car", "a"], "en", "de")]
     assert max(lengths) == 2 * 3 + 20  # not transformers' 20
     assert "2 of 2 translations from en to de were cut at the greatest length" in caplog.text
-
-
-# ---- On disk ----
 
 
 @pytest.fixture

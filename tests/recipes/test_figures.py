@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.published_benchmarks import xtd
-from tests.support.published_layouts import PHOTO_LANGUAGES, caption, write_image
+from tests.support.published_layouts import PHOTO_LANGUAGES, caption, write_image, xtd
 from tests.support.published_rc3 import write_text
 
 WIT = ["--data", "wit", "--option", "files=data/wit"]

@@ -3,6 +3,7 @@
 import io
 import json
 import tarfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -62,5 +63,15 @@ def write_images(folder: Path, numbers: range) -> Path:
     return folder
 
 
+def write_captioned(folder: Path, rows: Iterable[dict[str, Any]]) -> Path:
+    """A folder of images whose metadata are the rows, for example `{"captions": {"en": ["a dog"]}}`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps({"file_name": f"{number}.png"} | row) for number, row in enumerate(rows)]
+    for number in range(len(lines)):
+        (folder / f"{number}.png").write_bytes(drawn(number))
+    (folder / "metadata.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    return folder
+
+
 def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}

@@ -5,7 +5,8 @@ import json
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ SMALR_LANGUAGES = ("en", "de", "fr", "cs", "zh", "ja", "ar", "af", "ko", "ru")
 PHOTO_LANGUAGES = ("en", "de", "fr", "cs")
 RC3_PAIRS = ("cs-en", "de-en", "de-fr", "en-fr", "en-id", "en-ja", "en-zh")
 FLICKR = [f"{each}.jpg" for each in IMAGES]
-FLICKR_SPLITS = {"train": FLICKR[:2], "val": FLICKR[2:3], "test": FLICKR[3:]}
+FLICKR_SPLITS = ("train", "train", "val", "test")
 COCO_IMAGES = {"train": (9, 25, 30, 34, 49, 61), "restval": (42, 73), "val": (74, 133), "test": (136, 139)}
 
 
@@ -52,21 +53,21 @@ def caption(language: str, number: int, kind: int = 0) -> str:
     return f"{language} {kind} {number} a red dog on grass"
 
 
-def write_flickr_images(folder: Path, names: Iterable[str] = FLICKR) -> None:
-    for seed, name in enumerate(names):
+def write_flickr_images(folder: Path) -> None:
+    for seed, name in enumerate(FLICKR):
         write_image(folder / name, seed)
 
 
-def write_multi30k(root: Path, names: Sequence[str] = FLICKR) -> None:
+def write_multi30k(root: Path) -> None:
     for split in ("train", "val", "test_2016_flickr", "test_2017_flickr"):
-        write_text(root / f"task1/image_splits/{split}.txt", *names)
+        write_text(root / f"task1/image_splits/{split}.txt", *FLICKR)
         for language in PHOTO_LANGUAGES:
-            lines = [caption(language, number) for number in range(len(names))]
+            lines = [caption(language, number) for number in range(len(FLICKR))]
             write_gzip(root / f"task1/raw/{split}.{language}.gz", lines)
     for split in ("train", "val", "test_2016"):
-        write_text(root / f"task2/image_splits/{split}_images.txt", *reversed(names))  # in an order of its own
+        write_text(root / f"task2/image_splits/{split}_images.txt", *reversed(FLICKR))  # in an order of its own
         for kind, language in product(range(1, 6), ("en", "de")):
-            lines = [caption(language, number, kind) for number in reversed(range(len(names)))]
+            lines = [caption(language, number, kind) for number in reversed(range(len(FLICKR)))]
             write_gzip(root / f"task2/raw/{split}.{kind}.{language}.gz", lines)
 
 
@@ -81,11 +82,10 @@ def write_karpathy(root: Path, dataset: str, images: Iterable[dict[str, Any]], c
     write_json(root / f"dataset_{dataset}.json", {"images": records, "dataset": dataset})
 
 
-def write_flickr30k(root: Path, images: Mapping[str, Iterable[str]] = FLICKR_SPLITS) -> None:
-    named = [(split, name) for split, names in images.items() for name in names]
-    facts = [{"number": number, "filename": name, "split": split} for number, (split, name) in enumerate(named)]
+def write_flickr30k(root: Path) -> None:
+    facts = [{"number": n, "filename": name, "split": FLICKR_SPLITS[n]} for n, name in enumerate(FLICKR)]
     write_karpathy(root, "flickr30k", facts, 5)
-    write_flickr_images(root / "flickr30k-images", [name for _, name in named])
+    write_flickr_images(root / "flickr30k-images")
 
 
 def annotations(captions: Mapping[int, list[str]]) -> dict[str, Any]:
@@ -245,3 +245,84 @@ def write_emoji(path: Path) -> Path:
             )
     pq.write_table(Dataset.from_list(rows, features=FEATURES).with_format("arrow")[:], path)
     return path
+
+
+# ---- Benchmarks ----
+
+# COCO's test images in these files, and images of other splits.
+TEST = (391895, 60623, 483108, 384213)
+BENCHMARK_IMAGES = {"test": TEST, "val": (386164, 223648), "train": (57870,), "restval": (522418,)}
+karpathys_test = partial(write_mscoco, images=BENCHMARK_IMAGES, count=2)
+
+
+def multi30k(root: Path) -> None:
+    write_multi30k(root / "data")
+    write_flickr_images(root / "flickr30k-images")
+
+
+def coco_cn(root: Path) -> None:
+    folder = root / "coco-cn-version1805v1.1"
+    names = [coco_name(TEST[0])[:-4], coco_name(TEST[1], "train2014")[:-4]]
+    write_text(folder / "coco-cn_test.txt", *names)
+    write_text(
+        folder / "imageid.human-written-caption.txt",
+        f"{names[0]}#0\t一只狗",
+        f"{names[1]}#0\t两只猫",
+        f"{names[1]}#1\t猫在睡觉",
+        "COCO_train2014_000000000009#0\t三只鸟",
+    )
+    for name in names:
+        write_image(root / name.split("_")[1] / f"{name}.jpg", len(name))
+
+
+def xtd(root: Path) -> None:
+    names = [coco_name(TEST[0], "train2014"), coco_name(TEST[1])]
+    write_text(root / "XTD10/test_image_names.txt", *names)
+    for folder, languages in {"XTD10": "es it ko pl ru tr zh", "MIC": "de en fr", "STAIR": "jp"}.items():
+        for language in languages.split():
+            write_text(root / folder / f"test_1kcaptions_{language}.txt", f"{language} one", f"{language} two")
+    for seed, name in enumerate(names):
+        write_image(root / name.split("_")[1] / name, seed)
+
+
+def crisscrossed(root: Path) -> None:
+    """Captions 0 and 1 are of the first image, 10 and 11 of the second, and so on."""
+    karpathys_test(root)
+    sentence = "COCO_val2014:sentid:{}".format
+    names = [coco_name(each) for each in TEST]
+    write_text(
+        root / "data/sts_test.csv",
+        "caption1,caption2,agg_score,sampling_method",
+        f"{sentence(0)},{sentence(1)},4.8,c2c_cocaption",
+        f"{sentence(0)},{sentence(10)},3.0,c2c_isim",
+        f"{sentence(20)},{sentence(31)},2.99,c2c_isim",
+        f"{sentence(11)},{sentence(30)},1.2,c2c_isim",
+        f"{sentence(30)},{sentence(21)},0.5,c2c_isim",
+    )
+    write_text(
+        root / "data/sis_test.csv",
+        "image1,image2,agg_score,sampling_method",
+        f"{names[0]},{names[2]},2.5,i2i_csim",
+        f"{names[1]},{names[3]},2.49,i2i_csim",
+        f"{names[2]},{names[3]},0.0,i2i_csim",
+        f"{names[3]},{names[0]},0.4,i2i_csim",
+    )
+    write_text(
+        root / "data/sits_test.csv",
+        "caption,image,agg_score,sampling_method",
+        f"{sentence(0)},{names[0]},5.0,c2i_original",
+        f"{sentence(0)},{names[1]},2.6,c2i_intrasim",
+        f"{sentence(10)},{names[2]},2.4,c2i_intrasim",
+        f"{sentence(31)},{names[0]},1.0,c2i_intrasim",
+        f"{sentence(20)},{names[1]},0.3,c2i_intrasim",
+    )
+
+
+BENCHMARKS: dict[str, Callable[[Path], None]] = {
+    **dict.fromkeys(("coco-1k", "coco-5k", "coco-ko", "stair-1k", "stair-5k"), karpathys_test),
+    "coco-cn": coco_cn,
+    "cxc": crisscrossed,
+    "flickr30k": write_flickr30k,
+    **dict.fromkeys(("multi30k", "multi30k-task1"), multi30k),
+    "xtd": xtd,
+}

@@ -1,10 +1,10 @@
-"""Published data sets by name: each reader on the published layout, and its error for another one."""
-
+import gzip
 from pathlib import Path
 
 import pytest
 from datasets import IterableDataset
 
+from babelens.data import load_multi30k, triplets
 from babelens.data.corpus.corpus import images_by_language_pair, languages_of
 from babelens.data.readers.published import load_published
 from babelens.utils.errors import CorpusError
@@ -101,3 +101,33 @@ def test_cc300k_leaves_out_images_that_could_not_be_fetched():
 def test_what_is_not_the_layout_is_refused_with_what_was_found(name, options, found):
     with pytest.raises(CorpusError, match=found):
         load_published(name, **options)
+
+
+def test_sentences_and_five_descriptions_belong_to_their_images(tmp_path):
+    """Descriptions are of images in an order of their own."""
+    write_multi30k(tmp_path)
+    texts = load_multi30k(tmp_path / "task1", "val", ["en", "de"])
+    assert texts.column_names == ["image_id", "captions"]
+    rows = [(e["image_id"], e["text_a"], e["text_b"]) for e in triplets(texts, [("en", "de")])]
+    assert rows == [(name, caption("en", n), caption("de", n)) for n, name in enumerate(FLICKR)]
+    corpus = load_multi30k(tmp_path, "val", ["en", "de"], described=["en"])
+    first = [(each["language"], each["text"]) for each in corpus[0]["captions"]]
+    assert corpus["image_id"] == FLICKR
+    assert first == [("en", caption("en", 0, kind)) for kind in range(1, 6)] + [("de", caption("de", 0))]
+    alone = load_multi30k(tmp_path / "task2", "val", ["de", "en"], described=["de", "en"])
+    assert [len(row) for row in alone["captions"]] == [10] * len(FLICKR)
+    assert alone[0]["captions"][5] == {"language": "en", "text": caption("en", len(FLICKR) - 1, 1)}
+
+
+def test_lines_that_do_not_match_are_refused(tmp_path):
+    write_multi30k(tmp_path)
+    lines, file = [caption("de", n).encode() for n in range(4)], tmp_path / "task1/raw/val.de.gz"
+    whole = gzip.compress(b"\n".join(lines))
+    for content, message in (
+        (gzip.compress(b"\n".join(lines[:3])), " has 3 sentences for 4 images"),
+        (gzip.compress(b"\n".join([lines[0], b"", *lines[1:]])), " line 2: the line is empty"),
+        (whole[:-9], " after line"),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(CorpusError, match=rf"val\.de\.gz{message}"):
+            load_multi30k(tmp_path / "task1", "val", ["en", "de"])
