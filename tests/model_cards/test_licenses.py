@@ -1,5 +1,3 @@
-"""The licenses of base models: read from cards and never guessed, and their limits for derived models."""
-
 import dataclasses
 import logging
 
@@ -35,9 +33,6 @@ def towers(image: str, text: str) -> list[BaseModel]:
 def facts(**changes: object) -> ModelCardFacts:
     given = {"model_name": "m", "method": "mural", "training_data": [CAPTIONS], "image_languages": ["en"]}
     return ModelCardFacts(**given | changes)
-
-
-# ---- Reading ----
 
 
 @pytest.mark.parametrize(
@@ -79,9 +74,6 @@ def test_without_an_answer_the_downloaded_card_counts_and_without_one_nothing(mo
     (tmp_path / "README.md").write_text("---\nlicense: gemma\n---\n")
     monkeypatch.setattr(base_models, "try_to_load_from_cache", lambda name, file: str(tmp_path / file))
     assert base_model_facts("owner/model") == base("gemma")
-
-
-# ---- The license of the weights ----
 
 
 def test_weights_carry_the_strictest_license_of_data_and_towers():
@@ -127,9 +119,6 @@ def test_a_stated_license_is_not_freer_than_a_restricted_base(of_base, stated, i
         return
     with pytest.raises(PublishError, match=f"cannot be under '{stated}': owner/ear, .* is under '{of_base}'"):
         model_card(facts(base_models=models, license=stated))
-
-
-# ---- Cards ----
 
 
 def metadata(card: object) -> dict:

@@ -23,15 +23,10 @@ def folders() -> list[str]:
 def run():
     def run(*command: str | Path, cwd: Path) -> str:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_", "GIT_"))}
-        settings = {
-            "OMP_NUM_THREADS": "1",
-            "HF_HUB_OFFLINE": "1",
-            "PIP_NO_INDEX": "1",
-            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-        }
-        done = subprocess.run(
-            command, cwd=cwd, env=kept | settings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
+        settings = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+        settings |= {"PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+        output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        done = subprocess.run(command, cwd=cwd, env=kept | settings, **output)
         assert done.returncode == 0, done.stdout
         return done.stdout
 
@@ -43,16 +38,8 @@ def sources(tmp_path_factory, folders) -> Path:
     sources = tmp_path_factory.mktemp("sources") / "babelens"
     for name in ("babelens", "tests", *folders):
         shutil.copytree(CHECKOUT / name, sources / name, symlinks=True, ignore=NOT_SOURCES)
-    for name in (
-        "pyproject.toml",
-        "setup.py",
-        "MANIFEST.in",
-        "README.md",
-        "LICENSE",
-        "CHANGELOG.md",
-        "CITATION.cff",
-        "constraints.txt",
-    ):
+    about = ("README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff")
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "constraints.txt", *about):
         shutil.copy(CHECKOUT / name, sources)
     return sources
 

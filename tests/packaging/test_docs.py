@@ -3,8 +3,12 @@
 import ast
 import re
 import shlex
+import subprocess
 from importlib import import_module
 from itertools import pairwise
+from pathlib import Path
+
+import yaml
 
 from babelens.training.recipe_file import find_recipe
 from babelens.training.schema import load_recipe
@@ -114,3 +118,35 @@ def test_pages_are_plain_english():
         for match in worn.finditer(document.read_text(encoding="utf-8"))
     }
     assert found == set()
+
+
+def test_hooks_for_pre_commit_have_the_versions_of_make_check():
+    hooks = yaml.safe_load((CHECKOUT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"]
+    pins = (CHECKOUT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    for repository in hooks:
+        tool = repository["repo"].rpartition("/")[2].removesuffix("-pre-commit")
+        assert f"{tool}=={repository['rev'].removeprefix('v')}" in pins
+
+
+_ENDINGS = (".py", ".md", ".jinja", ".toml", ".yml", ".yaml", ".txt", ".html", ".js", ".pyi", "Makefile", "Dockerfile")
+_INSTALLS = re.compile(r"pip3? install (?:[^&|;]*['\" ])?babelens\b(?![/.])|pypi\.org/project/babelens")
+_EXTRA = re.compile(r"\bbabelens\[")  # which pyproject.toml alone names
+_REQUIRES = re.compile(r"babelens\b")
+
+
+def _wrong(file):
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    for line in lines:
+        is_extra = _EXTRA.search(line) and file.name != "pyproject.toml"
+        is_required = file.name.endswith("requirements.txt") and _REQUIRES.match(line)
+        if _INSTALLS.search(line) or is_extra or is_required:
+            yield f"{file.relative_to(CHECKOUT)}: {line.strip()}"
+
+
+def test_nothing_is_installed_from_the_index_by_our_name():
+    """Nobody has the name `babelens` there yet: whoever registers it would run code on every machine that does."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
+    files = [CHECKOUT / name for name in listed.split("\0") if name.endswith(_ENDINGS)]
+    files = [file for file in files if file.is_file() and file != Path(__file__)]
+    assert len(files) > 300
+    assert [line for file in files for line in _wrong(file)] == []

@@ -1,5 +1,3 @@
-"""Wheel, source distribution, editable and git installs give the same package, and it works from anywhere."""
-
 import json
 import sys
 import tarfile
