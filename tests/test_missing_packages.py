@@ -11,6 +11,7 @@ from babelens.evaluation.benchmarks import sampled_spearman
 from babelens.evaluation.classification import neighbor_accuracy
 from babelens.inference.onnx.model import open_graph
 from babelens.processing.regions import _library
+from babelens.search import lance
 from babelens.trainers.rc3_tasks import RC3_TASKS
 from babelens.utils.errors import MissingExtraError
 
@@ -27,6 +28,7 @@ ROWS, CLASSES = np.eye(4), np.arange(4)
         ("sacrebleu", "sacrebleu", lambda: RC3_TASKS["translation"].check_measures()),
         ("onnxruntime", "onnxruntime", lambda: open_graph("text.onnx")),
         ("h5py", "h5py", lambda: _library("h5py")),
+        ("lancedb", "lancedb", lance._library),
         ("mteb", "mteb", lambda: importlib.import_module("babelens.evaluation.mteb")),
     ],
 )

@@ -1,5 +1,3 @@
-"""Embeddings as shards: images that are read, kept, counted, skipped, refused, and embedded again."""
-
 import copy
 import json
 import os
@@ -220,7 +218,6 @@ def test_an_image_that_was_replaced_is_embedded_again(embedder, tmp_path, caplog
     assert "embedding it again" in caplog.text
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the killed process is a fork")
 def test_lines_that_were_changed_are_embedded_again(embedder, tmp_path):
     file, settings = tmp_path / "t.txt", {"what": "texts", "language": "de", "shard_size": 2}
     file.write_text("eins\nzwei\ndrei\nvier")
@@ -251,11 +248,7 @@ def test_killed_and_resumed(embedder, tmp_path):
         assert all(len(table) for table in map(pq.read_table, shard_files(tmp_path / "out")))
     assert 1 <= len(shard_files(tmp_path / "out")) < 4
     run(embedder, tars, tmp_path / "out", ["url"])
-    assert contents_of_files(tmp_path / "out") == contents_of_files(tmp_path / "whole")
-
-
-def contents_of_files(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
 @pytest.mark.slow

@@ -1,5 +1,3 @@
-"""The embedder compared with the model called by hand; it leaves the model and training unchanged."""
-
 import copy
 import random
 
@@ -186,9 +184,6 @@ def test_what_is_not_finite_is_named(clip_parts, tmp_path):
         embedder.encode_image([tmp_path / "a.png"])
     with pytest.raises(InputError, match=r"image 0: CLIPModel"):
         embedder.encode_image([Image.new("RGB", (8, 8))])
-
-
-# ---- Heads ----
 
 
 def test_texts_go_through_the_head_that_is_asked_for(mural_parts, clip_parts):

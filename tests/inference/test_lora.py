@@ -1,5 +1,3 @@
-"""LoRAs that PEFT saved, on any dual encoder, are models for every command."""
-
 import json
 
 import numpy as np
@@ -11,7 +9,6 @@ from transformers import AutoModel
 from babelens import Embedder
 from babelens.utils.errors import InputError, ModelFolderError, ModelKindError
 from tests.contracts import TEXTS, drawn_images
-from tests.support.tiny_native import saved, tiny_clip
 
 OPTIONS = {
     "attention": {"target_modules": ["q_proj", "v_proj"]},
@@ -31,15 +28,10 @@ def adapted(base, folder, **options):
     return model
 
 
-@pytest.fixture(scope="module")
-def clip(tmp_path_factory):
-    return saved(tiny_clip(), tmp_path_factory.mktemp("clip") / "model")
-
-
 @pytest.mark.parametrize("kind", OPTIONS)
-def test_the_embedder_reads_what_peft_saved(kind, clip, tmp_path):
-    model = adapted(clip, tmp_path / "lora", **OPTIONS[kind])
-    embedder, plain = (Embedder.from_pretrained(each, device="cpu") for each in (tmp_path / "lora", clip))
+def test_the_embedder_reads_what_peft_saved(kind, clip_folder, tmp_path):
+    model = adapted(clip_folder, tmp_path / "lora", **OPTIONS[kind])
+    embedder, plain = (Embedder.from_pretrained(each, device="cpu") for each in (tmp_path / "lora", clip_folder))
     assert type(embedder.model) is type(plain.model)
     texts, images = TEXTS[:3], drawn_images(2)
     wanted = Embedder(model.base_model.model, plain.processor)
@@ -51,8 +43,8 @@ def test_the_embedder_reads_what_peft_saved(kind, clip, tmp_path):
     assert np.abs(embedder.encode_text(texts) - plain.encode_text(texts)).max() > 1e-3
 
 
-def test_what_does_not_fit_is_refused(clip, tmp_path):
-    adapted(clip, tmp_path / "lora", **OPTIONS["attention"])
+def test_what_does_not_fit_is_refused(clip_folder, tmp_path):
+    adapted(clip_folder, tmp_path / "lora", **OPTIONS["attention"])
     settings = json.loads((tmp_path / "lora/adapter_config.json").read_text())
     for changed, error in (
         ({"r": 3}, InputError),

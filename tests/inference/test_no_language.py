@@ -1,5 +1,3 @@
-"""A language may be left out where embeddings do not depend on it, in the embedder, pipelines, commands and server."""
-
 import logging
 
 import numpy as np
@@ -8,10 +6,11 @@ import torch
 from transformers import pipeline
 
 from babelens import Embedder
+from babelens.inference.texts import languages_of, warn_of_language
 from babelens.processing import processing_dual_encoder
 from babelens.utils.errors import InputError
 from tests.contracts import drawn_images
-from tests.support.tiny_native import saved
+from tests.support.tiny_native import saved, tiny_clip
 
 TEXTS = ["a red car", "ein roter Wagen im Schnee"]
 INDEPENDENT = ["mural", "etcl", "liwe"]
@@ -59,3 +58,16 @@ def test_a_native_language_is_taken_and_said_once(folders, name, caplog):
 def test_a_model_of_several_languages_needs_it(folders):
     with pytest.raises(InputError, match="the model has en, de, fr"):
         Embedder.from_pretrained(folders("smalr"), device="cpu").encode_text(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("card", "warned"), [(None, {"uk", "de"}), ("ja\n- uk-Cyrl", {"de"}), ("multilingual", set()), ("de\n- uk", set())]
+)
+def test_a_language_that_the_model_does_not_state_is_told_once(card, warned, tmp_path, caplog):
+    folder = saved(tiny_clip(), tmp_path / "clip")
+    if card:
+        (folder / "README.md").write_text(f"---\nlanguage:\n- {card}\n---\n# A model\n")
+    for language in ("de", "uk", "und", "de", "uk"):
+        warn_of_language(language, *languages_of(None, str(folder)), str(folder))
+    assert len(caplog.messages) == len(warned)
+    assert all(any(tag in message for message in caplog.messages) for tag in warned)

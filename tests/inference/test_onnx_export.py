@@ -1,5 +1,3 @@
-"""Dual encoders of every kind as ONNX graphs: onnxruntime computes the same embeddings, with torch and without it."""
-
 import json
 import shutil
 

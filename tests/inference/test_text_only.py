@@ -1,5 +1,3 @@
-"""Text encoders without images have the embeddings of sentence-transformers."""
-
 import numpy as np
 import pytest
 import torch
@@ -9,6 +7,9 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 from babelens.inference import ImageIndex
 from babelens.inference.embedder import Embedder
 from babelens.utils.errors import ModelKindError
+from babelens.utils.identity import model_identity
+from tests.contracts import drawn_images
+from tests.support.tiny_embedders import tiny_embedder
 from tests.support.tiny_text_encoders import TEXTS, saved_encoder
 
 LONG = [*TEXTS, "a red square " * 20]
@@ -60,3 +61,29 @@ def test_a_folder_that_states_no_pooling_is_refused(tmp_path):
     saved_encoder("bert", tmp_path / "bert")
     with pytest.raises(ModelKindError, match="sentence-transformers"):
         Embedder.from_pretrained(tmp_path / "bert")
+
+
+sentence_transformers = pytest.importorskip("sentence_transformers")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny_embedder(tmp_path_factory.mktemp("llava"))
+
+
+def test_it_embeds_as_sentence_transformers_does(folder):
+    own, embedder = (
+        sentence_transformers.SentenceTransformer(str(folder), device="cpu"),
+        Embedder.from_pretrained(folder),
+    )
+    texts, images = ["a red dot", "zwei", "a blue square in the rain"], drawn_images(3)
+    wanted = own.encode_query(texts, normalize_embeddings=True), own.encode_document(images, normalize_embeddings=True)
+    found = embedder.encode_text(texts), embedder.encode_image(images)
+    for ours, theirs in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+        assert np.abs(ours[0] - ours[1]).max() > 1e-3
+    plain = Embedder.from_pretrained(folder, text_prompt="")
+    np.testing.assert_allclose(plain.encode_text(texts), own.encode(texts, normalize_embeddings=True), atol=1e-5)
+    assert model_identity(plain.model, plain.processor) != model_identity(embedder.model, embedder.processor)
+    prepared = embedder.encode_prepared(embedder.prepared_images(images), ["a", "b", "c"])
+    np.testing.assert_allclose(prepared, found[1], atol=1e-5)

@@ -1,5 +1,3 @@
-"""Captions translated by machine, as captions of other languages, and before they are encoded."""
-
 import logging
 
 import numpy as np
@@ -32,16 +30,6 @@ def test_captions_of_people_stay_and_others_are_added(caption_corpus, translator
     assert np.array_equal(np.asarray(found[7]["image"]), np.asarray(caption_corpus[7]["image"]))
 
 
-def test_translations_go_everywhere_or_take_the_place_of_captions(translator):
-    rows = [{"captions": [{"language": "en", "text": "thing 1"}, {"language": "de", "text": "ding 2"}]}]
-    corpus, options = Dataset.from_list(rows), {"source": "en", "targets": ["de", "fr"]}
-    everywhere = translated_captions(corpus, translator, **options, everywhere=True)
-    assert captions_in(everywhere, "de") == [["ding 2", "ding 1"]]  # people's first
-    replaced = translated_captions(corpus, translator, **options, replace=True)
-    assert captions_in(replaced, "de") == [["ding 1"]] and captions_in(replaced, "fr") == [["chose 1"]]
-    assert captions_in(replaced, "en") == [["thing 1"]]
-
-
 class Silent:
     def translate(self, texts, source, target):
         return ["" if text.endswith(" 1") else f"{target} {text}" for text in texts]
@@ -52,9 +40,6 @@ def test_a_row_that_was_translated_to_nothing_gets_no_captions(caplog):
     found = translated_captions(Dataset.from_list(rows), Silent(), source="en", targets=["de"])
     assert captions_in(found, "de") == [[], ["de thing 2"]]
     assert "1 of 3 texts were translated from en to nothing in de, such as 'thing 1'" in caplog.text
-
-
-# ---- Before encoding ----
 
 
 def test_texts_are_encoded_by_their_translations(color_embedder, translator, tmp_path, caplog):

@@ -1,5 +1,3 @@
-"""Embeddings cut to their first dimensions: by the embedder, by a folder's settings, in graphs, in indexes."""
-
 import json
 
 import numpy as np
@@ -7,10 +5,14 @@ import pytest
 from PIL import Image
 
 from babelens import Embedder
-from babelens.inference import ImageIndex
+from babelens.evaluation import evaluate_retrieval
+from babelens.inference import EmbeddingJob, ImageIndex, embed_source
+from babelens.inference.onnx.export import export_onnx
+from babelens.search import build_index, search_index
 from babelens.trainers.retrieval_evaluator import RetrievalEvaluator
 from babelens.utils.errors import InputError
 from tests.support.tiny_native import saved, tiny_clip
+from tests.support.tiny_training import shapes_corpus
 
 TEXTS = ["ein Hund", "eine Katze auf dem Dach"]
 
@@ -22,8 +24,7 @@ def first(embeddings, width):
 
 @pytest.fixture(scope="module")
 def folder(make_mural, tmp_path_factory):
-    path = tmp_path_factory.mktemp("model")
-    return saved(make_mural(), path)
+    return saved(make_mural(), tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +34,7 @@ def whole(folder):
 
 @pytest.fixture
 def stating(make_mural, tmp_path):
-    model, processor = make_mural(truncate_dim=6)
-    model.save_pretrained(tmp_path / "stating")
-    processor.save_pretrained(tmp_path / "stating")
-    return tmp_path / "stating"
+    return saved(make_mural(truncate_dim=6), tmp_path / "stating")
 
 
 def test_an_embedder_keeps_the_first_dimensions(folder, stating, whole):
@@ -53,9 +51,6 @@ def test_an_embedder_keeps_the_first_dimensions(folder, stating, whole):
 
 
 def test_graphs_compute_them_alone(folder, whole, tmp_path):
-    pytest.importorskip("onnxruntime")
-    from babelens.inference.onnx.export import export_onnx
-
     exported = export_onnx(folder, tmp_path / "onnx", truncate_dim=6)
     assert exported.settings.width == 6
     found = Embedder.from_pretrained(tmp_path / "onnx", backend="onnx").encode_text(TEXTS, language="de")
@@ -74,10 +69,6 @@ def test_the_cache_of_images_knows_how_many(folder, tmp_path):
 
 
 def test_an_index_cuts_its_queries(folder, tmp_path):
-    pytest.importorskip("lancedb")
-    from babelens.inference import EmbeddingJob, embed_source
-    from babelens.search import build_index, search_index
-
     photos = tmp_path / "photos"
     photos.mkdir()
     for color in ("red", "green", "blue"):
@@ -94,13 +85,9 @@ def test_an_index_cuts_its_queries(folder, tmp_path):
 
 
 def test_every_width_is_evaluated(make_mural):
-    from tests.support.tiny_training import shapes_corpus
-
     model, processor = make_mural(matryoshka_dims=[4, 2])
     corpus = shapes_corpus()
     found = RetrievalEvaluator(languages=["de"])(model, processor, corpus)
-    from babelens.evaluation import evaluate_retrieval
-
     for width in (4, 2):
         cut = Embedder(model, processor, truncate_dim=width)
         assert found[f"mean_recall_dim_{width}_de"] == evaluate_retrieval(cut, corpus, ["de"])["de"]["mean_recall"]
