@@ -1,6 +1,5 @@
 """Pinned packages from npm: the tests bring their own `npm`, an executable in PATH."""
 
-import io
 import sys
 import tarfile
 
@@ -8,6 +7,7 @@ import pytest
 
 from babelens.data.emoji.build import fetch_package, file_integrity, read_package
 from babelens.utils.errors import SourceUnavailableError
+from tests.support.image_sources import add_member
 
 
 @pytest.fixture
@@ -33,9 +33,7 @@ def original(tmp_path):
     path = tmp_path / "original.tgz"
     with tarfile.open(path, "w:gz") as archive:
         for name, content in {"package/svg/1f600.svg": b"<svg/>", "package/readme.md": b"hello"}.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
+            add_member(archive, name, content)
     return path
 
 

@@ -1,5 +1,3 @@
-"""Translations of captions become captions, for those that are in the translations word for word."""
-
 from pathlib import Path
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Batches of several tasks: complete, reproducible, shared out among processes."""
-
 from collections import Counter
 
 import pytest
@@ -41,9 +39,6 @@ def test_epochs_differ_and_repeat_themselves(mixture):
     mixture.set_epoch(0)
     assert list(sampler) == first
     assert list(TaskSampler(mixture, 4, seed=1)) != first
-
-
-# ---- Batches of one group ----
 
 
 SIZES = {"de": 12, "fr": 5, "uk": 30}

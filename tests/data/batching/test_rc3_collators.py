@@ -1,5 +1,3 @@
-"""Batches of RC3's data sets: sides, partners, masked words and targets, all functions of the seeds."""
-
 import numpy as np
 import pytest
 import torch

@@ -1,26 +1,21 @@
-"""Batches from streams: complete, shuffled, shared, mixed with data in memory, resumed exactly, in constant memory."""
-
-import io
 import logging
 from collections import Counter
 from itertools import islice
 
-import PIL.Image
 import pytest
 from datasets import Dataset, Image
 
 from babelens.data.batching.mixture import StreamBatches, StreamLoader, TaskMixture, TaskSampler
 from babelens.data.batching.views import image_text_pairs
 from babelens.data.corpus.normalize import as_caption_corpus
+from tests.support.image_sources import drawn
 
 
 def rows(count):
     made = []
     for number in range(count):
-        buffer = io.BytesIO()
-        PIL.Image.new("RGB", (8, 8), (number, 0, 0)).save(buffer, "PNG")
         captions = [{"language": tag, "text": f"{tag} {number}"} for tag in ("en", "de")]
-        image = {"bytes": buffer.getvalue(), "path": None}
+        image = {"bytes": drawn(number, (8, 8)), "path": None}
         made.append({"image": image, "image_id": str(number), "captions": captions})
     return made
 

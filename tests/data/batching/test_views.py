@@ -1,5 +1,3 @@
-"""Views give the examples that the captions promise, and read images only when asked."""
-
 from io import BytesIO
 from itertools import product
 
@@ -49,68 +47,57 @@ def texts(view):
     return [tuple(value for name, value in example.items() if name.startswith("text")) for example in view]
 
 
-class TestImageTextPairs:
-    def test_there_is_one_example_for_every_caption(self, corpus):
-        view = image_text_pairs(corpus)
-        expected = [
-            (COLOURS[row], IMAGE_IDS[row], text, language)
-            for row, captions in enumerate(CAPTIONS_OF_ROWS)
-            for language, row_texts in captions.items()
-            for text in row_texts
-        ]
-        assert [(colour_of(e), e["image_id"], e["text"], e["language"]) for e in view] == expected
-        assert len(view) == 12
-        assert list(view[0]) == ["image", "image_id", "text", "language"]
-
-    def test_a_bad_image_is_an_error_where_it_is_used_with_its_row(self, corpus):
-        cells = [bytes_of(COLOURS[0]), {"bytes": None, "path": "/nowhere/dog.png"}]
-        columns = {"image": cells, "image_id": ["cat", "dog"], "captions": [{"en": "cat"}, {"en": "dog"}]}
-        view = image_text_pairs(as_caption_corpus(Dataset.from_dict(columns).cast_column("image", Image())))
-        assert view[0]["text"] == "cat"
-        with pytest.raises(CorpusError, match=r"image_id 'dog', row 1: /nowhere/dog\.png: no such file"):
-            view[1]
+def test_there_is_one_example_for_every_caption(corpus):
+    view = image_text_pairs(corpus)
+    expected = [
+        (COLOURS[row], IMAGE_IDS[row], text, language)
+        for row, captions in enumerate(CAPTIONS_OF_ROWS)
+        for language, row_texts in captions.items()
+        for text in row_texts
+    ]
+    assert [(colour_of(e), e["image_id"], e["text"], e["language"]) for e in view] == expected
+    assert len(view) == 12
+    assert list(view[0]) == ["image", "image_id", "text", "language"]
 
 
-class TestTranslationPairs:
-    def test_equally_many_texts_are_paired_one_to_one(self, corpus):
-        view = translation_pairs(corpus, [("en", "de")])
-        assert texts(view) == [
-            ("cat one", "Katze eins"),
-            ("cat two", "Katze zwei"),
-            ("dog", "Hund"),
-            ("dog", "Wauwau"),
-            ("dog", "Köter"),  # of row 3, whose ("dog", "Hund") row 1 gave already
-        ]
-        sides = {"text_a": "dog", "language_a": "en", "text_b": "Köter", "language_b": "de"}
-        assert view[4] == {"image_id": "dog"} | sides
+def test_a_bad_image_is_an_error_where_it_is_used_with_its_row(corpus):
+    cells = [bytes_of(COLOURS[0]), {"bytes": None, "path": "/nowhere/dog.png"}]
+    columns = {"image": cells, "image_id": ["cat", "dog"], "captions": [{"en": "cat"}, {"en": "dog"}]}
+    view = image_text_pairs(as_caption_corpus(Dataset.from_dict(columns).cast_column("image", Image())))
+    assert view[0]["text"] == "cat"
+    with pytest.raises(CorpusError, match=r"image_id 'dog', row 1: /nowhere/dog\.png: no such file"):
+        view[1]
 
-    def test_random_corpora_give_what_plain_loops_give(self):
-        rng = np.random.default_rng(0)
-        words = [f"word {number}" for number in range(6)]
-        captions = [
-            {tag: list(rng.choice(words, rng.integers(1, 4), replace=False)) for tag in ("en", "de")}
-            for _ in range(40)
-        ]
-        rows = {"image_id": [str(number) for number in rng.integers(0, 8, 40)], "captions": captions}
-        expected, seen = [], set()
-        for image_id, row in zip(*rows.values(), strict=True):
-            one_to_one = len(row["en"]) == len(row["de"])
-            pairs = zip(row["en"], row["de"], strict=True) if one_to_one else product(row["en"], row["de"])
-            new = [(image_id, *pair) for pair in pairs if (image_id, *pair) not in seen]
-            expected += new
-            seen.update(new)
-        view = translation_pairs(as_translation_corpus(Dataset.from_dict(rows)), [("en", "de")])
-        assert [(e["image_id"], e["text_a"], e["text_b"]) for e in view] == expected
 
-    def test_co_captions_are_pairs_of_different_captions(self):
-        rows = [{"en": ["a", "b", "c"], "de": ["x", "x"]}, {"en": ["d"], "de": ["y"]}]
-        corpus = as_translation_corpus(Dataset.from_dict({"captions": rows}))
-        pairs = [("en", "en"), ("de", "de")]
-        assert texts(translation_pairs(corpus, pairs[:1], co_captions=True)) == [("a", "b"), ("a", "c"), ("b", "c")]
-        itself = [("a", "a"), ("b", "b"), ("c", "c"), ("d", "d")]
-        assert texts(translation_pairs(corpus, pairs[:1])) == itself
-        with pytest.raises(CorpusError, match="no row has texts in de with de"):
-            translation_pairs(corpus, pairs, co_captions=True)
+def test_random_corpora_give_what_plain_loops_give(corpus):
+    rng = np.random.default_rng(0)
+    words = [f"word {number}" for number in range(6)]
+    captions = [
+        {tag: list(rng.choice(words, rng.integers(1, 4), replace=False)) for tag in ("en", "de")} for _ in range(40)
+    ]
+    rows = {"image_id": [str(number) for number in rng.integers(0, 8, 40)], "captions": captions}
+    expected, seen = [], set()
+    for image_id, row in zip(*rows.values(), strict=True):
+        one_to_one = len(row["en"]) == len(row["de"])
+        pairs = zip(row["en"], row["de"], strict=True) if one_to_one else product(row["en"], row["de"])
+        new = [(image_id, *pair) for pair in pairs if (image_id, *pair) not in seen]
+        expected += new
+        seen.update(new)
+    view = translation_pairs(as_translation_corpus(Dataset.from_dict(rows)), [("en", "de")])
+    assert [(e["image_id"], e["text_a"], e["text_b"]) for e in view] == expected
+    sides = {"text_a": "dog", "language_a": "en", "text_b": "Köter", "language_b": "de"}
+    assert translation_pairs(corpus, [("en", "de")])[4] == {"image_id": "dog"} | sides
+
+
+def test_co_captions_are_pairs_of_different_captions():
+    rows = [{"en": ["a", "b", "c"], "de": ["x", "x"]}, {"en": ["d"], "de": ["y"]}]
+    corpus = as_translation_corpus(Dataset.from_dict({"captions": rows}))
+    pairs = [("en", "en"), ("de", "de")]
+    assert texts(translation_pairs(corpus, pairs[:1], co_captions=True)) == [("a", "b"), ("a", "c"), ("b", "c")]
+    itself = [("a", "a"), ("b", "b"), ("c", "c"), ("d", "d")]
+    assert texts(translation_pairs(corpus, pairs[:1])) == itself
+    with pytest.raises(CorpusError, match="no row has texts in de with de"):
+        translation_pairs(corpus, pairs, co_captions=True)
 
 
 def test_triplets_give_every_image_with_every_pair_of_its_texts(corpus):
@@ -123,41 +110,38 @@ def test_triplets_give_every_image_with_every_pair_of_its_texts(corpus):
     assert list(view[0]) == ["image", "image_id", "text_a", "language_a", "text_b", "language_b"]
 
 
-class TestWeakPairs:
-    def test_every_two_texts_in_different_languages(self, corpus):
-        view = weak_pairs(corpus, ["en", "DE"])
-        assert texts(view) == [
-            ("cat one", "Katze eins"),
-            ("cat one", "Katze zwei"),
-            ("cat two", "Katze eins"),
-            ("cat two", "Katze zwei"),
-            *[("dog", text) for text in ("Hund", "Wauwau", "Hund", "Köter")],
-        ]
-        assert [colour_of(view[row]) for row in (0, 4, 6)] == [COLOURS[0], COLOURS[1], COLOURS[3]]
+def test_every_two_texts_in_different_languages(corpus):
+    view = weak_pairs(corpus, ["en", "DE"])
+    assert texts(view) == [
+        ("cat one", "Katze eins"),
+        ("cat one", "Katze zwei"),
+        ("cat two", "Katze eins"),
+        ("cat two", "Katze zwei"),
+        *[("dog", text) for text in ("Hund", "Wauwau", "Hund", "Köter")],
+    ]
+    assert [colour_of(view[row]) for row in (0, 4, 6)] == [COLOURS[0], COLOURS[1], COLOURS[3]]
 
 
-class TestRetrievalSet:
-    def test_all_images_are_searched_and_all_of_a_thing_are_right(self, corpus):
-        found = retrieval_set(corpus, "DE")
-        assert [image.getpixel((0, 0)) for image in found.images] == list(COLOURS)
-        assert found.image_ids == IMAGE_IDS
-        assert found.texts == ["Katze eins", "Katze zwei", "Hund", "Wauwau", "Köter"]
-        assert found.text_image_ids == ["cat", "cat", "dog", "dog", "dog"]
-        assert found.text_to_images == [[0], [0], [1, 3], [1, 3], [1, 3]]
-        assert found.language == "de"
+def test_all_images_are_searched_and_all_of_a_thing_are_right(corpus):
+    found = retrieval_set(corpus, "DE")
+    assert [image.getpixel((0, 0)) for image in found.images] == list(COLOURS)
+    assert found.image_ids == IMAGE_IDS
+    assert found.texts == ["Katze eins", "Katze zwei", "Hund", "Wauwau", "Köter"]
+    assert found.text_image_ids == ["cat", "cat", "dog", "dog", "dog"]
+    assert found.text_to_images == [[0], [0], [1, 3], [1, 3], [1, 3]]
+    assert found.language == "de"
 
 
-class TestStreams:
-    @pytest.mark.parametrize(
-        "make",
-        [lambda c: image_text_pairs(c, "de"), translation_pairs, lambda c: triplets(c, [("en", "de")])],
-        ids=["image_text_pairs", "translation_pairs", "triplets"],
-    )
-    def test_a_stream_gives_the_same_examples(self, corpus, make):
-        view, stream = make(corpus), make(as_caption_corpus(corpus.to_iterable_dataset()))
-        assert isinstance(stream, StreamView)
-        for expected, example in zip(view, stream, strict=True):
-            assert list(example) == list(expected)
-            if "image" in expected:
-                assert np.array_equal(example.pop("image"), expected.pop("image"))
-            assert example == expected
+@pytest.mark.parametrize(
+    "make",
+    [lambda c: image_text_pairs(c, "de"), translation_pairs, lambda c: triplets(c, [("en", "de")])],
+    ids=["image_text_pairs", "translation_pairs", "triplets"],
+)
+def test_a_stream_gives_the_same_examples(corpus, make):
+    view, stream = make(corpus), make(as_caption_corpus(corpus.to_iterable_dataset()))
+    assert isinstance(stream, StreamView)
+    for expected, example in zip(view, stream, strict=True):
+        assert list(example) == list(expected)
+        if "image" in expected:
+            assert np.array_equal(example.pop("image"), expected.pop("image"))
+        assert example == expected

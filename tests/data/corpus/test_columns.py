@@ -69,9 +69,6 @@ def test_n_grams_recognize_another_language():
     assert resembles_another("ca", ["roter Stuhl", "zwei Hunde", "eine Tasse"], found) == "de"
 
 
-# ---- One rule for all sources ----
-
-
 ROWS = {"sku": ["A1", "A2", "A3"], "cat": ["Stühle", "Tische", "Tische"], "id": ["1", "2", "3"], "text_de": GERMAN}
 
 

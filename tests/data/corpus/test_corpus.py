@@ -1,5 +1,3 @@
-"""An ordinary dataset becomes a caption corpus or a translation corpus, or is refused with the row; overlap of two."""
-
 from hashlib import blake2b
 from io import BytesIO
 
@@ -10,17 +8,11 @@ from datasets import Dataset, Features, Image, List, Translation, Value, disable
 
 from babelens.data.corpus.corpus import CAPTIONS, CaptionRules, corpus_overlaps
 from babelens.data.corpus.normalize import ImageRules, as_caption_corpus, as_translation_corpus
-
-
-def png(seed=0):
-    buffer = BytesIO()
-    noise = np.random.default_rng(seed).integers(0, 255, (8, 8, 3), dtype=np.uint8)
-    PIL.Image.fromarray(noise).save(buffer, "PNG")
-    return buffer.getvalue()
+from tests.support.image_sources import drawn
 
 
 def image_dataset(captions, column="captions", images=None, **columns):
-    images = images or [{"bytes": png(seed), "path": None} for seed in range(len(captions))]
+    images = images or [{"bytes": drawn(seed), "path": None} for seed in range(len(captions))]
     dataset = Dataset.from_dict({column: captions, **columns, "image": images})
     return dataset.cast_column("image", Image())
 
@@ -36,7 +28,7 @@ def test_columns_come_in_their_order_and_others_follow():
     first = {"image": Image(), "image_id": Value("string"), "captions": CAPTIONS, "features": List(Value("float32"))}
     assert corpus.features == Features(first | strings) and corpus.column_names == [*first, *strings]
     row = corpus[1]
-    assert np.array_equal(row.pop("image"), PIL.Image.open(BytesIO(png(1))))
+    assert np.array_equal(row.pop("image"), PIL.Image.open(BytesIO(drawn(1))))
     texts = {"image_id": "8", "captions": [caption("en", "b")], "split": "test", "vendor": "y"}
     assert row == texts | {"features": [2.0]}
 
@@ -45,13 +37,13 @@ def test_only_rows_in_the_wanted_languages_are_kept():
     dataset = image_dataset([{"en": "a", "de": "b"}, {"en": "c"}, {"en": "d", "fr": "e"}])
     corpus = as_caption_corpus(dataset, captions=CaptionRules(languages=("de", "fr")))
     assert list(corpus["captions"]) == [[caption("de", "b")], [caption("fr", "e")]]
-    assert list(corpus["image_id"]) == [blake2b(png(seed), digest_size=8).hexdigest() for seed in (0, 2)]
+    assert list(corpus["image_id"]) == [blake2b(drawn(seed), digest_size=8).hexdigest() for seed in (0, 2)]
 
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_bad_images_are_left_out_counted_and_named(streaming, caplog, monkeypatch):
     monkeypatch.setattr("babelens.data.corpus.normalize._BATCH_ROWS", 2)
-    images = [{"bytes": content, "path": None} for content in (png(0), png(1), png(2), png(3)[:100], png(4))]
+    images = [{"bytes": content, "path": None} for content in (drawn(0), drawn(1), drawn(2), drawn(3)[:100], drawn(4))]
     dataset = image_dataset([{"en": name} for name in "abcde"], images=images, image_id=[*"vwxyz"])
     rules = ImageRules(skip=True, skipped=[])
     disable_progress_bars()
@@ -86,10 +78,10 @@ def test_translations_of_every_form_are_read():
 
 
 def test_equal_files_and_equal_texts_of_two_corpora_are_counted(tmp_path):
-    (tmp_path / "1.png").write_bytes(png(1))
+    (tmp_path / "1.png").write_bytes(drawn(1))
 
     def corpus(images, texts):
-        cells = [image if isinstance(image, dict) else {"bytes": png(image), "path": None} for image in images]
+        cells = [image if isinstance(image, dict) else {"bytes": drawn(image), "path": None} for image in images]
         return image_dataset([[caption("en", text)] for text in texts], images=cells)
 
     held_out = corpus([0, 1, 2, {"bytes": None, "path": "gone.png"}], ["a cat", "a  dog", "café", "a cat"])

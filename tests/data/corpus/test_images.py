@@ -1,6 +1,3 @@
-"""Images: the files that are opened, their paths, how many may be left out; and folders of photos as people have
-them."""
-
 import os
 import sys
 
@@ -65,8 +62,6 @@ def test_a_pipe_is_not_waited_for(tmp_path):
         with pytest.raises(CorpusError, match=r"^row 0: .*not a file"):
             read({"bytes": None, "path": str(tmp_path / "a.png")}, "row 0")
 
-
-# ---- Folders of photos ----
 
 HIDDEN = [
     ".thumbnails/a.jpg",

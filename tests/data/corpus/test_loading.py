@@ -1,5 +1,3 @@
-"""Sources in every form become a corpus, which is saved for the Hub; errors name the file and the line."""
-
 import json
 import shutil
 from pathlib import Path
@@ -16,6 +14,7 @@ from babelens.data import load_captions, load_translations, save_captions
 from babelens.data.batching.views import image_text_pairs, images_of, translation_pairs
 from babelens.data.corpus.corpus import CAPTIONS
 from babelens.utils.errors import CorpusError, LanguageTagError, SourceUnavailableError
+from tests.support.image_sources import drawn
 
 CAPTION_LISTS, STRING = List(Value("string")), Value("string")
 RECORDS: list[dict[str, Any]] = [
@@ -115,8 +114,8 @@ class TestDatasets:
         ],
     )
     def test_bad_parquet_is_refused_with_its_row(self, tmp_path, columns, message):
-        pngs = [load_bytes(tmp_path, shade) for shade in (0, 1)]
-        pq.write_table(pa.table({"image": pngs, "caption": ["a", "b"]} | columns), tmp_path / "x.parquet")
+        both = {"image": [drawn(0), drawn(1)], "caption": ["a", "b"]}
+        pq.write_table(pa.table(both | columns), tmp_path / "x.parquet")
         with pytest.raises(CorpusError, match=rf"x\.parquet:? {message}"):
             load_captions(tmp_path / "x.parquet", language="en")
 
@@ -166,11 +165,6 @@ class TestDatasets:
                 load("someone/photos")
 
 
-def load_bytes(folder, shade):
-    PIL.Image.new("RGB", (24, 16), (shade, 0, 0)).save(folder / "x.png")
-    return (folder / "x.png").read_bytes()
-
-
 class TestTranslations:
     TSV = "en\tDE\tpt_br\na cat\teine Katze\tum gato\na dog\tein Hund\t\n"
 
@@ -202,10 +196,12 @@ class TestTranslations:
             ("en\tde\n\tb\n", r"line 2: 1 texts \(nothing in en\), but a row needs at least 2"),
             ("en\tgerman\na\tb\n", ".*'german'"),
             ("image_id\ten\tde\n\ta\tb\n", "line 2: image_id is"),
+            ("en\tuk\na cat;кіт\n", "line 2: 1 of 2 cells.*tabs"),
+            ("en\tuk\na cat\tкіт\n".encode("cp1251"), ".*not UTF-8 .*save the file as UTF-8"),
         ],
     )
     def test_a_bad_table_is_refused_by_line_and_column(self, tmp_path, table, message):
-        (tmp_path / "pairs.tsv").write_text(table)
+        (tmp_path / "pairs.tsv").write_bytes(table if isinstance(table, bytes) else table.encode())
         with pytest.raises(CorpusError, match=rf"pairs\.tsv:? ({message})"):
             list(load_translations(tmp_path / "pairs.tsv"))
 

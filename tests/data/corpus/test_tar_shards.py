@@ -1,5 +1,3 @@
-"""Tar shards as streams: every sample with its captions; errors name the shard and the sample."""
-
 import io
 import json
 import os
@@ -14,6 +12,7 @@ from datasets import IterableDataset
 from babelens.data.corpus.files import MAX_BYTES, MAX_IMAGE_BYTES
 from babelens.data.corpus.loading import load_captions
 from babelens.utils.errors import CorpusError
+from tests.support.image_sources import add_member
 
 
 def image(shade=0, format="PNG"):
@@ -25,10 +24,7 @@ def image(shade=0, format="PNG"):
 def write_tar(file, members):
     with tarfile.open(file, "w") as tar:
         for name, content in members.items():
-            data = content if isinstance(content, bytes) else json.dumps(content).encode()
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
+            add_member(tar, name, content if isinstance(content, bytes) else json.dumps(content).encode())
     return file
 
 

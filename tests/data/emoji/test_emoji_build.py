@@ -1,5 +1,3 @@
-"""The emoji benchmark from packages of five emoji in the real form; related concepts are in the same split."""
-
 import io
 import json
 import random
@@ -14,6 +12,7 @@ from PIL import Image
 from babelens.data.emoji import benchmark as emoji, build as emoji_build
 from babelens.data.emoji.benchmark import load_emoji
 from babelens.data.emoji.build import Concept, file_integrity, group_concepts, split_concepts
+from tests.support.image_sources import add_member
 
 pytest.importorskip("resvg_py")
 
@@ -97,9 +96,7 @@ def cache(tmp_path, monkeypatch):
         tarball = tmp_path / "packages" / f"{role}-1.0.0.tgz"
         with tarfile.open(tarball, "w:gz") as archive:
             for name, data in content.items():
-                member = tarfile.TarInfo(name)
-                member.size = len(data)
-                archive.addfile(member, io.BytesIO(data))
+                add_member(archive, name, data)
         sources[role] |= {"package": role, "version": "1.0.0", "integrity": file_integrity(tarball)}
     monkeypatch.setattr(emoji_build, "read_sources", lambda: sources)
     monkeypatch.setattr(emoji, "read_sources", lambda: sources)
@@ -151,8 +148,6 @@ def test_keywords_can_be_captions_too(cache):
     other = load_emoji("noto", languages="en", keyword_captions=2, cache_dir=cache)
     assert other["captions"][:] != both["captions"][:]  # drawn anew for every image
 
-
-# ---- Concepts ----
 
 VARIANTS = {
     "gender": {"🧑\u200d🚒": "firefighter", "👨\u200d🚒": "man firefighter", "👩\u200d🚒": "woman firefighter"},

@@ -1,7 +1,4 @@
-"""Tasks from emoji: balanced, reproducible, not to be answered by words alone; names are matched with keywords."""
-
 from collections import Counter, defaultdict
-from io import BytesIO
 
 import PIL.Image
 from datasets import Dataset
@@ -17,25 +14,21 @@ def drawing(colour, size):
     return image
 
 
+def captions(texts):
+    return [{"language": language, "text": text} for language, text in texts.items()]
+
+
+def emoji_row(name, texts, keywords, category="Objects", image=None):
+    about = {"image": image, "image_id": name, "captions": captions(texts), "keywords": captions(keywords)}
+    return about | {"split": "train", "vendor": "noto", "emoji": name, "category": category}
+
+
 def emoji(count):
     rows = []
     for number in range(count):
-        buffer = BytesIO()
-        drawing(("#dd2e44", "#ffcc4d")[number % 2], 5 + number % 11).save(buffer, "PNG")
-        rows.append(
-            {
-                "image": {"bytes": buffer.getvalue(), "path": None},
-                "image_id": f"train {number}",
-                "captions": [
-                    {"language": tag, "text": f"{tag} train {number}"} for tag in ("en", "de", "ja")[: 2 + number % 2]
-                ],
-                "split": "train",
-                "vendor": "noto",
-                "emoji": str(number),
-                "category": CATEGORIES[number % len(CATEGORIES)],
-                "keywords": [],
-            }
-        )
+        image = drawing(("#dd2e44", "#ffcc4d")[number % 2], 5 + number % 11)
+        texts = {tag: f"{tag} train {number}" for tag in ("en", "de", "ja")[: 2 + number % 2]}
+        rows.append(emoji_row(f"train {number}", texts, {}, CATEGORIES[number % len(CATEGORIES)], image))
     return Dataset.from_list(rows, features=FEATURES)
 
 
@@ -44,40 +37,38 @@ def rows(dataset):
     return [tuple(row[name] for name in columns) for row in dataset.select_columns(columns)]
 
 
-class TestEntailment:
-    def test_every_image_and_every_name_is_once_true_and_once_false(self):
-        task = emoji_entailment(emoji(30), ["en", "de"])
-        assert task.column_names == ["image", "image_id", "text", "language", "label"]
-        assert task.features["label"].names == ["false", "true"]
-        for column in ("image_id", "text"):
-            labels = defaultdict(list)
-            for language, value, label in zip(task["language"], task[column], task["label"], strict=True):
-                labels[language, value].append(label)
-            assert len(labels) == 60
-            assert all(sorted(found) == [0, 1] for found in labels.values())
-        assert all((text.partition(" ")[2] == image_id) == label for image_id, text, _, label in rows(task))
+def test_every_image_and_every_name_is_once_true_and_once_false():
+    task = emoji_entailment(emoji(30), ["en", "de"])
+    assert task.column_names == ["image", "image_id", "text", "language", "label"]
+    assert task.features["label"].names == ["false", "true"]
+    for column in ("image_id", "text"):
+        labels = defaultdict(list)
+        for language, value, label in zip(task["language"], task[column], task["label"], strict=True):
+            labels[language, value].append(label)
+        assert len(labels) == 60
+        assert all(sorted(found) == [0, 1] for found in labels.values())
+    assert all((text.partition(" ")[2] == image_id) == label for image_id, text, _, label in rows(task))
 
 
-class TestQuestions:
-    def test_answers_are_true_and_as_frequent_as_promised(self):
-        corpus = emoji(90)
-        task = emoji_questions(corpus, "en")
-        assert task.column_names == ["image", "image_id", "text", "language", "label", "question"]
-        assert tuple(task.features["label"].names) == ANSWERS
-        category_of = dict(zip(corpus["image_id"], corpus["category"], strict=True))
-        colour_of = {row["image_id"]: main_colour(row["image"]) for row in corpus}
-        about = {texts[0]: name for name, texts in _wordings()["en"].items() if name in CATEGORIES}
-        counts: dict[str, Counter[str]] = defaultdict(Counter)
-        for image_id, text, _, label, question in rows(task):
-            answer = ANSWERS[label]
-            truth = {"kind": category_of[image_id], "colour": colour_of[image_id]}
-            asked = about.get(text)
-            assert answer == (truth[question] if asked is None else ("no", "yes")[category_of[image_id] == asked])
-            counts[asked or question][answer] += 1
-        assert counts.pop("kind") == dict.fromkeys(CATEGORIES, 10)
-        assert counts.pop("colour") == {"red": 45, "yellow": 45}
-        assert len(counts) == 5
-        assert all(found == {"yes": 10, "no": 10} for found in counts.values())
+def test_answers_are_true_and_as_frequent_as_promised():
+    corpus = emoji(90)
+    task = emoji_questions(corpus, "en")
+    assert task.column_names == ["image", "image_id", "text", "language", "label", "question"]
+    assert tuple(task.features["label"].names) == ANSWERS
+    category_of = dict(zip(corpus["image_id"], corpus["category"], strict=True))
+    colour_of = {row["image_id"]: main_colour(row["image"]) for row in corpus}
+    about = {texts[0]: name for name, texts in _wordings()["en"].items() if name in CATEGORIES}
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for image_id, text, _, label, question in rows(task):
+        answer = ANSWERS[label]
+        truth = {"kind": category_of[image_id], "colour": colour_of[image_id]}
+        asked = about.get(text)
+        assert answer == (truth[question] if asked is None else ("no", "yes")[category_of[image_id] == asked])
+        counts[asked or question][answer] += 1
+    assert counts.pop("kind") == dict.fromkeys(CATEGORIES, 10)
+    assert counts.pop("colour") == {"red": 45, "yellow": 45}
+    assert len(counts) == 5
+    assert all(found == {"yes": 10, "no": 10} for found in counts.values())
 
 
 def test_the_main_colour_covers_half_of_what_is_painted():
@@ -93,8 +84,6 @@ def test_the_main_colour_covers_half_of_what_is_painted():
     assert (main_colour(drawing("#dd2e44", 3)), main_colour(drawing("#dd2e44", 4))) == (None, "red")
 
 
-# ---- Weakly aligned texts ----
-
 NAMES = {"tent": {"en": "tent", "de": "Zelt", "ja": "テント"}, "flag": {"en": "flag", "de": "Flagge"}}
 KEYWORDS = {
     "tent": {"en": "camping, tent", "de": "Camping, Zelt, Zeltplatz", "ja": "a, b, c, d, e, f, g, テント"},
@@ -102,25 +91,8 @@ KEYWORDS = {
 }
 
 
-def captions(texts):
-    return [{"language": language, "text": text} for language, text in texts.items()]
-
-
 def named(*names):
-    rows = [
-        {
-            "image": None,
-            "image_id": name,
-            "captions": captions(NAMES[name]),
-            "split": "train",
-            "vendor": "noto",
-            "emoji": name,
-            "category": "Objects",
-            "keywords": captions(KEYWORDS[name]),
-        }
-        for name in names
-    ]
-    return Dataset.from_list(rows, features=FEATURES)
+    return Dataset.from_list([emoji_row(name, NAMES[name], KEYWORDS[name]) for name in names], features=FEATURES)
 
 
 def test_every_row_is_a_name_and_keywords_in_another_language():

@@ -1,5 +1,3 @@
-"""Sentence pairs in the forms in which they are published, as streams that hold no file in memory."""
-
 import gzip
 import os
 import zipfile

@@ -22,29 +22,25 @@ def image_id(url):
     return str(zlib.crc32(url.encode()) & 0xFFFFFFFF)
 
 
-def write_uc2(folder, captions, split="train"):
-    folder.mkdir(exist_ok=True)
-    for language in next(iter(captions.values())):
-        name = f"{split}_imageId2Ann{'' if language == 'en' else f'_{language}'}.tsv"
-        lines = [
-            [f"gcc_{number:08}", url, texts[language] or "", "fail" if texts[language] is None else "success"]
-            for number, (url, texts) in enumerate(captions.items())
-        ]
-        with (folder / name).open("w", encoding="utf-8", newline="") as file:
-            if language == "en":
-                file.writelines("\t".join(cells) + "\n" for cells in lines)
-            else:
-                csv.writer(file, delimiter="\t").writerows(lines)
-    return folder
-
-
 def texts(corpus):
     return {row["image_id"]: {c["language"]: c["text"] for c in row["captions"]} for row in corpus}
 
 
 @pytest.fixture
 def folder(tmp_path):
-    return write_uc2(tmp_path / "cc3m", CAPTIONS)
+    (tmp_path / "cc3m").mkdir()
+    for language in ("en", "de", "fr"):
+        lines = [
+            [f"gcc_{number:08}", url, texts[language] or "", "fail" if texts[language] is None else "success"]
+            for number, (url, texts) in enumerate(CAPTIONS.items())
+        ]
+        name = f"train_imageId2Ann{'' if language == 'en' else f'_{language}'}.tsv"
+        with (tmp_path / "cc3m" / name).open("w", encoding="utf-8", newline="") as file:
+            if language == "en":
+                file.writelines("\t".join(cells) + "\n" for cells in lines)
+            else:
+                csv.writer(file, delimiter="\t").writerows(lines)
+    return tmp_path / "cc3m"
 
 
 def test_captions_come_together_by_the_name_of_the_regions(folder):

@@ -1,5 +1,3 @@
-"""IGLUE's tasks from small files of exactly the published formats, and errors with their place."""
-
 import json
 import os
 import pickle

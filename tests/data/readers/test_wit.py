@@ -1,7 +1,5 @@
-import io
 from collections import Counter
 
-import PIL.Image
 import pytest
 from datasets import Dataset, Features, Value
 
@@ -10,6 +8,7 @@ from babelens.data.corpus.corpus import CAPTIONS
 from babelens.data.readers import wit as reader
 from babelens.data.readers.wit import wit_split
 from babelens.utils.errors import CorpusError
+from tests.support.image_sources import drawn
 from tests.support.published_rc3 import write_wit
 
 DOME = "https://upload.wikimedia.org/wikipedia/commons/9/93/Half_Dome%2C_Yosemite.jpg"
@@ -28,9 +27,7 @@ def page(language, reference=None, page=None, **others):
 
 
 def image(width):
-    buffer = io.BytesIO()
-    PIL.Image.new("RGB", (width, 9)).save(buffer, "PNG")
-    return buffer.getvalue()
+    return drawn(0, (9, width))
 
 
 @pytest.fixture
