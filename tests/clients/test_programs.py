@@ -1,5 +1,3 @@
-"""Programs that people run with models of the Hub find what babelens finds."""
-
 import asyncio
 from typing import Any
 

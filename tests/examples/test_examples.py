@@ -1,5 +1,3 @@
-"""The scripts in `examples/`, each run as a program on tiny data."""
-
 import json
 import os
 import re

@@ -1,4 +1,4 @@
-"""The files of a Space, and its publishing; `tests/space` starts one."""
+"""The files of a Space, and its publishing; `test_space_runs.py` starts one."""
 
 import ast
 import re

@@ -1,5 +1,3 @@
-"""The JSON API, the images, the token, and what `of_folder` leaves out."""
-
 import io
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -16,12 +14,6 @@ from babelens.utils.errors import LanguageTagError
 from tests.support.served import serving
 
 TEXT = "/api/search?q=ein%20rotes%20Quadrat&language=de"
-
-
-def png(image):
-    written = io.BytesIO()
-    image.save(written, "PNG")
-    return written.getvalue()
 
 
 def test_a_text_finds_what_the_index_finds(server, service, embedder):
@@ -67,21 +59,6 @@ def test_head_is_answered_as_get_without_the_body(server):
         kept = ("content-type", "content-length", "content-security-policy")
         assert all(head.headers.get(name) == whole.headers.get(name) for name in kept), path
     assert server.ask("/api/search-by-image", "HEAD").status == 405
-
-
-@pytest.mark.parametrize(
-    ("path", "status", "sentence"),
-    [
-        ("/api/search?language=de", 400, "q: Field required"),
-        ("/api/search?q=a&language=tlh", 400, "tlh"),
-        (f"/api/search?q={'a' * 501}&language=de", 400, "500 characters"),
-        ("/api/similar/0123456789abcdef", 404, "no image"),
-        ("/static/app.py", 404, "Not Found"),
-    ],
-)
-def test_errors_are_sentences(server, path, status, sentence):
-    answer = server.ask(path)
-    assert answer.status == status and sentence in answer.json["error"]
 
 
 def test_every_answer_has_the_headers_of_security(server):

@@ -1,5 +1,3 @@
-"""The server serves no link that leads out of its folder, and no bad image."""
-
 import os
 
 import pytest

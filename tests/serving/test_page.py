@@ -1,5 +1,3 @@
-"""The page in a browser: searches, languages, the viewer, keys, names for screen readers, color schemes, a phone."""
-
 import io
 import json
 from urllib.parse import quote

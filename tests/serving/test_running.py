@@ -12,14 +12,8 @@ from PIL import Image
 from babelens.serving.binding import bound_socket, check_token
 from babelens.utils.errors import BabelensError
 from tests.support.served import TOKEN
-from tests.support.tiny_native import saved, tiny_clip
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return saved(tiny_clip(), tmp_path_factory.mktemp("model") / "clip")
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +30,9 @@ def environment(tmp_path_factory):
 
 
 @contextmanager
-def started(model, images, environment, *options):
+def started(clip_folder, images, environment, *options):
     """A server, as its process and its address; it is stopped as a terminal or systemd would stop it."""
-    command = [sys.executable, "-m", "babelens", "serve", model, "--images", images, "--port", "0", *options]
+    command = [sys.executable, "-m", "babelens", "serve", clip_folder, "--images", images, "--port", "0", *options]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         line = process.stdout.readline()
@@ -50,8 +44,8 @@ def started(model, images, environment, *options):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_server_ends_at_a_signal(number, model, images, environment):
-    with started(model, images, environment | {"BABELENS_TOKEN": TOKEN}, "--host", "0.0.0.0") as (process, _):
+def test_a_server_ends_at_a_signal(number, clip_folder, images, environment):
+    with started(clip_folder, images, environment | {"BABELENS_TOKEN": TOKEN}, "--host", "0.0.0.0") as (process, _):
         process.send_signal(number)
         assert process.wait(20) in (0, -number) and "Traceback" not in process.stderr.read()
 

@@ -1,5 +1,3 @@
-"""A server with a token answers nothing without it; a browser asks for it as a password."""
-
 from base64 import b64encode
 
 import pytest
