@@ -18,6 +18,7 @@ def cache(tmp_path_factory):
         folder = tmp_path_factory.mktemp("cache")
         patched.setattr("babelens.trainers.frozen_features.DEFAULT_CACHE", folder)
         patched.setattr("datasets.config.HF_DATASETS_CACHE", folder / "datasets")
+        patched.setattr("babelens.inference.image_index.IMAGE_CACHE", folder / "image_index")
         yield folder
 
 

@@ -1,5 +1,3 @@
-"""Resuming a run: to the same weights as an unbroken one, and only with the recipe with which it began."""
-
 import pytest
 import yaml
 from safetensors.torch import load_file
@@ -71,12 +69,3 @@ def test_another_recipe_is_refused_by_key(folder):
     with pytest.raises(InputError, match=r"train\."):
         train(folder, other, resume=True)
     train(folder, content | {"training": content["training"] | {"max_steps": 5}}, resume=True)
-
-
-def test_the_recipe_of_a_run_is_kept_without_secrets(folder):
-    content = recipe_of("mural", folder)
-    content["train"]["image_text"]["attribution"] = "password=correct-horse"
-    break_off(folder, content)
-    kept = (folder / "run/checkpoints/recipe.yaml").read_text()
-    assert "vocab_size: 200" in kept and "horse" not in kept
-    train(folder, content, resume=True)

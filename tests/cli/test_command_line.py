@@ -1,5 +1,3 @@
-"""All commands: errors in one sentence, users' text unchanged, no code without permission, no waiting."""
-
 import io
 import json
 import logging
@@ -11,29 +9,9 @@ import pytest
 
 from babelens.cli.main import main
 from babelens.utils.errors import CorpusError
+from tests.support.image_sources import write_captioned
 
 MARKUP = "[/b] [bold]:cat:"
-
-
-@pytest.fixture(autouse=True)
-def own_cache(monkeypatch, tmp_path):
-    monkeypatch.setattr("babelens.inference.image_index.IMAGE_CACHE", tmp_path / "cache")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("acquire", "--base", "clip", "--output", "out", "--language", "de", "--language", "fr"),
-        ("evaluate", "captions", "clip", "--data", "a.tsv", "--data", "b.tsv"),
-        ("analyze", "distances", "clip", "--data", "a.tsv", "--data", "b.tsv"),
-    ],
-)
-def test_an_option_given_twice_is_refused(run, words):
-    """typer would silently ignore the first value."""
-    assert f"{words[-2]} is given twice" in run(*words, code=2).output
-
-
-# ---- Users' text ----
 
 
 def test_search_prints_queries_and_names_as_they_are(run, model, images):
@@ -59,9 +37,6 @@ def test_an_error_in_a_process_of_a_data_loader_is_one_sentence(monkeypatch, cap
     with pytest.raises(SystemExit):
         main()
     assert capsys.readouterr().err == "Error: a.png: truncated\n"
-
-
-# ---- Code ----
 
 
 @pytest.fixture
@@ -113,12 +88,8 @@ def test_the_code_of_a_base_a_recipe_or_a_checkpoint_does_not_run(run, evil, tmp
         assert not (tmp_path / "it-ran").exists()
 
 
-def test_a_recipe_fetches_no_kernel(run, tmp_path, images):
-    rows = [
-        {"file_name": path.name, "captions": {"en": [f"thing {number}"]}}
-        for number, path in enumerate(sorted(images.glob("*.png")))
-    ]
-    (images / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+def test_a_recipe_fetches_no_kernel(run, tmp_path):
+    images = write_captioned(tmp_path / "images", [{"captions": {"en": [f"thing {n}"]}} for n in range(2)])
     recipe = {
         "method": "mural",
         "model": {"preset": "mural-tiny", "overrides": {"text_config": {"attn_implementation": "evil/kernel"}}},

@@ -1,5 +1,3 @@
-"""`babelens convert`: checkpoints of OpenAI's CLIP and of the MLA authors, with ViT and ResNet image towers."""
-
 import pytest
 import torch
 from torch import nn
@@ -35,9 +33,8 @@ def clip_weights(tower, words):
 
     if tower == "RN":
         torch.manual_seed(0)
-        visual = {
-            f"visual.{name}": value for name, value in ClipResNetModel(ClipResNetConfig(**RESNET)).state_dict().items()
-        }
+        weights = ClipResNetModel(ClipResNetConfig(**RESNET)).state_dict()
+        visual = {f"visual.{name}": value for name, value in weights.items()}
     else:
         visual = block("visual.transformer.resblocks.0", WIDTH, generator) | {
             "visual.class_embedding": draw(WIDTH),

@@ -11,13 +11,7 @@ from PIL import Image
 from babelens.inference.embed import read_info
 from babelens.inference.embedder import Embedder
 from babelens.utils.errors import CorpusError, InputError, LanguageTagError
-from tests.support.image_sources import contents, write_tars
-
-
-@pytest.fixture(autouse=True)
-def own_cache(monkeypatch, tmp_path):
-    monkeypatch.setattr("babelens.inference.image_index.IMAGE_CACHE", tmp_path / "cache")
-    return tmp_path / "cache"
+from tests.support.image_sources import write_tars
 
 
 @pytest.fixture
@@ -27,9 +21,6 @@ def images(tmp_path):
     for number, color in enumerate(("red", "green", "blue", "white")):
         Image.new("RGB", (20, 20), color).save(folder / f"{number}.png")
     return folder
-
-
-# ---- Embeddings ----
 
 
 def test_images_and_texts(run, model, images, tmp_path):
@@ -64,12 +55,8 @@ def test_tars_to_shards_and_again(run, model, tmp_path):
     table = pq.read_table(output / "shard-000002.parquet")
     assert table.column_names == ["id", "embedding", "url", "width", "license"]
     assert table["id"].to_pylist() == ["0008", "0009", "0010", "0011"] and table["width"].to_pylist() == [8, 9, 10, 11]
-    before = contents(output)
     changed = run("embed", model, "--images", tars, "--output", output, code=1).exception
     assert isinstance(changed, InputError)
-    (output / "shard-000001.parquet").unlink()
-    run("embed", model, *options)
-    assert contents(output) == before
 
 
 def test_large_jpegs_are_decoded_as_drafts(run, model, tmp_path, monkeypatch):
@@ -93,22 +80,7 @@ def test_large_jpegs_are_decoded_as_drafts(run, model, tmp_path, monkeypatch):
     np.testing.assert_array_equal(served[0].index.embeddings, expected)
 
 
-@pytest.mark.parametrize(
-    ("options", "word"),
-    [
-        (["--output", "out"], "either"),
-        (["--output", "out", "--images", "images", "--language", "de"], "no language"),
-    ],
-)
-def test_options_that_do_not_fit(run, model, images, monkeypatch, options, word):
-    monkeypatch.chdir(images.parent)
-    assert word in run("embed", model, *options, code=2).output
-
-
-# ---- Searching a folder ----
-
-
-def test_search(run, model, images, own_cache):
+def test_search(run, model, images, cache):
     embedder = Embedder.from_pretrained(model)
     scores = embedder.encode_image(sorted(images.iterdir())) @ embedder.encode_text("ein rotes auto", language="de")[0]
     best = np.argsort(-scores)[:3]
@@ -116,7 +88,7 @@ def test_search(run, model, images, own_cache):
     found = json.loads(run(*arguments, "--json").stdout)["results"]
     assert [each["file"] for each in found] == [str(images / f"{number}.png") for number in best]
     np.testing.assert_allclose([each["score"] for each in found], scores[best], atol=1e-6)
-    assert list(own_cache.iterdir())
+    assert list((cache / "image_index").iterdir())
     for name in ("x.png", "y.png"):
         shutil.copy(found[0]["file"], images / name)
     first, second, _ = json.loads(run(*arguments, "--json").stdout)["results"]
@@ -138,3 +110,36 @@ def test_images_and_languages_that_cannot_be_read(run, model, images, tmp_path, 
     for words in (("embed", model, "--output", output), ("search", model, "auto", "--language", "de")):
         failed = run(*words, "--images", images, code=1).exception
         assert isinstance(failed, CorpusError) and "broken.png" in str(failed)
+
+
+def found(run, model, *arguments):
+    return json.loads(run("search", model, *arguments, "--json").stdout)["results"]
+
+
+def test_an_index_of_images(run, model, images, tmp_path):
+    index = tmp_path / "index"
+    run("embed", model, "--images", images, "--output", tmp_path / "embedded")
+    assert "4 vectors" in run("index", tmp_path / "embedded", "--output", index).stdout
+    some = sorted(images.rglob("*.png"))[1]
+    searched = found(run, model, "--index", index, "--image", some, "--top", 2)
+    assert len(searched) == 2 and searched[0]["id"] == some.relative_to(images).as_posix()
+    assert searched[0]["metadata"] == {}
+    assert searched[0]["score"] == pytest.approx(1, abs=1e-3)
+    text = ("a dog", "--language", "en", "--index", index)
+    assert found(run, model, *text, "--where", "id = 'none'") == []
+    both = found(run, model, *text, "--image", some)
+    assert len(both) == 4 and both[0]["id"] == searched[0]["id"]
+    shown = run("search", model, *text).output
+    assert "3.png" in shown and "a dog [en]" in shown and "4 images" in shown
+    similar = found(run, model, "--images", images, "--image", some)
+    assert similar[0]["file"] == str(some)
+
+
+@pytest.mark.slow
+def test_a_folder_of_graphs_is_written_and_described(run, model, tmp_path):
+    shown = run("export", model, "--output", tmp_path / "small", "--precision", "int8").stdout
+    size = (tmp_path / "small/onnx/text_model_quantized.onnx").stat().st_size
+    assert str(tmp_path / "small") in shown and "text_model.onnx" not in shown and f"{size / 1e6:.1f}" in shown
+    folder = {path.name for path in (tmp_path / "small").iterdir()}
+    assert folder >= {"config.json", "tokenizer.json", "processor_config.json", "preprocessor_config.json", "onnx"}
+    assert "exists" in str(run("export", model, "--output", tmp_path / "small", code=1).exception)

@@ -2,11 +2,11 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from PIL import Image
 
 from babelens.cli.info import parameter_facts
 from babelens.configuration.presets import list_presets
 from babelens.data import load_captions
+from tests.support.image_sources import write_captioned
 
 
 def test_parts_of_presets_add_up_and_totals_meet_the_paper():
@@ -49,21 +49,12 @@ def test_a_name_on_the_hub_is_a_data_set_if_it_is_no_model(run, monkeypatch, nam
         assert asked == [name]
 
 
-# ---- Data ----
-
-
 @pytest.fixture
 def photos(tmp_path):
     captions = [{"en": ["a cat", "cat"], "de": "Katze"}, {"en": "my cat"}, {"de": "die Sonne"}]
-    rows = [
-        {"file_name": f"{i}.png", "image_id": ("cat", "cat", "sun")[i], "split": ("train", "test", "train")[i]}
-        | {"captions": captions[i]}
-        for i in range(3)
-    ]
-    for row, color in zip(rows, ("red", "green", "blue"), strict=True):
-        Image.new("RGB", (20, 10), color).save(tmp_path / row["file_name"])
-    (tmp_path / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return tmp_path
+    named = zip(("cat", "cat", "sun"), ("train", "test", "train"), captions, strict=True)
+    rows = [{"image_id": name, "split": split, "captions": each} for name, split, each in named]
+    return write_captioned(tmp_path, rows)
 
 
 def test_images_languages_and_splits(run, photos):
@@ -73,10 +64,7 @@ def test_images_languages_and_splits(run, photos):
         "images": 3,
         "image_ids": 2,
         "captions": 5,
-        "languages": {
-            "de": {"captions": 2, "mean_characters": 7.0},
-            "en": {"captions": 3, "mean_characters": 4.7},
-        },
+        "languages": {"de": {"captions": 2, "mean_characters": 7.0}, "en": {"captions": 3, "mean_characters": 4.7}},
         "splits": {"train": 2, "test": 1},
         "skipped": [],
     }

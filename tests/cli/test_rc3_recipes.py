@@ -1,16 +1,12 @@
-"""RC3's recipes: from scratch with the regions of a backbone, from an mBART, and from a pre-trained RC3."""
-
 import json
 
-import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForPreTraining, AutoProcessor, MBartConfig, MBartForConditionalGeneration
+from transformers import AutoModel, AutoModelForPreTraining, AutoProcessor
 
 from babelens import Rc3ForPreTraining, Rc3ForVisualEntailment, Rc3Processor
-from babelens.data import load_captions
-from babelens.processing.tokenizer_training import train_bpe
 from babelens.utils.errors import RecipeError
+from tests.support.published_rc3 import PATCHES, write_mbart
 from tests.support.tiny_backbones import saved_backbone
 from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_rc3 import SIZES
@@ -63,40 +59,17 @@ def test_from_scratch_and_on(content, tmp_path):
     assert again.config.rxvtcl_weight == 0 and not any("rxvtcl_loss" in entry for entry in log_of(further))
 
 
-def test_from_an_mbart_with_patches(content, tmp_path):
-    codes = ["de_DE", "en_XX", "fr_XX"]
-    tokenizer = train_bpe(["ein Punkt, a dot, un point"], 300, min_frequency=1)
-    tokenizer.add_special_tokens({"additional_special_tokens": codes})
-    sizes = {name: value for name, value in SIZES.items() if name in MBartConfig().to_dict()}
-    special = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos")}
-    mbart = MBartForConditionalGeneration(
-        MBartConfig(**sizes | special, vocab_size=len(tokenizer), scale_embedding=True)
-    )
-    mbart.save_pretrained(tmp_path / "mbart")
-    tokenizer.save_pretrained(tmp_path / "mbart")
-    overrides = {name: value for name, value in SIZES.items() if name not in sizes} | {"visual": "patches"}
-    output = train(
-        content,
-        tmp_path,
-        "--set",
-        "training.max_steps=1",
-        model={"from_pretrained": str(tmp_path / "mbart"), "overrides": overrides},
-        tokenizer=None,
-        regions=None,
-        training=content["training"] | {"learning_rate": 1e-9},
-    )
-    model, processor = AutoModelForPreTraining.from_pretrained(output), AutoProcessor.from_pretrained(output)
-    assert processor.language_tokens == codes
-    before = mbart.model.decoder.layers[0].fc1.weight.detach().numpy()
-    np.testing.assert_allclose(model.model.decoder.layers[0].fc1.weight.detach().numpy(), before, atol=1e-8)
-
-
-def test_regions_that_were_computed_before(content, tmp_path):
-    source = content["train"]["strict"]["source"]
-    for image_id in load_captions(source)["image_id"]:
-        np.save(tmp_path / f"{image_id}.npy", np.ones((2, 16), dtype=np.float32))
-    output = train(content, tmp_path, regions={"features": str(tmp_path)})
-    assert any("strict_contrast_loss" in entry for entry in log_of(output))
+def test_from_an_mbart_with_patches(content, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_mbart()
+    model = {"from_pretrained": "runs/mbart-50-trimmed", "overrides": PATCHES | {"visual": "patches"}}
+    slowly = content["training"] | {"max_steps": 1, "learning_rate": 1e-9}
+    image = {"resize": 32, "crop": 32}
+    output = train(content, tmp_path, model=model, tokenizer=None, regions=None, image=image, training=slowly)
+    before = AutoModel.from_pretrained("runs/mbart-50-trimmed").decoder.layers[0].fc1.weight
+    after = AutoModelForPreTraining.from_pretrained(output).model.decoder.layers[0].fc1.weight
+    assert AutoProcessor.from_pretrained(output).language_tokens == ["de_DE", "en_XX", "fr_XX"]
+    torch.testing.assert_close(after, before, rtol=0, atol=1e-8)
 
 
 def test_regions_that_the_model_does_not_read_are_refused_before_the_training(content, tmp_path):

@@ -1,14 +1,11 @@
-"""SMALR's recipes: the latent vocabulary, then the model; MULE without the first stage; a trained backbone; LIWE."""
-
 import json
 
 import pytest
 import torch
 from transformers import AutoModel, AutoProcessor
 
-from babelens import Embedder, LiweModel, LiweProcessor, SmalrModel, SmalrProcessor
+from babelens import Embedder, SmalrModel, SmalrProcessor
 from babelens.utils.errors import InputError, ModelFolderError
-from tests.support.results import numbers_of
 from tests.support.tiny_backbones import saved_backbone
 from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_recipes import SAVING, smalr, train
@@ -103,32 +100,9 @@ def test_rare_words_have_the_embedding_of_their_translation(content, tmp_path):
     assert (compressed == Embedder(model.compress(), processor).encode_text("red square", language="en")).all()
 
 
-def liwe(content):
-    sizes = {"character_size": 4, "word_length": 10, "hidden_size": 16}
-    return {
-        "method": "liwe",
-        "model": {"preset": "liwe-tiny", "overrides": sizes},
-        "train": {"image_text": content["train"]["image_text"]},
-        "stages": [{"name": "liwe", "tasks": ["image_text"]}],
-    }
-
-
-def test_liwe_reads_characters_and_sees_by_the_same_backbone(content, tmp_path):
-    output = train(content, tmp_path, **liwe(content))
-    model, processor = AutoModel.from_pretrained(output), AutoProcessor.from_pretrained(output)
-    assert type(model) is LiweModel and type(processor) is LiweProcessor
-    assert set("reddotquadratcarré") <= set(processor.characters)
-    assert model.config.vocab_size == processor.vocab_size and processor.word_length == 10
-    backbone = AutoModel.from_pretrained(content["backbone"]).vision_model
-    assert all((model.vision_model.state_dict()[name] == value).all() for name, value in backbone.state_dict().items())
-    assert Embedder(model, processor).encode_text(["punkt", "bod"], language=["de", "cs"]).shape == (2, 16)
-    assert numbers_of(output, "vocabulary") == {language: {"unknown": 0.0} for language in ("de", "en", "fr")}
-    assert "by their characters" in (output / "README.md").read_text()
-
-
 def test_a_backbone_that_cannot_serve_is_refused(content, tmp_path):
     saved_backbone("vit", tmp_path / "vit")
-    given = liwe(content) | {"backbone": str(tmp_path / "vit"), "image": {"resize": 48, "crop": 48}}
+    given = {"backbone": str(tmp_path / "vit"), "image": {"resize": 48, "crop": 48}}
     with pytest.raises(InputError, match=r"vit does not take the images of 48 x 48 pixels .*; change the sizes"):
         train(content, tmp_path, **given)
     (tmp_path / "vit" / "preprocessor_config.json").unlink()

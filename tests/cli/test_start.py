@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -72,9 +73,6 @@ def answer(here):
         yield answered
 
 
-# ---- Help ----
-
-
 def test_help_imports_nothing_heavy(answer):
     asked = [[*command, "--help"] for command in ([], ["evaluate"], *COMMANDS)]
     statuses, shown, _, packages = answer(*asked, COLUMNS="100")
@@ -91,8 +89,6 @@ def test_version_and_completion_import_nothing_heavy(answer):
     _, shown, _, packages = answer([], **asked)
     assert shown[0].split() == ["evaluate"] and not packages & HEAVY
 
-
-# ---- Mistakes ----
 
 ACQUIRE = {"base": "clip", "language": "uk", "translations": "pairs.tsv", "output": "out"}
 
@@ -123,19 +119,37 @@ def test_a_wrong_input_is_one_sentence_without_torch(answer, here):
         assert all(word in sentence for word in named), sentence
 
 
-def test_wrong_usage_has_another_status(answer):
-    wrong = [
-        ["nonsense"],
-        ["evaluate", "clip", "--data", "photos"],
-        ["search", "clip", " ", "--images", "photos"],
-        ["search", "clip", "x", "--images", "photos", "--grid", "3"],
-        ["train", "emoji/mural", "--set", "steps"],
-        ["acquire", "--base", "clip", "--output", "out"],
-        ["evaluate", "captions", "clip", "--data", "photos", "--languages", ","],
-    ]
-    statuses, _, told, packages = answer(*wrong)
-    assert statuses == [2] * len(wrong) and not packages & HEAVY
-    assert all(sentence.startswith("Error: ") for sentence in told)
+# What follows `babelens`, and what the error names.
+USAGE = [
+    ("nonsense", "nonsense"),
+    ("evaluate clip --data photos", "clip"),
+    ("search clip ' ' --images photos", "give a description"),
+    ("search clip x --images photos --grid 3", "--grid"),
+    ("search clip --index i", "--image"),
+    ("search clip x --images photos --where 'width > 8'", "--index"),
+    ("embed clip --output out", "either"),
+    ("embed clip --output out --images photos --language de", "no language"),
+    ("train emoji/mural --set steps", "steps"),
+    ("acquire --base clip --output out", "--language"),
+    ("acquire --base clip --output out --language de --language fr", "--language is given twice"),
+    ("analyze distances clip --data photos --data file.txt", "--data is given twice"),
+    ("export clip --output out --precision fp8", "fp8"),
+    ("export clip --output out --language sw", "--language"),
+    ("export clip --output out --format transformers --precision fp16", "--precision"),
+    ("export clip --output out --format immich --precision fp16 --precision int8", "--precision"),
+    ("evaluate captions clip --data photos --languages ,", "--languages"),
+    ("evaluate captions clip --data photos --split test --consistency --fit test", "different captions"),
+    ("evaluate captions clip --data photos --consistency --protocol wit", "search together"),
+    ("evaluate classes clip --data photos --knn 1", "go together"),
+    ("evaluate classes clip --data photos --knn 1 --train-data photos --languages de", "no labels"),
+]
+
+
+def test_wrong_usage_has_another_status_and_says_what_is_wrong(answer):
+    statuses, _, told, packages = answer(*(shlex.split(words) for words, _ in USAGE))
+    assert statuses == [2] * len(USAGE) and not packages & HEAVY
+    for sentence, (_, named) in zip(told, USAGE, strict=True):
+        assert sentence.startswith("Error: ") and named in " ".join(sentence.split()), sentence
 
 
 @pytest.mark.parametrize("how", [["--debug"], []])
@@ -151,8 +165,6 @@ def test_the_hub_is_not_asked_for_a_name_that_it_cannot_have(monkeypatch):
     with pytest.raises(ModelFolderError, match="clp"):
         located("clp")
 
-
-# ---- Processes ----
 
 INTERRUPTING = """
 import os, signal, sys

@@ -1,8 +1,4 @@
-"""Recipes with `model: {image: …, text: …}`: from towers to a folder."""
-
 import shutil
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,21 +14,19 @@ from tests.support.tiny_recipes import SAVING, mural
 from tests.support.tiny_text_encoders import saved_encoder
 from tests.support.tiny_training import write_shapes
 
-CARD = "---\nlicense: {}\n---\nA tower.\n"
-
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     folder = write_shapes(tmp_path_factory.mktemp("shapes"), captioned=("en", "de"))
     saved_backbone("vit", folder / "vit")
     saved_encoder("bert", folder / "bert", "mean_tokens")
     for tower, license in (("vit", "mit"), ("bert", "apache-2.0")):
-        (folder / tower / "README.md").write_text(CARD.format(license))
+        (folder / tower / "README.md").write_text(f"---\nlicense: {license}\n---\nA tower.\n")
     return folder
 
 
-def recipe(folder: Path, method: str = "mural", image: str = "vit", text: str = "bert") -> dict[str, Any]:
-    content: dict[str, Any] = mural(folder) | {"method": method, "tokenizer": None, "image": None}
+def recipe(folder, method="mural", image="vit", text="bert"):
+    content = mural(folder) | {"method": method, "tokenizer": None, "image": None}
     images = content["train"]["image_text"]
     overrides = {"projection_dim": 8, "text_prompt": "query: ", "freeze": ["image", "text"]}
     content["model"] = {"image": str(folder / image), "text": str(folder / text), "overrides": overrides}
@@ -49,23 +43,16 @@ def recipe(folder: Path, method: str = "mural", image: str = "vit", text: str = 
     return content
 
 
-def written(content: dict[str, Any], file: Path) -> Path:
+def written(content, file):
     file.write_text(yaml.safe_dump(content, allow_unicode=True))
     return file
 
 
-@pytest.fixture(scope="module")
-def trained(run: Any, folder: Path, tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[str, Path]:
-    root = tmp_path_factory.mktemp("trained")
-    for method in ("mural", "etcl"):
-        run("train", written(recipe(folder, method), root / f"{method}.yaml"), "--output", root / method)
-    assert list(cache.iterdir())
-    return {method: root / method for method in ("mural", "etcl")}
-
-
 @pytest.mark.parametrize("method", ["mural", "etcl"])
-def test_the_folder_is_a_model_of_both_towers(trained: dict[str, Path], folder: Path, method: str) -> None:
-    model, processor = (auto.from_pretrained(trained[method]) for auto in (AutoModel, AutoProcessor))
+def test_the_folder_is_a_model_of_both_towers(run, folder, cache, tmp_path, method):
+    run("train", written(recipe(folder, method), tmp_path / "recipe.yaml"), "--output", tmp_path / "run")
+    assert list(cache.iterdir())
+    model, processor = (auto.from_pretrained(tmp_path / "run") for auto in (AutoModel, AutoProcessor))
     assert model.config.model_type == method
     assert model.config.text_pooling == "mean"  # as the folder of the text encoder states
     assert model.frozen_towers == ("image", "text")
@@ -76,7 +63,7 @@ def test_the_folder_is_a_model_of_both_towers(trained: dict[str, Path], folder: 
     assert processor.image_processor.size == AutoProcessor.from_pretrained(folder / "vit", backend="pil").size
 
 
-def test_towers_may_be_drawn_anew(folder: Path, tmp_path: Path) -> None:
+def test_towers_may_be_drawn_anew(folder, tmp_path):
     """The pretrained ones then give their sizes, the image processor and the tokenizer."""
     content = recipe(folder)
     content["model"]["fresh_towers"] = ["text"]
@@ -93,14 +80,11 @@ def test_towers_may_be_drawn_anew(folder: Path, tmp_path: Path) -> None:
         load_recipe(written(content, tmp_path / "recipe.yaml"))
 
 
-def test_heads_first_and_then_the_upper_layer(run: Any, folder: Path, tmp_path: Path) -> None:
+def test_heads_first_and_then_the_upper_layer(run, folder, tmp_path):
     content = recipe(folder)
     tasks = ["image_text", "text_text"]
     layers = {"towers": {"text": {"train": "upper", "layers": 1}}, "learning_rate_mapping": {"^text_model": 1e-3}}
-    content["stages"] = [
-        {"name": "heads", "tasks": tasks},
-        {"name": "layers", "tasks": tasks, "training": layers},
-    ]
+    content["stages"] = [{"name": "heads", "tasks": tasks}, {"name": "layers", "tasks": tasks, "training": layers}]
     run("train", written(content, tmp_path / "recipe.yaml"), "--output", tmp_path / "run")
     model, source = AutoModel.from_pretrained(tmp_path / "run"), AutoModel.from_pretrained(folder / "bert")
     own = source.state_dict()
@@ -112,9 +96,7 @@ def test_heads_first_and_then_the_upper_layer(run: Any, folder: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("given", "message"), [({"image": "bert"}, "does not read images"), ({"text": "bare"}, "bare has no vocabulary")]
 )
-def test_what_cannot_be_a_tower_is_refused_before_data_are_read(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], message: str
-) -> None:
+def test_what_cannot_be_a_tower_is_refused_before_data_are_read(folder, tmp_path, monkeypatch, given, message):
     monkeypatch.setattr(RecipeData, "corpora", property(lambda _: pytest.fail("data are read")))
     shutil.copytree(folder / "bert", folder / "bare", ignore=shutil.ignore_patterns("tokenizer*"), dirs_exist_ok=True)
     run = RecipeRun(load_recipe(written(recipe(folder, **given), tmp_path / "wrong.yaml")), tmp_path / "run", "")

@@ -1,5 +1,3 @@
-"""`babelens train` with stages: each goes on from the one before, and a run that broke off from where it was."""
-
 import json
 
 import pytest

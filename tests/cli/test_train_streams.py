@@ -9,14 +9,15 @@ import yaml
 from babelens.training.run import RecipeRun
 from babelens.training.schema import load_recipe
 from babelens.utils.errors import RecipeError
+from tests.support.image_sources import add_member
+from tests.support.tiny_native import saved
 from tests.support.tiny_training import shapes_corpus, shapes_trainer
 
 
 @pytest.fixture
 def recipe(tmp_path):
     trainer = shapes_trainer(tmp_path / "start", max_steps=1)
-    trainer.model.save_pretrained(tmp_path / "model")
-    trainer.processing_class.save_pretrained(tmp_path / "model")
+    saved((trainer.model, trainer.processing_class), tmp_path / "model")
     for shard in range(2):
         with tarfile.open(tmp_path / f"{shard}.tar", "w") as tar:
             for row in shapes_corpus().shard(2, shard):
@@ -24,17 +25,13 @@ def recipe(tmp_path):
                 row["image"].save(image, "PNG")
                 texts = {caption["language"]: caption["text"] for caption in row["captions"]}
                 for ending, data in (("png", image.getvalue()), ("json", json.dumps({"captions": texts}).encode())):
-                    member = tarfile.TarInfo(f"{row['image_id']}.{ending}")
-                    member.size = len(data)
-                    tar.addfile(member, io.BytesIO(data))
+                    add_member(tar, f"{row['image_id']}.{ending}", data)
     training = {"max_steps": 2, "per_device_train_batch_size": 4, "use_cpu": True, "report_to": "none"}
     return {
         "method": "mural",
         "model": {"from_pretrained": str(tmp_path / "model")},
-        "train": {
-            "image_text": {"source": str(tmp_path), "options": {"streaming": True}, "languages": ["en", "de"]},
-        },
-        "training": training | {"dataloader_num_workers": 2, "disable_tqdm": True, "save_strategy": "no"},
+        "train": {"image_text": {"source": str(tmp_path), "options": {"streaming": True}, "languages": ["en", "de"]}},
+        "training": training | {"dataloader_num_workers": 1, "disable_tqdm": True, "save_strategy": "no"},
     }
 
 
@@ -43,24 +40,18 @@ def _run(tmp_path, content):
     return RecipeRun(load_recipe(tmp_path / "recipe.yaml"), tmp_path / "out", "babelens train recipe.yaml")
 
 
-def test_a_stream_is_trained_on(tmp_path, recipe):
-    run = _run(tmp_path, recipe)
-    trainer = run.train()
-    run.write_card(trainer, None)
-    assert trainer.state.global_step == 2
-    assert (run.data.image_languages, run.builder.unknown_rates(trainer.processing_class)) == (["en", "de"], {})
-    assert (tmp_path / "out" / "model.safetensors").is_file()
-
-
-def test_published_sentence_pairs_are_trained_on(tmp_path, recipe):
+def test_streams_of_images_and_of_published_sentence_pairs_are_trained_on(tmp_path, recipe):
     rows = [{caption["language"]: caption["text"] for caption in row["captions"]} for row in shapes_corpus()]
     with gzip.open(tmp_path / "WikiMatrix.de-en.tsv.gz", "wt", encoding="utf-8") as file:
         file.writelines(f"1.1\t{row['de']}\t{row['en']}\n" for row in rows)
     source = {"source": str(tmp_path / "*.tsv.gz"), "options": {"min_score": 1.04}, "pairs": [["en", "de"]]}
     recipe["train"]["text_text"] = source
-    recipe["training"]["dataloader_num_workers"] = 0
     run = _run(tmp_path, recipe)
-    assert run.train().state.global_step == 2 and run.data.streams == ["image_text", "text_text"]
+    trainer = run.train()
+    run.write_card(trainer, None)
+    assert trainer.state.global_step == 2 and run.data.streams == ["image_text", "text_text"]
+    assert (run.data.image_languages, run.builder.unknown_rates(trainer.processing_class)) == (["en", "de"], {})
+    assert (tmp_path / "out" / "model.safetensors").is_file()
     source["options"] = {"min_scor": 1.04}
     with pytest.raises(RecipeError, match=r"text_text\.options: .*did you mean 'min_score'"):
         _run(tmp_path, recipe).check()

@@ -1,16 +1,15 @@
 """`translations` in a recipe: captions that the data of another task translate are captions of more languages."""
 
-import json
 import runpy
 from pathlib import Path
 
 import pytest
 import yaml
-from PIL import Image
 
 from babelens.data import languages_of, load_captions
 from babelens.training.run import RecipeRun
 from babelens.training.schema import load_recipe
+from tests.support.image_sources import write_captioned
 from tests.support.tiny_recipes import mural
 from tests.support.tiny_training import write_shapes
 
@@ -63,22 +62,11 @@ def test_a_stream_of_captions(content, tmp_path):
     assert set(run.data.image_languages) == {"en", "de"} and run.data.pair_languages == ["fr"]
 
 
-# ---- Captions that are translated beforehand ----
-
-
-@pytest.fixture
-def translate():
-    return runpy.run_path(str(Path(__file__).parents[2] / "examples" / "translate_captions.py"))["main"]
-
-
-def test_captions_are_translated_between_languages_that_have_some(tmp_path, translate):
+def test_captions_are_translated_between_languages_that_have_some(tmp_path):
     """SMALR's data are made so (Burns et al. 2020, table 4), from a file of translations."""
+    translate = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "translate_captions.py"))["main"]
     rows = [{"captions": {"en": [f"a dot {n}", f"a spot {n}"], "de": [f"ein Punkt {n}"]}} for n in range(4)]
-    (tmp_path / "photos").mkdir()
-    for n, row in enumerate(rows):
-        row["file_name"] = f"{n}.png"
-        Image.new("RGB", (8, 8), (n, n, n)).save(tmp_path / "photos" / row["file_name"])
-    (tmp_path / "photos" / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    write_captioned(tmp_path / "photos", rows)
     table = [f"{en} {n}\t{en} auf Deutsch {n}\t{en} en français {n}" for n in range(4) for en in ("a dot", "a spot")]
     table += [f"a point {n}\tein Punkt {n}\t" for n in range(4)]
     (tmp_path / "table.tsv").write_text("\n".join(["en\tde\tfr", *table]))

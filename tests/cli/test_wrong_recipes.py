@@ -1,11 +1,10 @@
-"""Wrong recipes: one error names the file and every wrong key, before anything is trained."""
-
 import copy
 
 import pytest
 import yaml
 from transformers.trainer_callback import CallbackHandler
 
+from babelens.training.recipe_file import parse
 from babelens.training.run import RecipeRun
 from babelens.training.schema import load_recipe
 from babelens.utils.errors import BabelensError, RecipeError
@@ -110,3 +109,39 @@ def test_a_model_that_training_continues_from_gets_other_tasks_and_nothing_else(
     for name, value in {"projection_dim": 8, "text_text_temperature": -1}.items():
         content["model"]["overrides"] = {"tasks": ["image_text", "text_text"], name: value}
         assert name in str(refused(yaml.safe_dump(content)))
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("1e-3", 1e-3),
+        ("010", 10),
+        ("1:30", "1:30"),
+        ("no", "no"),
+        ("on", "on"),
+        ("True", True),
+        ("~", None),
+        ("", None),
+        ("{<<: {a: 1}, b: 2}", {"a": 1, "b": 2}),
+    ],
+)
+def test_values_are_those_of_yaml_1_2(written, read):
+    assert parse(written) == read and type(parse(written)) is type(read)
+
+
+def test_no_on_and_off_are_what_each_key_means_by_them(tmp_path):
+    file = tmp_path / "switches.yaml"
+    content = mural(write_shapes(tmp_path, captioned=("en", "de")))
+    del content["training"]
+    text = yaml.safe_dump(content) + "unseen_languages: [no, nb]\n"
+    file.write_text(f"{text}training: {{eval_strategy: no, report_to: none, use_cpu: on, bf16: no, fp16: off}}\n")
+    options = {"check_images": "no", "streaming": "off"}
+    settings = {"tokenizer.lowercase": "off", "train.image_text.options": options, "training.save_strategy": "no"}
+    recipe = load_recipe(file, settings)
+    assert recipe.unseen_languages == ["no", "nb"]
+    assert recipe.tokenizer.lowercase is False
+    assert recipe.train["image_text"].loader_options() == {"check_images": False, "streaming": False}
+    assert len(recipe.train["image_text"].load()) == 16
+    arguments = RecipeRun(recipe, tmp_path / "run", "").arguments(recipe.all_stages[0])
+    assert (arguments.eval_strategy, arguments.save_strategy, arguments.report_to) == ("no", "no", [])
+    assert (arguments.use_cpu, arguments.bf16, arguments.fp16) == (True, False, False)
