@@ -110,26 +110,24 @@ def language_of_column(
     name: str, cells: Sequence[Any], *, asked: Collection[str] = (), lenient: bool = False
 ) -> str | None:
     """Returns the language of the texts in a column, such as `text_pl`, from some of its cells; None for anything
-    else. An `asked` language needs only the form; `lenient` believes the name unless no cell has letters, or they are
-    in another script."""
+    else. An `asked` language is believed unless the cells are no texts, or clearly in another language; `lenient`
+    believes every name, and numbers next to texts."""
     tag, is_stated = tag_in(name)
     given = [cell for cell in cells if not _is_empty(cell)][:SAMPLE]
     texts = [cell for cell in given if isinstance(cell, str)]
     are_texts = letters_in(texts) > 0 if lenient else 2 * sum(map(is_text, texts)) >= len(given)
-    if tag is None or not texts or not are_texts:
+    if tag is None or not texts or not are_texts or resembles_another(tag, texts):
         return None
     written = re.split("[-_]", _TAGGED.fullmatch(name)[1 if is_stated else 0].lower())  # type: ignore[index]
     fits = fits_script(tag, texts)
-    is_long = len(written[0]) == 3 and not any(len(part) == 4 for part in written[1:])
-    is_doubtful = is_long or written[0] in _OTHER_THINGS
-    if is_stated or tag in asked:
-        # `caption_alt` in Latin letters is not Southern Altai, which is written in Cyrillic.
-        return None if is_long and fits is False else tag
+    is_doubtful = written[0] in _OTHER_THINGS or (
+        len(written[0]) == 3 and not any(len(part) == 4 for part in written[1:])
+    )
     if fits is False and (is_doubtful or letters_in(texts) >= _LETTERS_OF_A_SCRIPT):
         return None
-    if lenient:
+    if is_stated or tag in asked or lenient:
         return tag
-    if resembles_another(tag, texts) or (is_doubtful and written[0] in _ALWAYS_OTHER_THINGS):
+    if is_doubtful and written[0] in _ALWAYS_OTHER_THINGS:
         return None
     if not is_doubtful or (fits and "Latn" not in scripts_of(tag)):
         return tag
@@ -155,6 +153,8 @@ def text_columns(
                 read = tag
             if read is not None and found.setdefault(read, name) != name:
                 raise CorpusError(f"the columns {found[read]!r} and {name!r} are both {read!r}")
+        if not lenient:
+            found = _without_categories(found, samples, asked or ())
         if len(found) >= at_least:
             break
     found = {tag: name for name, tag in tags.items() if found.get(tag) == name}  # in the order of the columns
@@ -169,6 +169,20 @@ def text_columns(
             "names. Name the columns of captions, as in caption_column={'de': 'title'}"
         )
     return found
+
+
+def _without_categories(
+    found: dict[str, str], samples: Mapping[str, Sequence[Any]], asked: Sequence[str]
+) -> dict[str, str]:
+    """Leaves out columns whose cells repeat much more than those of another: brands in `br`, tags in `lg`."""
+    cells = {name: [each for each in samples[name] if not _is_empty(each)] for name in found.values()}
+    varied = {name: len(set(each)) / len(each) for name, each in cells.items() if each}
+    most = max(varied.values(), default=0.0)
+    return {
+        tag: name
+        for tag, name in found.items()
+        if tag_in(name)[1] or counts_as(tag, asked) or 2 * varied.get(name, 1) >= most
+    }
 
 
 # ---- The columns of a dataset ----
@@ -217,8 +231,11 @@ def find_captions(
     members = [name for name in ("json", "txt") if name in names]  # WebDataset's
     found = () if usual_here else members or text_columns(dataset, asked=rules.languages)
     if not found:
-        wanted = " or ".join(map(repr, usual))
-        raise CorpusError(f"captions are expected in one column {wanted}; the columns are {', '.join(names)}")
+        wanted = ", ".join(map(repr, usual))
+        raise CorpusError(
+            f"captions are expected in one column {wanted}, or in columns such as text_de and text_uk; the columns "
+            f"are {enumeration(names, between=', ')}"
+        )
     return replace(named, caption=found)
 
 
@@ -239,10 +256,11 @@ def _translations(
             return dict(zip(tags, parallel, strict=True))
     found = text_columns(dataset, asked=asked, at_least=2)
     others = [name for name in names if name not in (*found.values(), *_NOT_TEXTS)]
-    if len(found) < 2 and (others or not found):  # other incomplete rows are reported later
+    if len(found) < 2:
+        shown = enumeration(list(map(repr, others or names)), between=", ")
         raise CorpusError(
-            f"translations need texts in two languages, and by their names and cells "
-            f"{', '.join(map(repr, others or names))} hold none: name columns by language tags, such as en and de, "
+            f"translations need texts in two languages, and by their names and cells {shown} hold no second one: name "
+            "columns by language tags, such as en and de, "
             "correct the header if they are swapped, or name the columns, as in "
             "caption_column={'en': 'source', 'de': 'target'}"
         )

@@ -32,6 +32,8 @@ OTHER_THINGS = [
     ("text_id", ["1", "2", "3"]),
     ("caption_alt", ENGLISH),
     ("lus", ["rot", "blau", "grün"]),
+    ("text_de", ENGLISH),
+    ("text_uk", GERMAN),
     ("title", GERMAN),
     ("de", [None, "", " "]),
 ]
@@ -59,6 +61,11 @@ def test_the_cells_decide_whether_a_column_holds_texts_of_its_name():
     # A requested language is believed.
     assert language_of_column("id", ["merah", "biru"], asked=["id"]) == "id"
     assert language_of_column("id", ["1", "2"], asked=["id"]) is None
+    # Other than by sentences in another language.
+    for name in ("de", "src"):
+        assert (
+            language_of_column(name, ENGLISH, asked=["de"]) is language_of_column(name, ENGLISH, lenient=True) is None
+        )
 
 
 def test_n_grams_recognize_another_language():
@@ -113,6 +120,29 @@ def test_translations_have_other_columns_too(tmp_path):
             ] == text
     (tmp_path / "words.tsv").write_text("en\tid\nred\tmerah\nblue\tbiru\n")  # nothing else can be meant
     assert load_translations(tmp_path / "words.tsv")[0]["captions"][1]["language"] == "id"
+
+
+def test_a_column_of_categories_is_not_in_a_language(tmp_path, caplog):
+    rows = [f"{en}\t{de}\ten\tNike" for en, de in zip(ENGLISH, GERMAN, strict=True)]
+    (tmp_path / "x.tsv").write_text("\n".join(["en\tde\tlg\tbr", *rows]), "utf-8")
+    assert {each["language"] for row in load_translations(tmp_path / "x.tsv")["captions"] for each in row} == {
+        *("en", "de")
+    }
+    assert "not from 'lg', 'br', by their cells" in caplog.text
+    (tmp_path / "x.tsv").write_text("en\tbr\nred\truz\nred\truz\nred\truz", "utf-8")  # nothing else can be meant
+    assert len(load_translations(tmp_path / "x.tsv", languages=["en", "br"])) == 3
+
+
+@pytest.mark.parametrize("header", ["de\ten", "src\ttgt", "mi\ten"])
+@pytest.mark.parametrize("asked", [None, ["en", "de"]])
+def test_swapped_or_other_columns_are_an_error(header, asked, tmp_path):
+    rows = map("\t".join, zip(ENGLISH, GERMAN, strict=True))
+    (tmp_path / "x.tsv").write_text("\n".join([header, *rows]), "utf-8")
+    with pytest.raises(CorpusError, match="correct the header if they are swapped"):
+        load_translations(tmp_path / "x.tsv", languages=asked)
+    (tmp_path / "x.jsonl").write_text('{"set": ["a red chair", "a chair that is red"]}\n')
+    with pytest.raises(CorpusError, match="hold no second one"):
+        load_translations(tmp_path / "x.jsonl")
 
 
 def test_regions_count_as_the_language_that_is_asked_for(tmp_path):
