@@ -171,7 +171,7 @@ class Acquisition:
     def _captions(self) -> Dataset:
         """Images with captions, which are in the language to learn if they state none."""
         only = self.languages[0] if len(self.languages) == 1 else None
-        return load_captions(str(self.captions), language=only)
+        return load_captions(str(self.captions), language=only, on_bad_image="skip")
 
     @cached_property
     def captioned(self) -> dict[str, Captions]:

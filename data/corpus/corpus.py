@@ -201,6 +201,9 @@ def normalize_row(value: Any, rules: CaptionRules, place: str, count: RowCount |
 
 
 def _tagged(value: Any, rules: CaptionRules) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and value.keys() == {"language", "translation"}:  # `TranslationVariableLanguages`
+        pairs = zip(listed(value["language"]), listed(value["translation"]), strict=True)
+        value = [{"language": language, "text": text} for language, text in pairs]
     if isinstance(value, dict):
         # Arrow gives every row the keys of all rows.
         tags = [(normalize_language(tag), texts) for tag, texts in value.items() if texts is not None]

@@ -141,9 +141,11 @@ def _depth(value: Any) -> int:
 
 
 def files_matching(source: str | Path) -> list[Path]:
-    """Returns the files in a folder, or the files that a path or a pattern such as `wit/*.tsv.gz` names, sorted."""
+    """Returns the files in a folder, or the files that a path or a pattern such as `wit/*.tsv.gz` names, sorted.
+    Hidden ones, such as macOS' `._a.tsv`, must be named."""
     path = Path(source)
-    return sorted(path.iterdir() if path.is_dir() else Path(path.anchor).glob(str(path.relative_to(path.anchor))))
+    found = path.iterdir() if path.is_dir() else Path(path.anchor).glob(str(path.relative_to(path.anchor)))
+    return sorted(each for each in found if each == path or not each.name.startswith("."))
 
 
 def kind_of(file: str | Path) -> str:
@@ -167,7 +169,7 @@ def files_named(source: str, suffix: str) -> list[str]:
     """Returns the files in a folder, a file or URL, or a pattern (`train-{000..099}.tar`, `*.tar`); empty for
     others."""
     if not source.endswith(suffix):
-        return sorted(map(str, Path(source).glob(f"*{suffix}"))) if Path(source).is_dir() else []
+        return [str(file) for file in files_matching(source) if file.suffix == suffix] if Path(source).is_dir() else []
     if "*" in source:
         if not (files := files_matching(source)):
             raise FileNotFoundError(source)

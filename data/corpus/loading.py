@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from datasets import Dataset, DatasetDict, Features, IterableDataset, IterableDatasetDict
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError, DatasetsError
 from datasets.fingerprint import Hasher
-from datasets.table import embed_table_storage
+from datasets.table import CastError, embed_table_storage
 from huggingface_hub import DatasetCard, DatasetCardData
 from huggingface_hub.errors import HfHubHTTPError
 
@@ -32,7 +32,7 @@ Source: TypeAlias = str | Path | Dataset | IterableDataset | DatasetDict | Itera
 Languages = str | list[str] | tuple[str, ...] | None
 Rows = Callable[[], Iterable[dict[str, Any]]]
 
-_HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 _SHARDS = 64  # shards of a stream made from a dataset: enough for the processes and workers of one machine
 _VERSION = 1  # to be raised when a change of a reader makes other rows of the same files
 _IMAGES_IN_FILE = 1000
@@ -260,7 +260,10 @@ def _datasets_errors(source: str | Path) -> Iterator[None]:
     except (AttributeError, LookupError, RecursionError, TypeError) as error:  # from settings of unexpected form
         raise CorpusError(f"{source}: it cannot be read ({type(error).__name__}: {error})") from error
     except (DatasetsError, ValueError) as error:
-        raise CorpusError(f"{source}: {error.__cause__ or error}") from error
+        reason: object = error.__cause__ or error
+        if isinstance(reason, CastError):
+            reason = f"its files have different columns, and must be read separately: {reason.details()}"
+        raise CorpusError(f"{source}: {reason}") from error
 
 
 # ---- Saving ----

@@ -1,5 +1,6 @@
 """Tables of captions and of translations: CSV, TSV and JSON as spreadsheets, pandas and shops write them."""
 
+import ast
 import codecs
 import csv
 import io
@@ -57,10 +58,11 @@ def read_table(file: Path, named: ColumnNames | None = None) -> Dataset:
     for name, cells in (columns | {PLACE: places}).items():
         if name in CAPTION_COLUMNS and any(isinstance(cell, dict) for cell in cells):
             cells = [_pairs(cell) if isinstance(cell, dict) else cell for cell in cells]
-        if any(isinstance(cell, list) for cell in cells):
+        cells = [None if cell != cell else cell for cell in cells]  # NaN, which pandas writes
+        if has_lists := any(isinstance(cell, list) for cell in cells):
             cells = [None if cell is None else listed(cell) for cell in cells]
         try:
-            column = pa.array(cells, None if is_json else pa.string())
+            column = pa.array(cells, None if is_json or has_lists else pa.string())
         except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
             raise CorpusError(f"{file}: the values of {name!r} do not fit in one column: {error}") from error
         if not pa.types.is_null(column.type):
@@ -88,6 +90,8 @@ def _json_records(file: Path) -> Iterator[tuple[str, Record]]:
     if isinstance(document, dict):
         lists = [value for name, value in document.items() if isinstance(value, list) and name not in CAPTION_COLUMNS]
         document = lists[0] if len(lists) == 1 and all(isinstance(each, dict) for each in lists[0]) else document
+    if isinstance(document, dict) and len(document) > 1 and {*map(type, document.values())} <= {dict, list}:
+        raise CorpusError(f"{file}: a list of objects is expected, which pandas writes with orient='records'")
     for number, record in enumerate(listed(document), 1):
         if not isinstance(record, dict):
             raise CorpusError(f"{file} item {number}: a JSON object is expected, such as {{…: …}}")
@@ -131,10 +135,11 @@ def _with_images(columns: Record, places: Sequence[str], file: Path, named: Colu
     for place, name in zip(places, given, strict=True):
         if not isinstance(name, str) or not name.strip():
             raise CorpusError(f"{place}: no image in the column {column!r}")
-    # COCO has its images in folders in and next to the file's.
-    near = (each for parent in (file.parent, file.absolute().parent.parent) for each in sorted(parent.iterdir()))
-    folders = chain([file.parent], (each for each in near if each.is_dir()))
-    folder = next((each for each in folders if os.path.isfile(each / given[0])), file.parent).absolute()
+    # Images may be in a folder in the table's, and COCO has them in a folder next to it.
+    parents = [file.parent, file.absolute().parent.parent] if kind_of(file) == ".json" else [file.parent]
+    near = (each for parent in parents for each in sorted(parent.iterdir()) if each.is_dir())
+    has_images = (each for each in chain([file.parent], near) if any(os.path.isfile(each / name) for name in given))
+    folder = next(has_images, file.parent).absolute()
     found = _image_files(folder, given, places)
     others = {name: cells for name, cells in columns.items() if name not in (column, "image")}
     ids = columns.get("image_id") or given
@@ -186,7 +191,11 @@ _SAMPLE_BYTES = 1 << 18  # used to detect the encoding and the delimiter
 _FIRST_ROWS = 20
 _SEPARATOR = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)  # Excel's first line
 _NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\s*", re.IGNORECASE)
+_LATIN_PAGES = ("cp1252", "cp1250", "cp1254", "cp1257")
+_ACCENTED = re.compile("[\u00c0-\u024f]")
 _HEADERS = {*CAPTION_COLUMNS, "translation", "image_id", "english", "non_english", "anchor", "positive"}
+
+_MISSING = {"", "nan", "NaN", "<NA>", "#N/A", "NULL", "None"}  # as pandas, Excel and databases write nothing
 
 Rows = Iterator[tuple[int, list[str]]]  # (line, counted from 1, and cells) of each row
 
@@ -202,10 +211,22 @@ class _Form(NamedTuple):
 def _csv_records(file: Path) -> Iterator[tuple[str, Record]]:
     names, rows = table_rows(file)
     for line, cells in rows:
+        stripped = zip(names, map(str.strip, cells), strict=True)
         yield (
             f"{file} line {line}",
-            {name: cell.strip() or None for name, cell in zip(names, cells, strict=True) if name},
+            {name: None if cell in _MISSING else _texts_in(cell) for name, cell in stripped if name},
         )
+
+
+def _texts_in(cell: str) -> str | list[str]:
+    """Returns the texts of a list, which pandas writes as in Python, or the cell."""
+    if cell.startswith("[") and cell.endswith("]"):
+        try:
+            found: list[str] = ast.literal_eval(cell)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return cell
+        return found if all(isinstance(each, str) for each in found) else cell
+    return cell
 
 
 def table_rows(file: Path) -> tuple[list[str], Rows]:
@@ -342,7 +363,8 @@ def _is_quoted(file: Path, form: _Form) -> bool:
 
 
 def _encoding_of(content: bytes, file: Path) -> str:
-    """Returns UTF-8 or UTF-16; for a spreadsheet's CSV that is neither, the most likely encoding, with a warning."""
+    """Returns UTF-8 or UTF-16; for a spreadsheet's CSV that is neither, the most likely encoding, with a warning. Code
+    pages of accented Latin letters cannot be told apart: such a text must be the same in all of them, as German is."""
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-16"
     if b"\0" in content:  # ASCII letters in two bytes, without a byte order mark
@@ -350,7 +372,11 @@ def _encoding_of(content: bytes, file: Path) -> str:
     try:
         codecs.getincrementaldecoder("utf-8")().decode(content)  # the last character may be cut off
     except UnicodeDecodeError:
-        if kind_of(file) == ".csv" and (best := from_bytes(content).best()):
-            logger.warning("%s is not UTF-8 and is read as %s; save it as UTF-8 if that is wrong", file, best.encoding)
-            return best.encoding
+        best = from_bytes(content).best() if kind_of(file) == ".csv" else None
+        encoding = None if best is None or _ACCENTED.search(str(best)) else best.encoding
+        if len({content.decode(page, "replace") for page in _LATIN_PAGES}) == 1:
+            encoding = _LATIN_PAGES[0]
+        if best is not None and encoding is not None:
+            logger.warning("%s is not UTF-8 and is read as %s; save it as UTF-8 if that is wrong", file, encoding)
+            return encoding
     return "utf-8-sig"

@@ -116,6 +116,29 @@ def test_json_of_translations(tmp_path):
                 assert texts(load_translations(tmp_path / name, streaming=streaming)) == PAIRS
 
 
+def test_json_of_other_forms(tmp_path):
+    variable = [{"translation": {"language": ["en", "de"], "translation": pair}} for pair in PAIRS]
+    (tmp_path / "x.json").write_text(json.dumps(variable))
+    assert texts(load_translations(tmp_path / "x.json")) == PAIRS
+    by_column = {tag: list(column) for tag, column in zip(("en", "de"), zip(*PAIRS, strict=True), strict=True)}
+    by_index = {tag: dict(enumerate(column)) for tag, column in by_column.items()}  # by default of pandas
+    for document in (by_column, by_index):
+        (tmp_path / "x.json").write_text(json.dumps(document))
+        with pytest.raises(CorpusError, match="orient='records'"):
+            load_translations(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize("missing", ["nan", "NULL", "#N/A", float("nan")])
+def test_cells_that_hold_nothing(missing, tmp_path):
+    name = "x.jsonl" if isinstance(missing, float) else "x.csv"
+    rows = pd.DataFrame([(missing, PAIRS[0][1]), *PAIRS], columns=["en", "de"])
+    if name == "x.csv":
+        rows.to_csv(tmp_path / name, index=False)
+    else:
+        (tmp_path / name).write_text("\n".join(json.dumps(row) for row in rows.to_dict("records")))
+    assert texts(load_translations(tmp_path / name, on_incomplete="skip")) == PAIRS
+
+
 @pytest.mark.parametrize("name", ["TED2020-en-de-train.tsv.gz", "en-de.tsv.xz"])
 def test_a_table_without_a_header(name, tmp_path):
     assert pair_in_name(name) == ("en", "de") and pair_in_name("my-shop.tsv") is None
@@ -124,7 +147,8 @@ def test_a_table_without_a_header(name, tmp_path):
     assert texts(read_translations(str(tmp_path / name))) == PAIRS == texts(load_translations(tmp_path / name))
     assert is_bitext(str(tmp_path / name)) and texts(load_bitext(tmp_path / name, min_score=1)) == PAIRS
     (tmp_path / "x-en-de.tsv").write_text("en\tde\n" + "".join(f"{en}\t{de}\n" for en, de in PAIRS), "utf-8")
-    assert not is_bitext(str(tmp_path / "x-en-de.tsv"))
+    (tmp_path / "._x-en-de.tsv").write_bytes(b"\0\5\x16\7")  # of macOS
+    assert not is_bitext(str(tmp_path / "x-en-de.tsv")) and not is_bitext(str(tmp_path / "*-en-de.tsv"))
     assert texts(read_translations(str(tmp_path / "x-en-de.tsv"))) == PAIRS
     (tmp_path / "y-en-de.tsv").write_text("de_DE\tEN-US\n" + "".join(f"{de}\t{en}\n" for en, de in PAIRS), "utf-8")
     assert texts(load_bitext(tmp_path / "y-en-de.tsv")) == PAIRS
@@ -167,6 +191,17 @@ def test_a_table_of_captions_in_any_encoding(photos, encoding, delimiter):
     assert captions(load_captions(file, caption_column={"en": "text_pl"}))[0] == {"en": pl[0]}
 
 
+def test_accented_letters_of_code_pages_are_read_only_if_all_code_pages_agree(photos):
+    for encoding, text in (("cp1252", "schöne Grüße aus der Straße"), ("cp1251", "червоний стілець у кутку")):
+        (photos / "x.csv").write_bytes(f"image;caption\n0.png;{text}\n".encode(encoding))
+        assert texts(load_captions(photos / "x.csv", language="de")) == [(text,)]
+    french, turkish = "un garçon roule à vélo près du château où il naît", "kırmızı bir köpek yeşil çayırda koşuyor"
+    for encoding, text in (("cp1252", french), ("cp1254", turkish)):
+        (photos / "x.csv").write_bytes(f"image;caption\n0.png;{text}\n".encode(encoding))
+        with pytest.raises(CorpusError, match=r"line 2: not UTF-8 .*: save the file as UTF-8"):
+            load_captions(photos / "x.csv", language="fr")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [
@@ -180,6 +215,19 @@ def test_a_table_of_captions_in_any_encoding(photos, encoding, delimiter):
 def test_quotation_marks_and_what_spreadsheets_add(name, content, expected, photos):
     (photos / name).write_bytes(content.encode())
     assert texts(load_captions(photos / name)) == [(text,) for text in expected]
+
+
+def test_lists_in_cells(photos):
+    rows = [{"image": "0.png", "text_en": ["a chair", "a 'new' chair"]}, {"image": "1.png", "text_en": "[a table]"}]
+    pd.DataFrame(rows).to_csv(photos / "x.csv", index=False)
+    assert texts(load_captions(photos / "x.csv")) == [("a chair", "a 'new' chair"), ("[a table]",)]
+
+
+def test_files_with_different_columns_are_refused(tmp_path):
+    for tag in ("de", "uk"):
+        pd.DataFrame([{"en": "a cat", tag: "eine Katze"}]).to_parquet(tmp_path / f"{tag}.parquet")
+    with pytest.raises(CorpusError, match=r"different columns, and must be read separately: .*'uk'"):
+        load_translations(tmp_path / "*.parquet")
 
 
 @pytest.mark.parametrize(("on_disk", "given"), [("NFC", "NFD"), ("NFD", "NFC")])
@@ -211,6 +259,17 @@ def test_addresses_of_images_that_are_local(photos):
     for needs_images in (image_text_pairs, images_of):
         with pytest.raises(CorpusError, match="download"):
             needs_images(corpus)
+
+
+def test_images_are_not_taken_from_the_folder_of_another_table(photos):
+    for name in ("test", "train"):
+        (photos / name).mkdir()
+        for number in range(3):
+            Image.new("RGB", (8, 8)).save(photos / name / f"{number}.png")
+    (photos / "train" / "0.png").unlink()
+    (photos / "train" / "x.csv").write_text("image,caption\n0.png,eins\n1.png,zwei\n", encoding="utf-8")
+    with pytest.raises(CorpusError, match=r"train/0\.png: no such file"):
+        load_captions(photos / "train" / "x.csv", language="de")
 
 
 def test_cocos_captions(photos):
