@@ -72,6 +72,10 @@ class PrecisionTrainingArguments(TrainingArguments):
     precision: Precision = "auto"
     bf16: bool | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The state without the token: `Trainer` saves it as `training_args.bin`, and pushes this file."""
+        return {**self.__dict__, "hub_token": None}
+
     def __post_init__(self) -> None:
         given: Any = self  # whose inherited fields the type checker does not know
         if not math.isfinite(given.learning_rate):

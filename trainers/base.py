@@ -70,7 +70,8 @@ class BabelensTrainer(Trainer):
         self._mixture: TaskMixture | None = None
         self._stream: StreamLoader | None = None
         self._resumed: str | None = None
-        args = copy.copy(args)
+        token, args = args.hub_token, copy.copy(args)
+        args.hub_token = token  # which a copy leaves out
         # Collators read columns that the model's forward does not take. Batches have no labels in transformers' sense.
         args.remove_unused_columns, args.label_names = False, []
         super().__init__(model, args, processing_class=processing_class, eval_dataset=eval_dataset, **kwargs)

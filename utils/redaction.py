@@ -32,7 +32,7 @@ _LAST = {"token", "key", "auth", "cookie", "signature", "sig", "pat"}
 _PAIRS = re.compile(r"(?:api|access|auth|private|hub|hf|github|gh|wandb|aws|bearer|session|refresh) (?:key|token)s?\b")
 # Tokens of a model's vocabulary, and their numbers.
 _OF_TEXTS = re.compile(
-    r"(?:pad|eos|bos|unk|mask|sep|cls|image|video|audio|text|class|start|end|prefix|suffix|special|additional|added"
+    r"\b(?:pad|eos|bos|unk|mask|sep|cls|image|video|audio|text|class|start|end|prefix|suffix|special|additional|added"
     r"|decoder|boi|eoi|language|lang|max|min|num|n|new|per|sort|primary|foreign) (?:token|key)$"
 )
 _WEAK = {"key", "auth", "sig", "signature", "pat", "cookie"}  # ambiguous without another word
@@ -101,22 +101,24 @@ def _redacted_word(before: Any, word: Any, name: str) -> Any:
 def _hidden(match: re.Match[str]) -> str:
     name, between, value = match["name"], match["between"], match["value"]
     quote = match.groupdict().get("quote") or ""
-    if not is_secret(name) or not (
-        _is_given(name, between, value) or _looks_random(value.strip("'\"").rstrip(",;.)"))
-    ):
+    if not is_secret(name) or not (_is_given(match) or _looks_random(value.strip("'\"").rstrip(",;.)"))):
         return f"{quote}{name}{between}{_GIVEN.sub(_hidden, value)}{quote}"
     own = value[0] if value[:1] in ("'", '"') else ""
     return f"{quote}{name}{between}{own}{HIDDEN}{own}{quote}"
 
 
-def _is_given(name: str, between: str, value: str) -> bool:
+def _is_given(match: re.Match[str]) -> bool:
     """Returns whether this is an option or a setting with its value, rather than words of a sentence."""
+    name, between, value = match["name"], match["between"], match["value"]
     if not between.strip():
         return name.startswith("-") and not value.startswith("--")
-    is_weak = name.lower() in _WEAK
+    is_weak = name.lower() in _WEAK and match.string[match.start() - 1 : match.start()] not in ("?", "&")
     if "=" in between:
         return not is_weak
-    return value[:1] in ("'", '"') and (between[0] in "'\"" or (not is_weak and len(_words(name)) > 1))
+    is_quoted = value[:1] in ("'", '"')
+    if len(_words(name)) > 1 and not is_weak:
+        return is_quoted or re.search(r"\d", value) is not None
+    return is_quoted and between[0] in "'\""
 
 
 def _looks_random(text: str) -> bool:

@@ -21,7 +21,19 @@ TOKENS = [
 SECRET = "p4ss w&rd'x"
 NAMES = (
     *("training.hub_token", "hub-token", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "wandb_key", "api_key", "apiKey"),
-    *("password", "db.passwd", "auth", "credentials", "client_secret", "OPENAI_API_KEY", "token", "key", "accessKey"),
+    *(
+        "subscription_key",
+        "admin-token",
+        "password",
+        "db.passwd",
+        "auth",
+        "credentials",
+        "client_secret",
+        "OPENAI_API_KEY",
+        "token",
+        "key",
+        "accessKey",
+    ),
 )
 
 
@@ -69,6 +81,10 @@ def test_passwords_leave_addresses_and_headers():
         hidden = f"{address.partition('//')[0]}//{HIDDEN}@{address[address.rindex('@') + 1 :]}"
         assert redact(f"--data {address} --steps 3") == f"--data {hidden} --steps 3"
     assert redact("https://host/a?token=hunter2&size=3") == f"https://host/a?token={HIDDEN}&size=3"
+    signed = "https://a.blob.core.windows.net/b?sv=2024&sig={}&se=9"
+    assert redact(signed.format("Ab%2Bhunter2")) == signed.format(HIDDEN)
+    for text in ("training={hub_token: hunter2, seed: 1}", "X-API-Key: hunter2"):
+        assert "hunter2" not in redact(text) and redact(text).startswith(text.partition("hunter2")[0])
     assert "hunter2A" not in redact('-H "Authorization: Bearer hunter2A"')
 
 

@@ -1,4 +1,5 @@
 import copy
+import pickle
 from dataclasses import fields
 
 import numpy as np
@@ -76,6 +77,12 @@ def test_the_arguments_of_a_user_stay_as_they_are(tmp_path):
     parts = {"processing_class": trainer.processing_class, "train_dataset": trainer.train_dataset}
     MuralTrainer(trainer.model, args, **parts).train()
     assert vars(args) == before
+
+
+def test_saved_arguments_hold_no_token(given):
+    given["args"].hub_token = "hunter2"
+    trainer = MuralTrainer(**given)
+    assert trainer.args.hub_token == "hunter2" and b"hunter2" not in pickle.dumps(trainer.args)
 
 
 def test_evaluators_replace_retrieval_and_data_may_have_names(given):
