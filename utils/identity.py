@@ -86,9 +86,12 @@ def holds_weights(folder: str | Path) -> bool:
 
 
 def check_free(output: str | Path) -> None:
-    """Raises a FileExistsError for a folder with a model, to avoid overwriting it."""
+    """Raises a FileExistsError for a folder whose model, README.md or config.json would be overwritten."""
     if holds_weights(output):
         raise FileExistsError(f"{output} holds a model already: choose another folder")
+    for name in ("README.md", "config.json"):
+        if Path(output, name).exists():
+            raise FileExistsError(f"{output} has a {name} already: choose another folder")
 
 
 def settings_of(config: Any) -> str:

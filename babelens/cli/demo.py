@@ -86,7 +86,6 @@ def demo(
 def acquire_from_names(base: Path, output: Path, console: "Console") -> None:
     """Teaches a model three languages from CLDR's names, and shows R@10 of its names among the images of an unseen
     vendor: before, after, and by chance."""
-    import shutil
     from time import perf_counter
 
     from ..acquire import Acquisition
@@ -94,6 +93,7 @@ def acquire_from_names(base: Path, output: Path, console: "Console") -> None:
     from ..evaluation.ranking import chance_recalls
     from ..evaluation.retrieval import evaluate_retrieval
     from ..inference.embedder import Embedder
+    from ..model_cards.cards import ACQUIRED
 
     tags = ["en", *LANGUAGES]
     names = load_emoji(vendors=_VENDORS[:2], split="train", languages=tags)
@@ -105,9 +105,8 @@ def acquire_from_names(base: Path, output: Path, console: "Console") -> None:
     acquisition.load()
     acquisition.learn()
     seconds = perf_counter() - started
-    if (output / "config.json").is_file():
-        shutil.rmtree(output)
-    acquisition.save(output, typed_command("babelens"))
+    if not (output / ACQUIRED).is_file():  # an earlier demo saved the same model
+        acquisition.save(output, typed_command("babelens"))
     embedders = [Embedder.from_pretrained(str(folder)) for folder in (base, output)]
     logging.disable(logging.WARNING)  # the base warns that it cannot read these languages, which the table shows
     try:

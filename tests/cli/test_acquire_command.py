@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from transformers import AutoModel
 
 from babelens import Embedder, RidgeModel, teach
-from babelens.cli.acquire import show_results
+from babelens.cli.acquire import _check_columns, show_results
 from babelens.inference import texts
 from babelens.model_cards.cards import RidgeCardFacts
 from babelens.publishing import doubts, folder_problems
@@ -113,6 +113,18 @@ def test_what_cannot_be_learned_is_said_before_anything_is_written(base, table, 
     assert acquire(base, table, tmp_path / "out", **given) != 0
     assert complaint in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["README.md", "config.json"])
+def test_files_of_something_else_are_not_overwritten(base, table, tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    assert acquire(base, table, tmp_path) != 0 and (tmp_path / name).read_text() == "mine"
+
+
+def test_cells_that_look_like_tags_are_no_header(tmp_path):
+    for text in ("Yes\tTak\nNo\tNie\n", "id\tno\tCaptions_pl\tCaptions_en\n1\t1\tkot\tcat\n"):
+        (tmp_path / "x.tsv").write_text(text)
+        _check_columns(str(tmp_path / "x.tsv"), ["pl"], "en")
 
 
 def among_five(scores):
