@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +22,7 @@ from .common import (
     begin_work,
     check_model,
     check_source,
+    check_tags,
     plain_console,
     results_table,
     show_next,
@@ -41,13 +43,6 @@ _OTHER_TESTS = {
 }
 
 
-def _check_tags(languages: str | None) -> str | None:
-    """Refuses a tag that is not a language."""
-    if languages and languages != "all":
-        normalize_languages(split_tags(languages))
-    return languages
-
-
 def acquire(
     base: Annotated[
         str,
@@ -59,7 +54,7 @@ def acquire(
     ],
     output: Annotated[Path, typer.Option(help="The folder for the model.", show_default=False)],
     language: Annotated[
-        str | None, typer.Option(callback=_check_tags, help="The language, such as `uk`; several: `uk,pl`; or `all`.")
+        str | None, typer.Option(callback=check_tags, help="The language, such as `uk`; several: `uk,pl`; or `all`.")
     ] = None,
     translations: Annotated[
         str | None,
@@ -83,7 +78,8 @@ def acquire(
     ] = None,
     text_prompt: Annotated[str | None, typer.Option(help="That encoder's prompt, such as `query: `.")] = None,
     native_language: Annotated[
-        str | None, typer.Option(help="The language that BASE reads.", show_default="en, or as BASE states")
+        str | None,
+        typer.Option(help="The language that BASE reads.", show_default="en, or as BASE states", callback=check_tags),
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
@@ -110,7 +106,8 @@ def acquire(
     sources: Any = translations or ""
     if language and language != "all":
         sources = dict.fromkeys(normalize_languages(split_tags(language)), translations or "")
-        _check_columns(translations or "", list(sources))
+        for table in (translations, dictionary if len(sources) == 1 else None):
+            _check_columns(table or "", list(sources), native_language or "en")
     begin_work()
     from ..acquire import Acquisition
     from ..utils.files import ensure_parents
@@ -132,15 +129,16 @@ def acquire(
     show_results(taught, output, console)
 
 
-def _check_columns(source: str, languages: Sequence[str]) -> None:
-    """Refuses a table without a column for a language, if at least two of its columns are named after languages."""
+def _check_columns(source: str, languages: Sequence[str], native: str) -> None:
+    """Refuses a table with a column in the native language and others in languages, but none in a language asked."""
     present = []
     for name in _column_names(Path(source)):
         try:
-            present.append(normalize_language(name.removeprefix("text_").removeprefix("caption_")))
+            present.append(normalize_language(re.sub(r"(?i)^(text|captions?)[_.-]", "", name)))
         except ValueError:
             continue
-    for tag in languages if len(present) > 1 else ():
+    has_native = len(present) > 1 and any(counts_as(column, [native]) for column in present)
+    for tag in languages if has_native else ():
         if not any(counts_as(column, [tag]) for column in present):
             own = [each for each in present if each.partition("-")[0] == tag.partition("-")[0]]
             hint = suggestion(own[0]) if own else did_you_mean(tag, present)

@@ -21,6 +21,7 @@ from ..utils.errors import (
     did_you_mean,
 )
 from ..utils.files import no_folder
+from ..utils.languages import normalize_languages
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -35,7 +36,7 @@ _PATTERN = ("://", "*", "?", "{", "[")
 
 def check_model(source: str | None) -> str | None:
     """Refuses a file, and a name that is neither a folder nor OWNER/NAME; a table of vectors may be a model."""
-    if source is None or Path(source).is_dir():
+    if source is None or (source and Path(source).is_dir()):
         return source
     if Path(source).is_file():
         if Path(source).suffix != ".parquet":
@@ -70,7 +71,16 @@ def check_folder(path: Path | None) -> Path | None:
     return path
 
 
+def check_tags(languages: str | None) -> str | None:
+    """Refuses a tag that is not a language."""
+    if languages and languages != "all":
+        normalize_languages(split_tags(languages))
+    return languages
+
+
 def _missing(kind: str, path: Path) -> str:
+    if path.exists():
+        return f"{path} is a file, not a folder"
     here = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
     return f"No {kind} {str(path)!r} here{did_you_mean(path.name, here)}"
 
@@ -111,7 +121,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON.
 BatchSize = Annotated[int, typer.Option(help="Number of images or texts to encode at a time.", min=1, metavar="N")]
 Languages = Annotated[
     str | None,
-    typer.Option(help="The languages, such as `en,de,zh-Hant`.", show_default="all languages of the data"),
+    typer.Option(
+        help="The languages, such as `en,de,zh-Hant`.", show_default="all languages of the data", callback=check_tags
+    ),
 ]
 Split = Annotated[str | None, typer.Option(help="The split to read, if the data set has several.")]
 ResultsFile = Annotated[

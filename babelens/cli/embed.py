@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from ..utils.languages import normalize_language
-from .common import BatchSize, Model, TrustRemoteCode, begin_work, split_tags
+from .common import BatchSize, Model, TrustRemoteCode, begin_work, check_source, split_tags
 
 
 def embed(
@@ -15,10 +15,16 @@ def embed(
         Path, typer.Option(help="A folder, new or to be completed, that gets parquet files.", file_okay=False)
     ],
     images: Annotated[
-        str | None, typer.Option(help="A folder, tar files (`{000..099}.tar`), parquet files, or a `.jsonl` file.")
+        str | None,
+        typer.Option(
+            help="A folder, tar files (`{000..099}.tar`), parquet files, or a `.jsonl` file.", callback=check_source
+        ),
     ] = None,
     texts: Annotated[
-        str | None, typer.Option(help="A `.txt` file (one text per line), parquet files, or a `.jsonl` file.")
+        str | None,
+        typer.Option(
+            help="A `.txt` file (one text per line), parquet files, or a `.jsonl` file.", callback=check_source
+        ),
     ] = None,
     language: Annotated[
         str | None, typer.Option(help="The language of texts that state none, as a BCP-47 tag.")

@@ -17,6 +17,7 @@ from .common import (
     TrustRemoteCode,
     begin_work,
     check_path,
+    check_source,
     plain_console,
     read_source,
     results_table,
@@ -40,7 +41,12 @@ evaluate = typer.Typer(no_args_is_help=True, help="Measure how well a model does
 @evaluate.command()
 def captions(
     model: Model,
-    data: Annotated[str, typer.Option(help="Images with captions: a folder, a file, a Hub or a published data set.")],
+    data: Annotated[
+        str,
+        typer.Option(
+            help="Images with captions: a folder, a file, a Hub or a published data set.", callback=check_source
+        ),
+    ],
     languages: Languages = None,
     split: Split = None,
     options: SourceOptions = None,

@@ -6,12 +6,12 @@ from typing import Annotated
 import typer
 
 from ..utils.errors import InputError
-from .common import PUBLISHED_TOO, SourceOptions, TrustRemoteCode, begin_work, split_tags
+from .common import PUBLISHED_TOO, SourceOptions, TrustRemoteCode, begin_work, check_source, split_tags
 
 
 def features(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A vision model of transformers, or a dual encoder.")],
-    data: Annotated[str, typer.Option(help=f"Images with captions: {PUBLISHED_TOO}.")],
+    data: Annotated[str, typer.Option(help=f"Images with captions: {PUBLISHED_TOO}.", callback=check_source)],
     output: Annotated[Path, typer.Option(help="A new folder for the parquet files.")],
     split: Annotated[str | None, typer.Option(help="The split to read, or several: `train,validation`.")] = None,
     options: SourceOptions = None,

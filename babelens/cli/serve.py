@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ..utils.errors import requires
-from .common import Images, Model, TrustRemoteCode, begin_work, plain_console
+from .common import Images, Model, TrustRemoteCode, begin_work, check_tags, plain_console
 
 
 def serve(
@@ -25,7 +25,7 @@ def serve(
         ),
     ] = None,
     language: Annotated[
-        str | None, typer.Option(help="The language of queries that state none, such as `uk`.")
+        str | None, typer.Option(help="The language of queries that state none, such as `uk`.", callback=check_tags)
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:

@@ -155,7 +155,7 @@ def test_a_dictionary_beside_translations_and_beside_texts(base, encoder, table,
     (tmp_path / "texts.txt").write_text("\n".join(ROWS), encoding="utf-8")
     words = {"dictionary": tmp_path / "words.tsv"}
     assert acquire(base, table, tmp_path / "one", language="uk", **words) == 1
-    assert "not in uk with translations into 'en'" in " ".join(capsys.readouterr().err.split())
+    assert "no text in 'uk', only in en, mi, fr" in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "one").exists()
     texts = {"texts": tmp_path / "texts.txt", "text_encoder": encoder, "base": base}
     assert run_acquire(**texts, **words, output=tmp_path / "two") == 0

@@ -51,8 +51,9 @@ def here(tmp_path_factory):
     (folder / "pairs.tsv").write_text("en\tuk\na\tb\n")
     (folder / "pairs.csv").write_text("id,en,uk\n1,a,b\n")
     (folder / "pairs.jsonl").write_text(json.dumps({"translation": {"en": "a", "uk": "b"}}) + "\n")
-    for name in ("photos", "clip", "taken"):
+    for name in ("photos", "clip", "taken", "mine"):
         (folder / name).mkdir()
+    (folder / "mine" / "README.md").write_text("My project")
     (folder / "taken" / "model.safetensors").write_bytes(b"")
     (folder / "file.txt").write_text("a")
     return folder
@@ -91,6 +92,7 @@ def test_version_and_completion_import_nothing_heavy(answer):
 
 
 ACQUIRE = {"base": "clip", "language": "uk", "translations": "pairs.tsv", "output": "out"}
+DICTIONARY = ["--base", "clip", "--dictionary", "pairs.tsv", "--output", "out"]
 
 
 def acquire(**changes):
@@ -104,7 +106,15 @@ WRONG = [
     (acquire(language="pl", translations="pairs.csv"), ["pl", "en, uk"]),
     (acquire(language="Ukrainian!"), ["Ukrainian!"]),
     (acquire(output="taken"), ["taken"]),
+    (acquire(**{"native-language": "English!"}), ["English!"]),
+    (acquire(output="mine"), ["mine", "README.md"]),
+    (["acquire", *DICTIONARY, "--language", "pl"], ["pl", "en, uk"]),
     (["search", "clip", "a cat", "--images", "fotos"], ["fotos", "photos"]),
+    (["search", "clip", "a cat", "--images", "file.txt"], ["file.txt is a file, not a folder"]),
+    (["serve", "clip", "--images", "photos", "--language", "ua"], ["'ua'", "'uk'"]),
+    (["evaluate", "captions", "clip", "--data", "paris.tsv"], ["paris.tsv", "pairs.tsv"]),
+    (["evaluate", "captions", "clip", "--data", "pairs.tsv", "--languages", "ua"], ["'ua'", "'uk'"]),
+    (["embed", "clip", "--texts", "fil.txt", "--output", "out"], ["fil.txt", "file.txt"]),
     (["train", "emoji/murall"], ["emoji/murall", "'emoji/mural'"]),
     (["info", "photo.csv"], ["photo.csv"]),
 ]
