@@ -329,13 +329,18 @@ class _StreamReader:
 
     def __init__(self, batches: StreamBatches, task: str, worker: int, state: dict[str, Any] | None) -> None:
         self.state = state or {"pass": 0, "seen": 0, "rows": None, "taken": 0}
-        self._examples = self._read(batches, task, worker)
+        self._parts, self._wanted = self._read(batches, task, worker), 0
 
     def __getitems__(self, indices: Sequence[int]) -> list[Example]:
         """Returns the next examples, as many as there are indices."""
-        return list(islice(self._examples, len(indices)))
+        examples: list[Example] = []
+        while len(examples) < len(indices):
+            self._wanted = len(indices) - len(examples)
+            examples += next(self._parts)
+        return examples
 
-    def _read(self, batches: StreamBatches, task: str, worker: int) -> Iterator[Example]:
+    def _read(self, batches: StreamBatches, task: str, worker: int) -> Iterator[list[Example]]:
+        """Yields the wanted examples, as many as are left in the block, read together."""
         view: StreamView = batches.sampler.mixture.tasks[task]
         # Shards come in the same order in all processes and workers.
         shard_seed = [batches.sampler.seed, list(batches.sampler.sizes).index(task)]
@@ -351,10 +356,11 @@ class _StreamReader:
                 following, examples = rows.state_dict(), view.examples_of(block)
                 size = len(examples)
                 order = np.random.default_rng([*row_seed, number, seen]).permutation(size)
-                for example in examples.in_order(order[taken:]):
-                    taken += 1
+                while taken < size:
+                    chosen = order[taken : taken + self._wanted].tolist()
+                    taken += len(chosen)
                     self.state = {"pass": number, "seen": seen, "rows": start, "taken": taken}
-                    yield example
+                    yield examples.__getitems__(chosen)
                 del block, examples  # frees their memory before the next block is read
                 seen, start, taken = seen + size, following, 0
             if not seen:

@@ -141,7 +141,7 @@ class CorpusView(Sequence[Example]):
         rows = range(len(self))[index]  # which resolves negative indices
         return self.__getitems__(rows) if isinstance(rows, range) else self.__getitems__([rows])[0]
 
-    def __getitems__(self, indices: Sequence[int] | np.ndarray) -> list[Example]:
+    def __getitems__(self, indices: Sequence[int]) -> list[Example]:
         chosen = np.asarray(indices, dtype=np.int64)
         table = self._corpus[self.rows[chosen]]
         columns = {name: table[name].to_pylist() for name in self._columns}
@@ -153,13 +153,10 @@ class CorpusView(Sequence[Example]):
         return [_with_image(example, row) for row, example in zip(self.rows[chosen], examples, strict=True)]
 
     def __iter__(self) -> Iterator[Example]:
-        return self.in_order(range(len(self)))
-
-    def in_order(self, indices: Sequence[int] | np.ndarray) -> Iterator[Example]:
-        """Yields examples one by one; reads the texts of many at a time."""
+        """Yields the examples one by one; reads the texts of many at a time."""
         size = 1 if {"image", "features"} & {*self._columns} else _TEXT_BLOCK
-        for start in range(0, len(indices), size):
-            yield from self.__getitems__(indices[start : start + size])
+        for start in range(0, len(self), size):
+            yield from self[start : start + size]
 
 
 class StreamView(Iterable[Example]):
