@@ -110,7 +110,7 @@ def language_of_column(
     name: str, cells: Sequence[Any], *, asked: Collection[str] = (), lenient: bool = False
 ) -> str | None:
     """Returns the language of the texts in a column, such as `text_pl`, from some of its cells; None for anything
-    else. An `asked` language is believed unless the cells are no texts, or clearly in another language; `lenient`
+    else. An `asked` language is believed unless the cells are not texts, or are clearly in another language; `lenient`
     believes every name, and numbers next to texts."""
     tag, is_stated = tag_in(name)
     given = [cell for cell in cells if not _is_empty(cell)][:SAMPLE]
@@ -223,7 +223,7 @@ def find_captions(
     usual = CAPTION_COLUMNS if rules.at_least < 2 else ("captions", "translation")
     usual_here = [name for name in usual if name in names]
     if usual_here == ["translation"] and _holds_texts(dataset.features["translation"]):
-        usual_here = []  # one language of a dictionary, beside a column such as `word`
+        usual_here = []  # one language of a dictionary, next to a column such as `word`
     if len(usual_here) == 1 or usual_here[:1] == ["captions"]:
         return replace(named, caption=usual_here[0])
     if rules.at_least > 1:

@@ -279,8 +279,8 @@ def _is_header(names: list[str], pair: tuple[str, str]) -> bool:
 
 
 def _names_of_pair(pair: tuple[str, str], rows: list[list[str]], file: Path) -> list[str]:
-    """Returns the column names of a file without a header: two texts, perhaps with a number before or after them. Of
-    more columns, those that repeat their cells, such as parts of speech, are no texts."""
+    """Returns the column names of a file without a header: two texts, perhaps with a number before or after them. In
+    a file with more columns, one whose cells repeat, such as parts of speech, is not a text."""
     full = [row for row in rows if len(row) == len(rows[0])]
     columns = list(zip(*full, strict=True))
     numbers = [2 * sum(map(bool, map(_NUMBER.fullmatch, cells))) >= len(full) for cells in columns]
