@@ -66,3 +66,10 @@ def test_registering_again_changes_nothing():
                 assert getattr(transformers, name)._model_mapping[method.config] is model
         assert PROCESSOR_MAPPING[method.config] is method.processor
         assert IMAGE_PROCESSOR_MAPPING[method.config] == {"pil": MuralImageProcessor}
+
+
+def test_errors_are_found_at_their_former_location():
+    from babelens.configuration.errors import BabelensError, CorpusError
+    from babelens.utils import errors
+
+    assert (BabelensError, CorpusError) == (errors.BabelensError, errors.CorpusError)
