@@ -72,7 +72,7 @@ class GroupedView:
         return examples
 
 
-# Of one batch: task -> the indices of its examples in the data, and the seeds of their random transforms.
+# A batch before it is read: task -> indices of its examples in the data, and seeds of their random transforms.
 Draw = dict[str, tuple[list[int], list[int]]]
 
 
@@ -261,7 +261,7 @@ def sample_of_stream(stream: IterableDataset, rows: int) -> Iterator[dict[str, A
 
 @dataclass(eq=False)
 class StreamBatches(torch_data.IterableDataset):
-    """The batches of one process from a mixture that has a stream, without an end. `block_size` rows of a stream are
+    """Endless batches of one process, from a mixture that has a stream. `block_size` rows of a stream are
     shuffled together, and other data as a whole."""
 
     sampler: TaskSampler
@@ -340,7 +340,7 @@ class _StreamReader:
         return examples
 
     def _read(self, batches: StreamBatches, task: str, worker: int) -> Iterator[list[Example]]:
-        """Yields the wanted examples, as many as are left in the block, read together."""
+        """Yields examples that are read together: as many as are wanted, or as the block still has."""
         view: StreamView = batches.sampler.mixture.tasks[task]
         # Shards come in the same order in all processes and workers.
         shard_seed = [batches.sampler.seed, list(batches.sampler.sizes).index(task)]

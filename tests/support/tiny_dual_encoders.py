@@ -172,8 +172,8 @@ MLA_KINDS = {
     "mla on siglip": partial(tiny_mla_on, tiny_siglip),
     "mla on mural": partial(tiny_mla_on, KINDS["mural"]),
     "mla student": partial(tiny_student_of, tiny_clip, tiny_xlm_roberta, text_pooling="mean", text_prompt="a "),
-    "mla student beside clip": partial(tiny_student_of, tiny_clip, tiny_bert, native_texts="native"),
-    "mla student beside siglip": partial(tiny_student_of, tiny_siglip, tiny_bert, native_texts="native"),
+    "mla student with clip": partial(tiny_student_of, tiny_clip, tiny_bert, native_texts="native"),
+    "mla student with siglip": partial(tiny_student_of, tiny_siglip, tiny_bert, native_texts="native"),
 }
-# SigLIP 2's image processor gives every image another size, for which there is no graph.
+# SigLIP 2's image processor gives every image another size, which a graph cannot take.
 EXPORTED = {name: make for name, make in KINDS.items() if name != "siglip2"} | MLA_KINDS
