@@ -55,15 +55,6 @@ def test_peft_loads_what_it_saved(german):
         assert any(parameter.requires_grad for parameter in model.parameters()) == trainable
 
 
-def test_transformers_loads_what_peft_saved(german):
-    folder, expected = german
-    model = make_clip()
-    report = model.load_adapter(folder)
-    assert torch.equal(texts(model), expected)
-    assert not (report.missing_keys or report.unexpected_keys)
-    assert not any(parameter.requires_grad for name, parameter in model.named_parameters() if "mla_" in name)
-
-
 def test_adapters_of_one_embedding_load_together(shared):
     folders, features = shared
     model = PeftModel.from_pretrained(make_clip(), folders["de"], adapter_name="de")

@@ -47,17 +47,6 @@ def test_a_damaged_checkpoint_does_not_count(tmp_path, damage):
     assert not is_complete(path) and newest_checkpoint(tmp_path) is None
 
 
-def test_a_torn_checkpoint_is_neither_resumed_nor_kept(tmp_path):
-    trainer = shapes_trainer(tmp_path, **EACH_STEP)
-    trainer.train()
-    torn = tmp_path / "checkpoint-3"
-    (torn / "optimizer.pt").write_bytes((torn / "optimizer.pt").read_bytes()[:100])
-    resumed = shapes_trainer(tmp_path, **EACH_STEP)
-    resumed.train(resume_from_checkpoint=True)
-    assert is_complete(torn)
-    assert_same(weights(resumed.model), weights(trainer.model))
-
-
 def test_resuming_from_nothing_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match="no complete checkpoint"):
         shapes_trainer(tmp_path).train(resume_from_checkpoint=True)

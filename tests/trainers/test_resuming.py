@@ -39,16 +39,6 @@ def test_a_run_goes_on_to_the_same_weights(tmp_path, case):
     assert_same(weights(resumed.model), weights(unbroken.model))
 
 
-def test_a_run_that_is_over_is_not_trained_further(tmp_path):
-    settings = {"max_steps": 3, "save_strategy": "steps", "save_steps": 3}
-    trainer = shapes_trainer(tmp_path, **settings)
-    trainer.train()
-    resumed = shapes_trainer(tmp_path, **settings)
-    resumed.train(resume_from_checkpoint=True)
-    assert resumed.state.global_step == 3
-    assert_same(weights(resumed.model), weights(trainer.model))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("processes", "settings"),
