@@ -1,5 +1,3 @@
-"""Fixtures of several folders: a tiny model of each method with its processor, and a Python without babelens."""
-
 import gc
 import os
 from collections.abc import Callable, Iterator

@@ -1,5 +1,3 @@
-"""Models, trainers and `acquire` on a CUDA device, compared with the same on the CPU."""
-
 import copy
 
 import numpy as np

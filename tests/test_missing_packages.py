@@ -1,5 +1,3 @@
-"""What needs an optional package says what to install, as an error of babelens."""
-
 import importlib
 import sys
 

@@ -1,5 +1,3 @@
-"""Fixtures of the tests of commands: a separate cache, a tiny CLIP, images, commands."""
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -24,6 +24,13 @@ from babelens.utils.errors import InputError, PublishError
 from tests.support.acquire_command import COLORS, MIRRORED, ROWS, THINGS, acquire, hide_npm, run_acquire, write_pairs
 from tests.support.image_sources import write_captioned
 from tests.support.tiny_native import saved, tiny_bert, tiny_clip
+import numpy as np
+import pytest
+
+from babelens import Embedder, teach
+from babelens.utils.errors import CorpusError, InputError
+from tests.support.acquire_command import MIRRORED, ROWS
+from tests.support.tiny_native import saved, tiny_clip
 
 
 @pytest.fixture(scope="module")
@@ -291,3 +298,22 @@ def test_results_of_a_language_are_a_row_of_80_columns(tmp_path):
     [row] = [line for line in written.getvalue().splitlines() if line.split()[:1] == ["mi"]]
     assert row.split() == ["mi", "12,345", "75.8", "97.1", "96.0–98.1", "1.0", "13.5"]
     assert f'  babelens search {tmp_path} "…" --language mi --images photos\n' in written.getvalue()
+
+
+def test_files_and_pairs_teach_the_same(tmp_path):
+    base = str(saved(tiny_clip(), tmp_path / "base"))
+    lines = ["en\tmi", *map("\t".join, zip(ROWS, MIRRORED, strict=True))]
+    (tmp_path / "pairs.tsv").write_text("\n".join(lines), encoding="utf-8")
+    file, pairs = str(tmp_path / "pairs.tsv"), list(zip(MIRRORED, ROWS, strict=True))
+    found = []
+    for name, sources in (("all", file), ("file", {"mi": file}), ("given", {"mi": pairs})):
+        model = teach(base, sources, output=tmp_path / name, names=False)
+        assert model.config.languages == ["mi"]
+        embedder = Embedder.from_pretrained(str(tmp_path / name))
+        found.append(embedder.encode_text(MIRRORED, language="mi"))
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+    with pytest.raises(CorpusError, match="'uk'"):
+        teach(base, {"uk": file}, names=False)
+    with pytest.raises(InputError, match="'mi'"):
+        teach(str(tmp_path / "all"), {"mi": pairs}, names=False)

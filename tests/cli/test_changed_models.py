@@ -4,7 +4,6 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-import yaml
 from safetensors.torch import load_file, save_file
 
 from babelens.inference import ImageIndex
@@ -19,7 +18,7 @@ from babelens.training.run import RecipeRun
 from babelens.training.schema import load_recipe
 from babelens.utils.errors import InputError
 from babelens.utils.identity import folder_identity, model_identity
-from tests.support.tiny_recipes import mural
+from tests.support.tiny_recipes import mural, recipe_run
 from tests.support.tiny_training import write_shapes
 
 
@@ -111,8 +110,7 @@ def finished(tmp_path_factory):
     (folder / "shapes").mkdir()
     content = mural(write_shapes(folder / "shapes"))
     content["training"] |= {"save_strategy": "no"}
-    (folder / "recipe.yaml").write_text(yaml.safe_dump(content))
-    run = RecipeRun(load_recipe(folder / "recipe.yaml"), folder / "run", "babelens train recipe.yaml")
+    run = recipe_run(content, folder)
     run.write_card(run.train(), run.report())
     return folder
 

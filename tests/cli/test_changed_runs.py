@@ -1,14 +1,11 @@
 import pytest
-import yaml
 from safetensors.torch import load_file
 from transformers.trainer_callback import CallbackHandler
 
 from babelens.configuration.presets import merged
-from babelens.training.run import RecipeRun
-from babelens.training.schema import load_recipe
 from babelens.utils.errors import InputError
 from tests.support.tiny_native import saved, tiny_clip
-from tests.support.tiny_recipes import liwe, mla, mural, rc3, smalr, student
+from tests.support.tiny_recipes import liwe, mla, mural, rc3, recipe_run, smalr, student
 from tests.support.tiny_training import write_shapes
 
 pytestmark = pytest.mark.slow
@@ -25,9 +22,6 @@ def folder(tmp_path):
 
 
 def train(folder, content, output="run", *, resume=False, break_at=None):
-    file = folder / "recipe.yaml"
-    file.write_text(yaml.safe_dump(content))
-
     def break_off(handler, args, state, control):
         if state.global_step == break_at:
             raise RuntimeError("power cut")
@@ -36,7 +30,7 @@ def train(folder, content, output="run", *, resume=False, break_at=None):
     on_step_begin = CallbackHandler.on_step_begin
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(CallbackHandler, "on_step_begin", break_off)
-        RecipeRun(load_recipe(file), folder / output, "").train(resume=resume)
+        recipe_run(content, folder, output).train(resume=resume)
 
 
 def recipe_of(method, folder):

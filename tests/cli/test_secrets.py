@@ -1,5 +1,3 @@
-"""A typed token reaches the command, but no file and no message that the command leaves."""
-
 import json
 import logging
 import shlex

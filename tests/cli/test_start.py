@@ -1,5 +1,3 @@
-"""The command line answers help and mistakes at once, without torch: one sentence, and an exit status."""
-
 import json
 import os
 import re

@@ -2,15 +2,12 @@ import shutil
 
 import pytest
 import torch
-import yaml
 from transformers import AutoModel, AutoProcessor
 
 from babelens.training.data import RecipeData
-from babelens.training.run import RecipeRun
-from babelens.training.schema import load_recipe
 from babelens.utils.errors import BabelensError, RecipeError
 from tests.support.tiny_backbones import saved_backbone
-from tests.support.tiny_recipes import SAVING, mural
+from tests.support.tiny_recipes import SAVING, mural, recipe_run, train
 from tests.support.tiny_text_encoders import saved_encoder
 from tests.support.tiny_training import write_shapes
 
@@ -43,16 +40,11 @@ def recipe(folder, method="mural", image="vit", text="bert"):
     return content
 
 
-def written(content, file):
-    file.write_text(yaml.safe_dump(content, allow_unicode=True))
-    return file
-
-
 @pytest.mark.parametrize("method", ["mural", "etcl"])
-def test_the_folder_is_a_model_of_both_towers(run, folder, cache, tmp_path, method):
-    run("train", written(recipe(folder, method), tmp_path / "recipe.yaml"), "--output", tmp_path / "run")
+def test_the_folder_is_a_model_of_both_towers(folder, cache, tmp_path, method):
+    output = train(recipe(folder, method), tmp_path)
     assert list(cache.iterdir())
-    model, processor = (auto.from_pretrained(tmp_path / "run") for auto in (AutoModel, AutoProcessor))
+    model, processor = (auto.from_pretrained(output) for auto in (AutoModel, AutoProcessor))
     assert model.config.model_type == method
     assert model.config.text_pooling == "mean"  # as the folder of the text encoder states
     assert model.frozen_towers == ("image", "text")
@@ -67,7 +59,7 @@ def test_towers_may_be_drawn_anew(folder, tmp_path):
     """The pretrained ones then give their sizes, the image processor and the tokenizer."""
     content = recipe(folder)
     content["model"]["fresh_towers"] = ["text"]
-    made = RecipeRun(load_recipe(written(content, tmp_path / "recipe.yaml")), tmp_path / "run", "test").builder
+    made = recipe_run(content, tmp_path).builder
     model = made.make_model(made.make_processor())
     own = {name: AutoModel.from_pretrained(folder / name).state_dict() for name in ("vit", "bert")}
     assert all(torch.equal(value, own["vit"][name]) for name, value in model.vision_model.state_dict().items())
@@ -77,20 +69,7 @@ def test_towers_may_be_drawn_anew(folder, tmp_path):
     )
     content["model"] = {"preset": "mural-tiny", "fresh_towers": ["text"]}
     with pytest.raises(RecipeError, match="fresh_towers"):
-        load_recipe(written(content, tmp_path / "recipe.yaml"))
-
-
-def test_heads_first_and_then_the_upper_layer(run, folder, tmp_path):
-    content = recipe(folder)
-    tasks = ["image_text", "text_text"]
-    layers = {"towers": {"text": {"train": "upper", "layers": 1}}, "learning_rate_mapping": {"^text_model": 1e-3}}
-    content["stages"] = [{"name": "heads", "tasks": tasks}, {"name": "layers", "tasks": tasks, "training": layers}]
-    run("train", written(content, tmp_path / "recipe.yaml"), "--output", tmp_path / "run")
-    model, source = AutoModel.from_pretrained(tmp_path / "run"), AutoModel.from_pretrained(folder / "bert")
-    own = source.state_dict()
-    changed = {name for name, value in model.text_model.state_dict().items() if not torch.equal(value, own[name])}
-    assert changed and all(name.startswith("encoder.layer.1.") for name in changed)
-    assert model.frozen_towers == ("image", "text")
+        recipe_run(content, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +78,7 @@ def test_heads_first_and_then_the_upper_layer(run, folder, tmp_path):
 def test_what_cannot_be_a_tower_is_refused_before_data_are_read(folder, tmp_path, monkeypatch, given, message):
     monkeypatch.setattr(RecipeData, "corpora", property(lambda _: pytest.fail("data are read")))
     shutil.copytree(folder / "bert", folder / "bare", ignore=shutil.ignore_patterns("tokenizer*"), dirs_exist_ok=True)
-    run = RecipeRun(load_recipe(written(recipe(folder, **given), tmp_path / "wrong.yaml")), tmp_path / "run", "")
+    run = recipe_run(recipe(folder, **given), tmp_path)
     with pytest.raises(BabelensError, match=message):
         run.train()
     assert not (tmp_path / "run").exists()

@@ -4,13 +4,11 @@ import json
 import tarfile
 
 import pytest
-import yaml
 
-from babelens.training.run import RecipeRun
-from babelens.training.schema import load_recipe
 from babelens.utils.errors import RecipeError
 from tests.support.image_sources import add_member
 from tests.support.tiny_native import saved
+from tests.support.tiny_recipes import recipe_run
 from tests.support.tiny_training import shapes_corpus, shapes_trainer
 
 
@@ -35,38 +33,33 @@ def recipe(tmp_path):
     }
 
 
-def _run(tmp_path, content):
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content))
-    return RecipeRun(load_recipe(tmp_path / "recipe.yaml"), tmp_path / "out", "babelens train recipe.yaml")
-
-
 def test_streams_of_images_and_of_published_sentence_pairs_are_trained_on(tmp_path, recipe):
     rows = [{caption["language"]: caption["text"] for caption in row["captions"]} for row in shapes_corpus()]
     with gzip.open(tmp_path / "WikiMatrix.de-en.tsv.gz", "wt", encoding="utf-8") as file:
         file.writelines(f"1.1\t{row['de']}\t{row['en']}\n" for row in rows)
     source = {"source": str(tmp_path / "*.tsv.gz"), "options": {"min_score": 1.04}, "pairs": [["en", "de"]]}
     recipe["train"]["text_text"] = source
-    run = _run(tmp_path, recipe)
+    run = recipe_run(recipe, tmp_path)
     trainer = run.train()
     run.write_card(trainer, None)
     assert trainer.state.global_step == 2 and run.data.streams == ["image_text", "text_text"]
     assert (run.data.image_languages, run.builder.unknown_rates(trainer.processing_class)) == (["en", "de"], {})
-    assert (tmp_path / "out" / "model.safetensors").is_file()
+    assert (tmp_path / "run" / "model.safetensors").is_file()
     source["options"] = {"min_scor": 1.04}
     with pytest.raises(RecipeError, match=r"text_text\.options: .*did you mean 'min_score'"):
-        _run(tmp_path, recipe).check()
+        recipe_run(recipe, tmp_path).check()
 
 
 def test_a_vocabulary_is_trained_on_a_sample_of_a_stream(tmp_path, recipe):
     recipe |= {"model": {"preset": "mural-base"}, "tokenizer": {"vocab_size": 100, "sample": 8}}
-    data = _run(tmp_path, recipe).data
-    whole, sampled = data.texts(1000), data.texts(8)
+    run = recipe_run(recipe, tmp_path)
+    whole, sampled = run.data.texts(1000), run.data.texts(8)
     assert {tag: len(texts) for tag, texts in whole.items()} == {"de": 16, "en": 16}  # not French, which is not taken
     assert {tag: len(texts) for tag, texts in sampled.items()} == {"de": 8, "en": 8}
     halves = [
         {caption["text"] for row in shapes_corpus().shard(2, shard) for caption in row["captions"]} for shard in (0, 1)
     ]
     assert [len(half & {*sampled["en"]}) for half in halves] == [4, 4]
-    vocabulary = _run(tmp_path, recipe).builder.make_processor().tokenizer.get_vocab()
+    vocabulary = run.builder.make_processor().tokenizer.get_vocab()
     letters = {letter for texts in sampled.values() for text in texts for letter in text.lower() if letter != " "}
     assert len(vocabulary) <= 100 and letters <= vocabulary.keys()

@@ -1,16 +1,11 @@
-"""`translations` in a recipe: captions that the data of another task translate are captions of more languages."""
-
 import runpy
 from pathlib import Path
 
 import pytest
-import yaml
 
 from babelens.data import languages_of, load_captions
-from babelens.training.run import RecipeRun
-from babelens.training.schema import load_recipe
 from tests.support.image_sources import write_captioned
-from tests.support.tiny_recipes import mural
+from tests.support.tiny_recipes import mural, recipe_run
 from tests.support.tiny_training import write_shapes
 
 
@@ -22,21 +17,13 @@ def content(tmp_path_factory):
     return content
 
 
-def made(content, folder, **overrides):
-    file = folder / "recipe.yaml"
-    file.write_text(yaml.safe_dump(content))
-    return RecipeRun(
-        load_recipe(file, {key.replace("__", "."): value for key, value in overrides.items()}), folder, ""
-    )
-
-
 def trained_on(run):
     view = run.data.task_data("image_text", run.recipe.all_stages[0])
     return set(languages_of(view.corpus)) if view.languages is None else set(view.languages)
 
 
 def test_captions_get_their_translations_and_the_card_says_so(run, content, tmp_path):
-    given = made(content, tmp_path)
+    given = recipe_run(content, tmp_path)
     assert trained_on(given) == {"en", "de", "fr"} == set(given.data.image_languages)
     assert given.data.pair_languages == []
     count = given.data.count_examples("image_text", given.recipe.all_stages[0])
@@ -48,17 +35,18 @@ def test_captions_get_their_translations_and_the_card_says_so(run, content, tmp_
 
 def test_a_stage_may_take_some_of_the_languages(content, tmp_path):
     stages = [{"name": "a", "tasks": ["image_text"], "languages": ["de"]}]
-    run = made(content, tmp_path, stages=stages)
+    run = recipe_run(content | {"stages": stages}, tmp_path)
     assert trained_on(run) == {"de"} == set(run.data.image_languages)
 
 
 def test_a_stream_of_captions(content, tmp_path):
-    overrides = {"train__image_text__options": {"streaming": True}, "tokenizer__languages": None}
-    run = made(content, tmp_path, **overrides)
+    settings = {"train.image_text.options": {"streaming": True}, "tokenizer.languages": None}
+    run = recipe_run(content, tmp_path, settings=settings)
     rows = list(run.data.corpora["image_text"].take(2))
     assert [{c["language"] for c in row["captions"]} for row in rows] == [{"en", "de", "fr"}] * 2
     assert set(run.data.languages_of_task("image_text")) == {"en", "de", "fr"}
-    run = made(content, tmp_path, **overrides, train__text_text__pairs=[["en", "de"], ["de", "fr"]])
+    settings["train.text_text.pairs"] = [["en", "de"], ["de", "fr"]]
+    run = recipe_run(content, tmp_path, settings=settings)
     assert set(run.data.image_languages) == {"en", "de"} and run.data.pair_languages == ["fr"]
 
 

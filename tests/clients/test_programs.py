@@ -9,7 +9,7 @@ from datasets import Dataset
 from mteb.abstasks import AbsTaskSTS
 from mteb.abstasks.task_metadata import TaskMetadata
 from PIL import Image
-from transformers import AutoImageProcessor, AutoModel, AutoProcessor, AutoTokenizer
+from transformers import AutoImageProcessor, AutoTokenizer
 
 from tests.support.client_texts import TEXTS
 
@@ -18,14 +18,6 @@ QUERY = 1
 
 def close(found: Any, expected: Any) -> None:
     np.testing.assert_allclose(np.asarray(found), expected, atol=1e-5)
-
-
-def test_transformers_alone(stock, image_files):
-    model, processor = AutoModel.from_pretrained(stock.path), AutoProcessor.from_pretrained(stock.path)
-    images = [Image.open(file) for file in image_files]
-    output = model(**processor(text=TEXTS, images=images, padding=True, truncation=True, return_tensors="pt"))
-    close(output.text_embeds.detach(), stock.texts)
-    close(output.image_embeds.detach(), stock.images)
 
 
 @pytest.mark.parametrize("name", ["stock", "mla"])

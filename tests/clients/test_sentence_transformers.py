@@ -1,11 +1,8 @@
-"""sentence-transformers, and libraries on top of it, with folders of babelens and no special code."""
-
 from typing import Any
 
 import numpy as np
 import pytest
 from datasets import Dataset
-from PIL import Image
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.evaluation import (
     EmbeddingSimilarityEvaluator,
@@ -19,28 +16,9 @@ from tests.support.client_texts import TEXTS
 IN_GERMAN = {"trust_remote_code": True, "default_prompt_name": "de"}
 
 
-def close(found: Any, expected: Any) -> None:
-    np.testing.assert_allclose(np.asarray(found), expected, atol=1e-5)
-
-
 @pytest.fixture
 def model(stock) -> SentenceTransformer:
     return SentenceTransformer(stock.path, device="cpu")
-
-
-def test_encode(stock, model, image_files):
-    close(model.encode(TEXTS), stock.texts)
-    close(model.encode(image_files), stock.images)
-    close(model.encode([Image.open(file) for file in image_files]), stock.images)
-    close(model.similarity(TEXTS and model.encode(TEXTS), model.encode(image_files)), stock.texts @ stock.images.T)
-
-
-@pytest.mark.parametrize("name", ["mural", "mla"])
-def test_encode_with_code(name, request, image_files):
-    made = request.getfixturevalue(name)
-    model = SentenceTransformer(made.path, device="cpu", **IN_GERMAN)
-    close(model.encode(TEXTS), made.texts)
-    close(model.encode(image_files), made.images)
 
 
 def test_evaluators(stock, model, image_files):

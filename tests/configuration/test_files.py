@@ -1,5 +1,3 @@
-"""A file or folder appears whole or not at all, and an error names it."""
-
 import errno
 import os
 import stat

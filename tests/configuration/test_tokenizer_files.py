@@ -1,5 +1,3 @@
-"""Tokenizers read texts as their files state, even where transformers does not; other differences are logged."""
-
 import json
 
 import pytest

@@ -1,5 +1,3 @@
-"""Pinned packages from npm: the tests bring their own `npm`, an executable in PATH."""
-
 import sys
 import tarfile
 

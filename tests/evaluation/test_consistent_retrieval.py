@@ -8,7 +8,6 @@ from babelens.evaluation import (
     consistency as consistency_module,
     consistency_scores,
     evaluate_consistent_retrieval,
-    evaluate_retrieval,
 )
 from babelens.evaluation.consistency import parallel_captions
 from babelens.evaluation.ranking import score_ranks
@@ -74,14 +73,6 @@ def test_a_real_model_equals_brute_force(clip_parts, caption_corpus, aggregation
         for protocol in ("standard", "mla"):
             numbers = evaluate_consistent_retrieval(embedder, caption_corpus, language, model, protocol=protocol)
             assert numbers == {language: score_ranks(joint, right, protocol=protocol).recalls()}
-
-
-def test_a_mistake_in_one_language_is_outvoted_by_the_others(color_embedder, one_vendor):
-    mistakes = {"face 30": 40, "gesicht 50": 60}
-    alone = evaluate_retrieval(color_embedder(mistakes), one_vendor, ["en", "de", "es"])
-    assert [alone[language]["t2i_r1"] for language in alone] == [pytest.approx(100 * 11 / 12)] * 2 + [100]
-    together = evaluate_consistent_retrieval(color_embedder(mistakes), one_vendor, ["en", "de"], clc(*LANGUAGES))
-    assert [numbers["t2i_r1"] for numbers in together.values()] == [100, 100]
 
 
 def test_clc_c_is_fitted_on_scores_of_one_split_and_asked_about_another(color_embedder, one_vendor):

@@ -1,5 +1,3 @@
-"""The four questions on a small synthetic benchmark, with a model that knows the answers but for planned mistakes."""
-
 import io
 import json
 

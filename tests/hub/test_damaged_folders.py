@@ -1,5 +1,3 @@
-"""A damaged model's folder gives one sentence that names the file, and nothing of it is served."""
-
 import json
 import shutil
 

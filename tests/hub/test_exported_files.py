@@ -1,6 +1,6 @@
-"""The code of each method's saved folder: few files, which need only each other and libraries."""
-
 import ast
+import importlib
+import os
 import sys
 
 import pytest
@@ -8,6 +8,7 @@ import pytest
 import babelens
 from babelens.modeling.modeling_ridge import RidgeModel
 from babelens.processing.processing_ridge import RidgeProcessor
+from babelens.utils.errors import PublishError
 from babelens.utils.hub_code import FILES, export_code, exported
 
 SHARED = {"dual_encoder", "pipelines"}
@@ -68,3 +69,30 @@ def test_modules_of_one_file_give_no_name_two_meanings():
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 defined += [each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
         assert not {name for name in defined if defined.count(name) > 1} - {"logger", "__all__", "SHIPS_WITH"}, file
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    name = f"toy{os.urandom(4).hex()}"
+    monkeypatch.syspath_prepend(tmp_path)
+    for room in ("configuration", "modeling"):
+        (tmp_path / name / room).mkdir(parents=True)
+        (tmp_path / name / room / "__init__.py").touch()
+    (tmp_path / name / "configuration" / "configuration_toy.py").write_text("class Config:\n    answer = 42\n")
+    return name
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from ..configuration import configuration_toy",
+        "from {package}.configuration.configuration_toy import Config",
+        "import {package}.configuration.configuration_toy",
+    ],
+)
+def test_what_cannot_travel_is_refused(package, tmp_path, statement):
+    source = f"{statement.format(package=package)}\n\n\nclass Model:\n    auto_classes = ('AutoModel',)\n"
+    (tmp_path / package / "modeling" / "modeling_broken.py").write_text(source)
+    module = importlib.import_module(f"{package}.modeling.modeling_broken")
+    with pytest.raises(PublishError, match=r"modeling_broken cannot be saved .* import"):
+        export_code(module.Model, tmp_path / "folder")

@@ -1,27 +1,15 @@
-"""The files of a saved folder, and programs that load it; the contracts test that it loads without the package."""
-
 import ast
 import filecmp
 import importlib
 import json
 import pkgutil
 
-from transformers import AutoConfig, AutoImageProcessor, AutoModel, AutoProcessor, pipeline
+from transformers import AutoModel, pipeline
 
 import babelens
 from babelens.processing.image_processing_mural import MuralImageProcessor
 from babelens.utils.hub_code import export_code, file_of
 from babelens.utils.hub_mixin import HubCodeMixin
-
-
-def test_with_the_package_its_own_classes_load_and_no_flag_is_needed(published):
-    assert type(AutoConfig.from_pretrained(published)) is babelens.MuralConfig
-    assert type(AutoModel.from_pretrained(published)) is babelens.MuralModel
-    assert type(AutoModel.from_pretrained(published, trust_remote_code=True)) is babelens.MuralModel
-    processor = AutoProcessor.from_pretrained(published)
-    assert type(processor) is babelens.MuralProcessor
-    assert type(AutoImageProcessor.from_pretrained(published)) is type(processor.image_processor)
-    assert type(processor.image_processor).__module__ == "babelens.processing.image_processing_mural"
 
 
 def test_the_model_offers_its_pipelines_where_the_package_is_missing(published, make_mural, tmp_path):
@@ -38,10 +26,10 @@ def test_the_model_offers_its_pipelines_where_the_package_is_missing(published, 
             ),
         )
     }
-    # With the package, its own pipelines run without `trust_remote_code`, and with it.
-    model = AutoModel.from_pretrained(published)
-    assert not hasattr(model.config, "custom_pipelines")
+    # With the package, its own classes and pipelines are taken without `trust_remote_code`, and with it.
     for trusting in ({}, {"trust_remote_code": True}):
+        model = AutoModel.from_pretrained(published, **trusting)
+        assert type(model) is babelens.MuralModel and not hasattr(model.config, "custom_pipelines")
         embed = pipeline("feature-extraction", model=str(published), **trusting)
         assert type(embed).__module__ == "babelens.inference.pipelines"
     model.save_pretrained(tmp_path)

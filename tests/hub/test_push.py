@@ -3,8 +3,10 @@ import shutil
 
 import pytest
 import torch
-from huggingface_hub import ModelCard, constants
+from huggingface_hub import HfApi, ModelCard, constants
+from huggingface_hub.errors import EntryNotFoundError
 from safetensors.torch import load_file, save_file
+from transformers import AutoModel, AutoProcessor
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
@@ -13,6 +15,7 @@ from babelens.modeling.peft_mla import save_adapter
 from babelens.publishing import files_to_publish, folder_problems, push
 from babelens.utils.errors import PublishError, SourceUnavailableError
 from tests.support.hub_double import HubDouble
+from tests.support.tiny_training import shapes_trainer
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 ID = "ada/mural-tiny"
@@ -164,3 +167,40 @@ def test_the_command_checks_tells_and_publishes_a_model_and_its_space(hub, finis
     done = run(finished, ID, "--space", "ada/try")
     assert done.output.count("Published: ") == 2
     assert set(hub.repositories) == {("model", ID), ("space", "ada/try")}
+
+
+class NoCard(ModelCard):
+    @classmethod
+    def load(cls, *args, **kwargs):
+        raise EntryNotFoundError("there is no card")
+
+
+@pytest.fixture
+def uploaded_card(hub, monkeypatch):
+    monkeypatch.setattr(HfApi, "create_repo", hub.create_repo)
+    monkeypatch.setattr(HfApi, "create_commit", hub.create_commit)
+    monkeypatch.setattr("transformers.utils.hub.ModelCard", NoCard)
+    return lambda: hub.repositories["model", "ada/tiny"].files["README.md"].decode()
+
+
+def test_the_card_of_its_folder_goes_along(finished, uploaded_card):
+    expected = (finished / "README.md").read_text().replace("your-name/mural-tiny", "ada/tiny")
+    for part in (AutoModel.from_pretrained(finished), AutoProcessor.from_pretrained(finished)):
+        part.push_to_hub("ada/tiny")
+        assert uploaded_card() == expected
+
+
+def test_a_model_that_was_changed_leaves_the_card_of_its_folder(finished, uploaded_card):
+    model = AutoModel.from_pretrained(finished)
+    model.temperature.data += 1
+    model.push_to_hub("ada/tiny")
+    assert "was not recorded" in uploaded_card()
+
+
+def test_a_trainer_says_how_it_trained(tmp_path):
+    trainer = shapes_trainer(tmp_path, max_steps=1)
+    trainer.train()
+    trainer.create_model_card()
+    text = (tmp_path / "README.md").read_text()
+    assert "A MuralModel of [babelens]" in text and "1 steps in" in text and "`max_steps` 1" in text
+    assert "Trainer" not in text

@@ -1,5 +1,3 @@
-"""Saved folders in sentence-transformers itself: the embeddings of `Embedder`, and the scores of `CrossEncoder`."""
-
 import json
 import shutil
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""The files of a Space, and its publishing; `test_space_runs.py` starts one."""
-
 import ast
 import re
 import shutil

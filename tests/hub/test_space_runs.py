@@ -1,5 +1,3 @@
-"""A published Space is started as Spaces do, and used over HTTP and in a browser."""
-
 import json
 import os
 import re

@@ -1,5 +1,3 @@
-"""Stock folders: transformers and sentence-transformers alone compute the embeddings of the model."""
-
 import numpy as np
 import pytest
 import torch

@@ -1,5 +1,3 @@
-"""The pipelines of dual encoders, which the contracts of the methods run too."""
-
 import numpy as np
 import pytest
 import torch

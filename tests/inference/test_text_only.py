@@ -63,19 +63,13 @@ def test_a_folder_that_states_no_pooling_is_refused(tmp_path):
         Embedder.from_pretrained(tmp_path / "bert")
 
 
-sentence_transformers = pytest.importorskip("sentence_transformers")
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tiny_embedder(tmp_path_factory.mktemp("llava"))
 
 
 def test_it_embeds_as_sentence_transformers_does(folder):
-    own, embedder = (
-        sentence_transformers.SentenceTransformer(str(folder), device="cpu"),
-        Embedder.from_pretrained(folder),
-    )
+    own, embedder = SentenceTransformer(str(folder), device="cpu"), Embedder.from_pretrained(folder)
     texts, images = ["a red dot", "zwei", "a blue square in the rain"], drawn_images(3)
     wanted = own.encode_query(texts, normalize_embeddings=True), own.encode_document(images, normalize_embeddings=True)
     found = embedder.encode_text(texts), embedder.encode_image(images)

@@ -1,7 +1,10 @@
 import json
+import logging
 
+import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
@@ -15,7 +18,13 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from babelens.inference import CachedTranslator, Seq2SeqTranslator
+from babelens.inference import (
+    CachedTranslator,
+    Seq2SeqTranslator,
+    TranslatingEmbedder,
+    TranslatorsByPair,
+    translated_captions,
+)
 from babelens.inference.translation import LanguageCodes
 from babelens.utils.errors import LanguageTagError
 from tests.contracts import TEXTS
@@ -146,39 +155,39 @@ def test_translations_that_do_not_end_are_counted(caplog):
 
 
 @pytest.fixture
-def counting(word_translator):
+def translator(word_translator):
     return word_translator({"en": "thing", "de": "ding", "fr": "chose"})
 
 
-def test_each_text_is_translated_once(counting, tmp_path):
-    cached = CachedTranslator(counting, key="words", folder=tmp_path)
+def test_each_text_is_translated_once(translator, tmp_path):
+    cached = CachedTranslator(translator, key="words", folder=tmp_path)
     texts = ["thing 1", "thing 2", "thing 1"]
     assert cached.translate(texts, "EN", "de") == ["ding 1", "ding 2", "ding 1"]
     assert cached.translate(["thing 2", "thing 3"], "en", "de") == ["ding 2", "ding 3"]
     assert cached.translate(["thing 1"], "en", "fr") == ["chose 1"]
     assert cached.translate([], "en", "fr") == []
-    assert counting.asked == [("en", "de", 2), ("en", "de", 1), ("en", "fr", 1)]
-    again = CachedTranslator(counting, key="words", folder=tmp_path)
-    assert again.translate(texts, "en", "de") == ["ding 1", "ding 2", "ding 1"] and len(counting.asked) == 3
-    other = CachedTranslator(counting, key="others", folder=tmp_path)
-    assert other.translate(["thing 1"], "en", "de") == ["ding 1"] and len(counting.asked) == 4
+    assert translator.asked == [("en", "de", 2), ("en", "de", 1), ("en", "fr", 1)]
+    again = CachedTranslator(translator, key="words", folder=tmp_path)
+    assert again.translate(texts, "en", "de") == ["ding 1", "ding 2", "ding 1"] and len(translator.asked) == 3
+    other = CachedTranslator(translator, key="others", folder=tmp_path)
+    assert other.translate(["thing 1"], "en", "de") == ["ding 1"] and len(translator.asked) == 4
 
 
-def test_what_was_translated_before_an_error_is_kept(counting, tmp_path, monkeypatch):
+def test_what_was_translated_before_an_error_is_kept(translator, tmp_path, monkeypatch):
     monkeypatch.setattr("babelens.inference.translation._BLOCK", 2)
     texts = [f"thing {number}" for number in range(5)]
 
     class Breaking:
         def translate(self, block, source, target):
-            if len(counting.asked) == 2:
+            if len(translator.asked) == 2:
                 raise KeyboardInterrupt
-            return counting.translate(block, source, target)
+            return translator.translate(block, source, target)
 
     with pytest.raises(KeyboardInterrupt):
         CachedTranslator(Breaking(), key="words", folder=tmp_path).translate(texts, "en", "de")
-    cached = CachedTranslator(counting, key="words", folder=tmp_path)
+    cached = CachedTranslator(translator, key="words", folder=tmp_path)
     assert cached.translate(texts, "en", "de") == [f"ding {number}" for number in range(5)]
-    assert [count for *_, count in counting.asked] == [2, 2, 1]
+    assert [count for *_, count in translator.asked] == [2, 2, 1]
 
 
 def test_other_weights_or_settings_have_another_file(tmp_path):
@@ -194,3 +203,49 @@ def test_other_weights_or_settings_have_another_file(tmp_path):
     with torch.no_grad():
         translator.model.get_input_embeddings().weight[5] += 1
     assert len({name, beams, translator.fingerprint()}) == 3
+
+
+def captions_in(corpus: Dataset, language: str) -> list[list[str]]:
+    return [[c["text"] for c in row if c["language"] == language] for row in corpus["captions"]]
+
+
+def test_captions_of_people_stay_and_others_are_added(caption_corpus, translator):
+    found = translated_captions(caption_corpus, translator, source="EN", targets=["fr", "de"])
+    assert found.column_names == caption_corpus.column_names and found.features == caption_corpus.features
+    english = captions_in(caption_corpus, "en")
+    assert captions_in(found, "en") == english and captions_in(found, "de") == captions_in(caption_corpus, "de")
+    assert captions_in(found, "fr") == [[text.replace("thing", "chose") for text in row] for row in english]
+    assert translator.asked == [("en", "fr", 10)]  # each text once, and nothing into German
+    assert list(found["image_id"]) == list(caption_corpus["image_id"])
+    assert np.array_equal(np.asarray(found[7]["image"]), np.asarray(caption_corpus[7]["image"]))
+
+
+class Silent:
+    def translate(self, texts, source, target):
+        return ["" if text.endswith(" 1") else f"{target} {text}" for text in texts]
+
+
+def test_a_row_that_was_translated_to_nothing_gets_no_captions(caplog):
+    rows = [{"captions": [{"language": "en", "text": f"thing {n}"} for n in numbers]} for numbers in ((0, 1), (2,))]
+    found = translated_captions(Dataset.from_list(rows), Silent(), source="en", targets=["de"])
+    assert captions_in(found, "de") == [[], ["de thing 2"]]
+    assert "1 of 3 texts were translated from en to nothing in de, such as 'thing 1'" in caplog.text
+
+
+def test_texts_are_encoded_by_their_translations(color_embedder, translator, tmp_path, caplog):
+    embedder = color_embedder()
+    cached = CachedTranslator(translator, key="words", folder=tmp_path)
+    translating = TranslatingEmbedder(embedder, cached)
+    found = translating.encode_text(["ding 1", "thing 2", "chose 3"], language=["de", "en", "fr"])
+    assert embedder.texts == [("thing 1", "en"), ("thing 2", "en"), ("thing 3", "en")]
+    assert np.array_equal(found, embedder.encode_text(["thing 1", "thing 2", "thing 3"], language="en"))
+    assert translating.n_empty == 0
+    again = TranslatingEmbedder(embedder, TranslatorsByPair({("de", "en"): cached}))
+    again.encode_text("ding 1", language="de")
+    with pytest.raises(LanguageTagError, match="no translator from fr to en"):
+        again.encode_text("chose 1", language="fr")
+    silent = TranslatingEmbedder(embedder, Silent(), to="en")
+    with caplog.at_level(logging.WARNING):
+        silent.encode_text(["ding 1"], language="de")
+    assert embedder.texts[-1] == ("ding 1", "en") and silent.n_empty == 1
+    assert "1 of 1 texts were translated from de to nothing in en, such as 'ding 1'" in caplog.text

@@ -1,5 +1,3 @@
-"""OpenAI's ResNet CLIPs: the tower compared with its layers written out, and the conversion of whole checkpoints."""
-
 import pytest
 import torch
 from torch.nn import functional as F

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -5,8 +6,9 @@ import torch
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, MBartConfig, MBartModel
 
 from babelens import MuralModel, MuralProcessor
+from babelens.modeling.tower_loading import declared_pooling
 from babelens.trainers.frozen_features import TowerFeatures
-from babelens.utils.errors import ModelKindError
+from babelens.utils.errors import ModelFolderError, ModelKindError
 from tests.contracts import drawn_images
 from tests.support.tiny_backbones import saved_backbone
 from tests.support.tiny_native import tiny_clip
@@ -119,3 +121,35 @@ def test_what_is_no_tower_is_refused(vit: Path, bert: Path, tmp_path: Path) -> N
         saved_encoder(name, tmp_path / name)
         with pytest.raises(ModelKindError, match="no pooling layer"):
             MuralModel.from_towers(vit, tmp_path / name, text_pooling="pooler")
+
+
+OLD = dict.fromkeys(
+    ("pooling_mode_cls_token", "pooling_mode_mean_tokens", "pooling_mode_max_tokens", "pooling_mode_lasttoken"), False
+)
+
+
+def stating(folder, settings):
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(settings if isinstance(settings, str) else json.dumps(settings))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("settings", "pooling"),
+    [(OLD | {"pooling_mode_lasttoken": True}, "eos"), ({"pooling_mode": ["cls"]}, "cls"), (None, None)],
+)
+def test_a_folder_states_its_pooling_or_none(tmp_path, settings, pooling):
+    assert declared_pooling(stating(tmp_path, settings) if settings else tmp_path) == pooling
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "word"),
+    [
+        (OLD | {"pooling_mode_max_tokens": True}, ModelKindError, "max .*choose text_pooling"),
+        (OLD | {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}, ModelKindError, "cls and mean"),
+        ("[]", ModelFolderError, "1_Pooling"),
+    ],
+)
+def test_other_poolings_and_damaged_files_are_refused(tmp_path, settings, error, word):
+    with pytest.raises(error, match=word):
+        declared_pooling(stating(tmp_path, settings))

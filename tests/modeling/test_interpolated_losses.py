@@ -1,5 +1,3 @@
-"""RC3's contrastive losses and p_avg compared with the fixtures, and gradients with the formula in float64."""
-
 import json
 from pathlib import Path
 

@@ -1,16 +1,46 @@
-"""Contrastive losses compared with the fixtures, and with the formula written out entry by entry in float64."""
-
 import json
+import weakref
 from pathlib import Path
 
 import pytest
 import torch
 from torch.nn.functional import cross_entropy, normalize
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from babelens.modeling.losses import contrastive_loss, symmetric_contrastive_loss, triple_contrastive_loss
-from tests.support.loss_pairs import POSITIVES, TILES, embeddings, is_further_positive, peak_memory
+from babelens import MlaModel
+from babelens.modeling.losses import (
+    contrastive_loss,
+    sigmoid_loss,
+    symmetric_contrastive_loss,
+    triple_contrastive_loss,
+)
+from babelens.utils.errors import ModelKindError
+from tests.support.tiny_native import tiny_siglip
 
 FIXTURES = json.loads((Path(__file__).parents[1] / "fixtures" / "losses_mural.json").read_text())
+TILES = (1, 3, 4, 6, 7, 100)  # of 7 rows: one row, tiles that do not divide, one tile, more than there is
+LABELS = torch.tensor([4, 0, 4, 1, 2, 4, 2])
+GROUPINGS = torch.tensor([[4, 0, 4, 1, 2, 4, 2], [0, 0, 1, 2, 3, 4, 5]])
+ONE_WAY = torch.zeros(7, 7, dtype=torch.bool)  # right in one direction only, and the diagonal not marked
+ONE_WAY[0, 3] = ONE_WAY[5, 1] = ONE_WAY[5, 2] = True
+POSITIVES = {"none": None, "labels": LABELS, "groupings": GROUPINGS, "mask": ONE_WAY}
+
+
+def embeddings(
+    count: int = 7, width: int = 5, dtype: torch.dtype = torch.float64
+) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(count, width, dtype=torch.float64, generator=generator) for _ in range(2))
+    return x.to(dtype).requires_grad_(), (y + 0.5 * x.detach()).to(dtype).requires_grad_()
+
+
+def is_further_positive(positives: torch.Tensor | None, i: int, j: int) -> bool:
+    if positives is None or i == j:
+        return False
+    if positives.dtype == torch.bool:
+        return bool(positives[i, j])
+    return any(labels[i] == labels[j] for labels in positives.reshape(-1, positives.shape[-1]))
 
 
 def reference(x, y, temperature, *, margin=0.0, label_smoothing=0.0, positives=None):
@@ -129,6 +159,38 @@ def test_autocast_changes_nothing():
         assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
+class PeakMemory(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: dict[int, int] = {}
+        self.alive = self.peak = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for value in tree_leaves(result):
+            if isinstance(value, torch.Tensor):
+                self.count(value.untyped_storage())
+        return result
+
+    def count(self, storage: torch.UntypedStorage) -> None:
+        if storage._cdata not in self.sizes:
+            self.sizes[storage._cdata] = storage.nbytes()
+            self.alive += storage.nbytes()
+            self.peak = max(self.peak, self.alive)
+            weakref.finalize(storage, self.forget, storage._cdata)
+
+    def forget(self, key: int) -> None:
+        self.alive -= self.sizes.pop(key)
+
+
+def peak_memory(loss, count: int, **options) -> int:
+    x, y = embeddings(count, 16, torch.float32)
+    temperature = torch.tensor(0.1, requires_grad=True)
+    with PeakMemory() as memory:
+        sum(loss(x, y, temperature, **options)).backward()
+    return memory.peak
+
+
 def tiled_peak(count: int, tile_size: int | None) -> int:
     options = {"positives": torch.arange(count) // 2, "label_smoothing": 0.1, "tile_size": tile_size}
     return peak_memory(contrastive_loss, count, **options)
@@ -146,3 +208,51 @@ def test_memory_grows_with_the_batch_not_with_its_square():
     assert square[2] > 3.8 * square[1] > 3.8**2 * square[0]  # what the measure says of a square
     assert tiled[1] < 2 * tiled[0] and tiled[2] < 2 * tiled[1]
     assert tiled[2] < square[2] / 50
+
+
+def sigmoid_reference(x, y, temperature, bias, *, positives=None):
+    """The sum over all pairs, one by one (Zhai et al. 2023, section 3.2)."""
+    total = 0
+    for i in range(len(x)):
+        for j in range(len(y)):
+            cosine = (x[i] * y[j]).sum() / ((x[i] ** 2).sum().sqrt() * (y[j] ** 2).sum().sqrt())
+            if not is_further_positive(positives, i, j):
+                z = 1 if i == j else -1
+                total = total + torch.log1p(torch.exp(-z * (cosine / temperature + bias)))
+    return total / len(x)
+
+
+@pytest.mark.parametrize("positives", [None, GROUPINGS, ONE_WAY], ids=["none", "groupings", "mask"])
+def test_the_sigmoid_loss_is_the_formula(positives):
+    scalars = [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (0.2, -3.0)]
+    inputs = [*embeddings(), *scalars]
+    expected = sigmoid_reference(*inputs, positives=positives)
+    gradients = torch.autograd.grad(expected, inputs)
+    for tile_size in (None, *TILES):
+        found = sigmoid_loss(*inputs, positives=positives, tile_size=tile_size)
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+        for one, other in zip(torch.autograd.grad(3 * found, inputs), gradients, strict=True):
+            torch.testing.assert_close(one, 3 * other, rtol=1e-10, atol=1e-14)
+
+
+def test_the_sigmoid_loss_is_that_of_transformers():
+    native, processor = tiny_siglip()
+    texts = processor(text=["a", "b", "c"], padding="max_length", return_tensors="pt")
+    output = native(**texts, pixel_values=torch.randn(3, 3, 32, 32), return_loss=True)
+    found = sigmoid_loss(output.image_embeds, output.text_embeds, (-native.logit_scale).exp(), native.logit_bias)
+    torch.testing.assert_close(found, output.loss)
+
+
+def test_mla_reads_the_bias_of_its_native_model(make_mla):
+    native, processor = tiny_siglip()
+    options = {"languages": ["de"], "vocab_size": 40, "embedding_size": 8, "sep_token_id": 3, "acquirer_size": 4}
+    model = MlaModel.from_native(native, image_text_objective="sigmoid", **options)
+    texts = processor(text=["a", "b"], padding="max_length", return_tensors="pt")
+    output = model(**texts, pixel_values=torch.randn(2, 3, 32, 32), return_loss=True)
+    own = (-native.logit_scale).exp(), native.logit_bias
+    torch.testing.assert_close(output.loss, sigmoid_loss(output.image_embeds, output.text_embeds, *own))
+    model.set_trainable("native", temperature=False)
+    assert not model.logit_bias.requires_grad
+    clip, _ = make_mla(image_text_objective="sigmoid")
+    with pytest.raises(ModelKindError, match=r"needs logits with a bias.*'clip'"):
+        clip.contrastive_objective(output)

@@ -142,12 +142,15 @@ def test_a_row_does_not_depend_on_the_rest_of_its_batch(make_rc3):
     model, _ = make_rc3(Rc3ForConditionalGeneration, images_per_text=2)
     batch = visio_textual_batch(images=2)
     together = model(**batch, decoder_input_ids=TARGETS)
-    written = model.generate(**batch, language="de", num_beams=3, max_new_tokens=6)
-    for row in range(4):
+    languages = ["de", "en", "zh", "de"]
+    written = model.generate(**batch, language=languages, num_beams=3, max_new_tokens=6)
+    assert written[:, 0].tolist() == [7, 6, 8, 7]
+    assert not torch.equal(model.generate(**texts(batch), language=languages, num_beams=3, max_new_tokens=6), written)
+    for row, language in enumerate(languages):
         alone = cut(batch, [row])
         logits = model(**alone, decoder_input_ids=TARGETS[[row]]).logits
         torch.testing.assert_close(logits[0], together.logits[row], rtol=0, atol=2e-5)
-        again = model.generate(**alone, language="de", num_beams=3, max_new_tokens=6)[0]
+        again = model.generate(**alone, language=language, num_beams=3, max_new_tokens=6)[0]
         assert again.tolist() == written[row, : len(again)].tolist()
 
 

@@ -1,5 +1,3 @@
-"""RC3's pre-training compared with each objective by itself, every pair encoded alone."""
-
 import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy

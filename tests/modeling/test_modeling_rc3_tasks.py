@@ -157,19 +157,6 @@ def writer(make_rc3):
 
 
 @torch.no_grad()
-def test_each_row_is_written_in_its_language(writer):
-    batch, languages = visio_textual_batch(), ["de", "en", "zh", "de"]
-    written = writer.generate(**batch, language=languages, num_beams=3, max_new_tokens=6)
-    assert written[:, 0].tolist() == [7, 6, 8, 7]
-    for row, language in enumerate(languages):
-        alone = {name: value[[row]] for name, value in batch.items()}
-        again = writer.generate(**alone, language=language, num_beams=3, max_new_tokens=6)[0]
-        assert again.tolist() == written[row, : len(again)].tolist()
-    texts = {name: batch[name] for name in ("input_ids", "attention_mask")}
-    assert not torch.equal(writer.generate(**texts, language=languages, max_new_tokens=6), written)
-
-
-@torch.no_grad()
 def test_tokens_that_are_the_encoders_are_never_written(writer):
     encoders = torch.tensor([4, 5])
     logits = writer(**visio_textual_batch(), **DECODER).logits

@@ -1,5 +1,3 @@
-"""Several threads with one model and one processor: each call sees only its own languages and settings."""
-
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

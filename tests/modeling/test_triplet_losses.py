@@ -1,5 +1,3 @@
-"""SMALR's and LIWE's losses compared with the fixtures, and with the formulas, triplet by triplet in float64."""
-
 import json
 from pathlib import Path
 

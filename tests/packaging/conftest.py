@@ -1,5 +1,3 @@
-"""The package as others get it: built from its sources, and installed away from them."""
-
 import os
 import shutil
 import subprocess

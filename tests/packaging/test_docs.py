@@ -4,15 +4,62 @@ import ast
 import re
 import shlex
 import subprocess
+import tomllib
+from collections.abc import Iterator
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import yaml
+from typer.main import get_command
 
 from babelens.training.recipe_file import find_recipe
 from babelens.training.schema import load_recipe
-from tests.support.documents import CHECKOUT, DOCUMENTS, blocks_in, commands, known_commands, mistakes
+from babelens.utils.errors import BabelensError
+from tests.support.documents import BLOCK, CHECKOUT, commands
+
+DOCUMENTS = sorted([*CHECKOUT.glob("*.md"), *(CHECKOUT / "docs").rglob("*.md")])
+
+
+def blocks_in(language: str) -> Iterator[tuple[str, str]]:
+    """Text and place."""
+    for document in DOCUMENTS:
+        text = document.read_text(encoding="utf-8")
+        for match in BLOCK.finditer(text):
+            if match[2] == language:
+                line = text.count("\n", 0, match.start()) + 1
+                yield match[4], f"{document.relative_to(CHECKOUT)}:{line}"
+
+
+def known_commands() -> dict[str, Any]:
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    group: Any = get_command(import_module(project["scripts"]["babelens"].partition(":")[0]).app)
+    context = group.context_class(group)
+    return {name: group.get_command(context, name) for name in group.list_commands(context)}
+
+
+def mistakes(arguments: list[str], known: dict[str, Any], *, is_whole: bool = True) -> list[str]:
+    """The command line's errors for the words after `babelens`; of incomplete commands, for options only."""
+    name, *words = arguments
+    if name in ("--help", "--version"):
+        return []
+    if name not in known:
+        return [f"no command {name}"]
+    command = known[name]
+    while hasattr(command, "commands") and words and words[0] in command.commands:
+        command, words = command.commands[words[0]], words[1:]
+    if "--help" in words or not (words or is_whole):
+        return []
+    if hasattr(command, "commands"):
+        return [f"no command {name} {words}"]
+    try:
+        command.make_context(name, words)
+    except BabelensError:  # a file of the reader's
+        return []
+    except Exception as error:
+        return [f"{name}: {error!r}"] if is_whole or type(error).__name__ == "NoSuchOption" else []
+    return []
 
 
 def named_recipes(arguments: list[str]) -> list[str]:
@@ -23,7 +70,7 @@ def named_recipes(arguments: list[str]) -> list[str]:
 
 def test_commands_in_blocks_exist_with_their_options_and_recipes():
     known = known_commands()
-    shown = {(block.place, *arguments) for block in blocks_in("bash") for arguments in commands(block.text)}
+    shown = {(place, *arguments) for text, place in blocks_in("bash") for arguments in commands(text)}
     assert len(shown) > 50
     assert {(place, *arguments) for place, *arguments in shown if mistakes(arguments, known)} == set()
     for _, *arguments in shown:
@@ -39,13 +86,13 @@ def test_commands_in_sentences_exist_with_their_options():
 
 
 def test_python_imports_what_is_public():
-    for block in blocks_in("python"):
-        for node in ast.walk(compile(block.text, block.place, "exec", ast.PyCF_ONLY_AST)):
+    for text, place in blocks_in("python"):
+        for node in ast.walk(compile(text, place, "exec", ast.PyCF_ONLY_AST)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "babelens":
                 for name in node.names:
-                    assert is_public(node.module, name.name), (block.place, node.module, name.name)
+                    assert is_public(node.module, name.name), (place, node.module, name.name)
             elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "babelens":
-                assert is_public("babelens", node.attr), (block.place, node.attr)
+                assert is_public("babelens", node.attr), (place, node.attr)
 
 
 def is_public(module: str, name: str) -> bool:
@@ -54,9 +101,9 @@ def is_public(module: str, name: str) -> bool:
 
 
 def test_recipes_can_be_read(tmp_path):
-    for block in blocks_in("yaml"):
-        if "method:" in block.text:
-            (tmp_path / "recipe.yaml").write_text(block.text, encoding="utf-8")
+    for text, _ in blocks_in("yaml"):
+        if "method:" in text:
+            (tmp_path / "recipe.yaml").write_text(text, encoding="utf-8")
             load_recipe(tmp_path / "recipe.yaml")
 
 
@@ -101,7 +148,7 @@ def test_public_names_are_those_that_the_api_pages_list():
 
 
 def test_every_command_is_shown():
-    shown = {words[0] for block in blocks_in("bash") if "docs/api/" in block.place for words in commands(block.text)}
+    shown = {words[0] for text, place in blocks_in("bash") if "docs/api/" in place for words in commands(text)}
     assert shown == set(known_commands())
 
 

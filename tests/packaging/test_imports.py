@@ -1,5 +1,3 @@
-"""Imports between the top-level folders point one way, as CONTRIBUTING.md says."""
-
 import ast
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Code on pages runs as printed, on small data: the quickstart, the guides and the examples of the API."""
-
 import json
 import re
 import shlex
@@ -16,10 +14,11 @@ from PIL import Image
 
 from babelens import Rc3ForConditionalGeneration, Rc3ForImageTextRetrieval, Rc3ForVisualQuestionAnswering, Rc3Model
 from babelens.cli.main import main
-from tests.support.documents import CHECKOUT, TITLED_BLOCK, commands, write_example_data
+from tests.support.documents import BLOCK, CHECKOUT, commands
 from tests.support.tiny_native import saved, tiny_bert, tiny_clip
 from tests.support.tiny_rc3_tasks import tiny_config, tiny_processor
 from tests.support.tiny_text_encoders import tiny_tokenizer
+from tests.support.tiny_training import write_shapes
 
 pytestmark = pytest.mark.slow
 
@@ -89,7 +88,7 @@ def run_blocks(text: str, place: str, *, only_python: bool = False) -> int:
     """Runs the commands and the Python of a text and writes its files; returns how many ran. The title of a Python
     block is not a file's: it names what a test lacks."""
     ran, names = 0, {"__name__": "example"}
-    for language, title, code in TITLED_BLOCK.findall(text):
+    for language, title, code in (found for indent, *found in BLOCK.findall(text) if not indent):
         if language == "python" and not title:
             exec(compile(code, place, "exec"), names)
             ran += 1
@@ -120,7 +119,10 @@ def test_a_page_runs(name, desk):
 @pytest.fixture(scope="module")
 def examples(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("examples")
-    write_example_data(folder)
+    (folder / "photos").mkdir()
+    write_shapes(folder / "photos")
+    (folder / "photos" / "pairs.tsv").rename(folder / "pairs.tsv")
+    saved(tiny_clip(), folder / "clip")
     for name in ("mural", "mla", "smalr", "liwe"):
         saved(request.getfixturevalue(f"make_{name}")(), folder / "runs" / name)
     heads = {"rc3": Rc3Model, "itr": Rc3ForImageTextRetrieval, "xgqa": Rc3ForVisualQuestionAnswering}

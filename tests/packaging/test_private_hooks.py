@@ -1,5 +1,3 @@
-"""babelens relies on private parts of other libraries: they exist, and are listed (`private_hooks.toml`)."""
-
 import ast
 import pkgutil
 import tomllib

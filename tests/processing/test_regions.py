@@ -1,5 +1,3 @@
-"""Readers of published region features: every format gives the same, from any process; damaged files are refused."""
-
 import multiprocessing
 import pickle
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Texts that differ only in spelling are read alike, in every script; texts that differ in meaning are not."""
-
 import random
 import unicodedata
 from pathlib import Path

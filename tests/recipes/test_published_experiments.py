@@ -1,6 +1,3 @@
-"""The table of published experiments names existing recipes and their data, and the documentation's page is made from
-it."""
-
 import re
 import shlex
 import sys

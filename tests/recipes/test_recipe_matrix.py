@@ -6,6 +6,19 @@ import pytest
 from babelens.training.schema import load_recipe
 from tests.recipes.test_published_experiments import ROWS, settings_of
 from tests.support.recipe_world import NAMES, header_commands
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.published_layouts import PHOTO_LANGUAGES, caption, write_image, xtd
+from tests.support.published_rc3 import write_text
+import pytest
+
+from babelens.cli.demo import RECIPES
+from babelens.training import schema
+from babelens.training.recipe_file import parse
+
 
 # One recipe of each method, which every run of the tests starts; the others are `slow`.
 IN_EVERY_RUN = {
@@ -54,3 +67,55 @@ def test_recipes_of_every_method_are_started_in_every_run():
     assert set(NAMES) >= IN_EVERY_RUN
     started, known = ({load_recipe(name).method for name in names} for names in (IN_EVERY_RUN, NAMES))
     assert started == known
+
+
+WIT = ["--data", "wit", "--option", "files=data/wit"]
+WIT += ["--option", "min_languages=1", "--option", "streaming=false", "--languages", "de,en"]
+FLICKR = ["--data", "multi30k", "--option", "folder=data/multi30k", "--option", "images=data/flickr30k-images"]
+# Paper and figure -> the analysis, the recipes of its models, and the data.
+FIGURES = {
+    "MURAL 3": ("languages", ["mural/base"], ["--data", "parallel.tsv"]),
+    "MURAL 4 to 6, 9 to 14": ("retrieval", ["mural/base:align", "mural/base"], WIT),
+    "MLA 1": ("retrieval", ["mla/cc300k"], ["--data", "xtd", "--option", "folder=data/xtd", "--languages", "en,de"]),
+    "MLA 2": ("labels", ["mla/cc300k"], ["--data", "data/cifar10", "--labels", "labels.tsv"]),
+    "RC3 5": ("distances", ["rc3/base", "rc3/base:no-kl"], [*FLICKR, "--option", "split=test", "--languages", "de"]),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("figure", FIGURES)
+def test_it_is_drawn(world, figure):
+    analysis, recipes, data = FIGURES[figure]
+    if analysis == "labels":
+        for name in ("cat", "dog"):
+            for number in range(3):
+                write_image(Path(f"data/cifar10/{name}/{number}.png"), number)
+        write_text(Path("labels.tsv"), "class\ten\tde", "cat\ta cat\tKatze", "dog\ta dog\tHund")
+    if analysis == "languages":
+        rows = ("\t".join(caption(tag, number) for tag in PHOTO_LANGUAGES) for number in range(100))
+        write_text(Path("parallel.tsv"), "\t".join(PHOTO_LANGUAGES), *rows)
+    if "xtd" in data:
+        xtd(Path("data/xtd"))
+    model, *others = [str(world.train(name)) for name in recipes]
+    models = [model, *(("--baseline", *others) if analysis == "distances" else others)]
+    world.run("analyze", analysis, *models, *data, "--output", "figure.svg")
+    assert json.loads(Path("figure.json").read_text())["analysis"] == analysis
+    assert Path("figure.svg").stat().st_size > 1000
+
+
+PRINTED = {"acquire": "were acquired in", "rc3": "mean of the others"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("method", RECIPES)
+def test_it_runs(world, monkeypatch, method):
+    def load_small(name, settings):
+        small = {key: parse(value) if isinstance(value, str) else value for key, value in world.small(name).items()}
+        return load(name, {**small, **settings})
+
+    load = schema.load_recipe
+    monkeypatch.setattr(schema, "load_recipe", load_small)
+    shown = world.run("demo", "--method", method, "--output", f"demo-{method}")
+    assert PRINTED.get(method, "(sw):") in shown

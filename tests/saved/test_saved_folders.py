@@ -20,6 +20,7 @@ from torch import Tensor
 from transformers import AutoModel, AutoProcessor
 
 from babelens import Embedder
+from babelens.modeling.peft_mla import embedding_digest
 from tests.contracts import answers
 from tests.saved.save import outputs
 
@@ -119,6 +120,8 @@ def test_adapters_on_their_base(root, base):
     weights = load_file(root / f"adapter-on-{base}" / "adapter_model.safetensors")
     have = {digest(value) for value in model.state_dict().values()}
     assert {digest(value) for value in weights.values()} <= have
+    shared = {name.partition("shared_embedding.")[2]: value for name, value in weights.items()}
+    assert model.peft_config["default"].embedding_digest == embedding_digest(shared)
 
 
 def test_sentence_transformers_loads_once_files_are_added(root, tmp_path):

@@ -1,5 +1,3 @@
-"""A real browser for tests: the system's Chromium without a window, driven by Playwright."""
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager

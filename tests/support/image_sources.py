@@ -1,5 +1,3 @@
-"""Small sources of images for `babelens embed`: tar shards, parquet files, folders and lines of the same images."""
-
 import io
 import json
 import tarfile

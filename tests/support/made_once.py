@@ -1,5 +1,3 @@
-"""Tiny models and processors that are built once in a process; every caller gets copies."""
-
 import copy
 import json
 from collections.abc import Callable

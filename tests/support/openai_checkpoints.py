@@ -1,5 +1,3 @@
-"""Weights of tiny models with the names of OpenAI's CLIP."""
-
 import torch
 
 

@@ -6,7 +6,7 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -128,17 +128,27 @@ def write_xflickrco() -> None:
     write_regions("xflickrco-test_boxes36.h5", [f"{image}.jpg" for image in tested])
 
 
-def write_cc3m(count: int) -> None:
-    Path("data/cc3m").mkdir()
-    urls = [f"http://images.com/{number}.jpg" for number in range(count)]
-    ids = [str(zlib.crc32(url.encode())) for url in urls]
-    for tag in ("en", "cs", "de", "fr", "ja", "zh"):
+def write_uc2(folder: Path, captions: Mapping[str, Mapping[str, str | None]]) -> None:
+    """The captions of images by their addresses, as UC2 writes them; None could not be fetched."""
+    folder.mkdir()
+    for tag in dict.fromkeys(tag for texts in captions.values() for tag in texts):
         name = f"train_imageId2Ann{'' if tag == 'en' else f'_{tag}'}.tsv"
-        with Path("data/cc3m", name).open("w", encoding="utf-8", newline="") as file:
-            lines = csv.writer(file, delimiter="\t")
-            for number, url in enumerate(urls):
-                lines.writerow([f"train_{number:08}", url, f"{tag} dog {number}", "success"])
-    kept = ids[:-1]
+        lines = [
+            [f"train_{number:08}", url, texts[tag] or "", "fail" if texts[tag] is None else "success"]
+            for number, (url, texts) in enumerate(captions.items())
+        ]
+        with (folder / name).open("w", encoding="utf-8", newline="") as file:
+            if tag == "en":
+                file.writelines("\t".join(cells) + "\n" for cells in lines)
+            else:
+                csv.writer(file, delimiter="\t").writerows(lines)
+
+
+def write_cc3m(count: int) -> None:
+    tags = ("en", "cs", "de", "fr", "ja", "zh")
+    urls = [f"http://images.com/{number}.jpg" for number in range(count)]
+    write_uc2(Path("data/cc3m"), {url: {tag: f"{tag} dog {n}" for tag in tags} for n, url in enumerate(urls)})
+    kept = [str(zlib.crc32(url.encode())) for url in urls[:-1]]
     Path("data/cc3m/caption_train.json").write_text(json.dumps(dict.fromkeys(kept, "a dog")))
     small = np.zeros((36, 4), np.float32)
     records = [[features(each), *[small] * 7, "36", "375", "500", each, "a dog"] for each in kept]

@@ -1,5 +1,3 @@
-"""Tiny real dual encoders with random weights, one that knows the answers, and small synthetic corpora."""
-
 import datasets
 import numpy as np
 import pytest

@@ -1,5 +1,3 @@
-"""Runs of the tiny training (`tiny_training`) that tests of several processes, chunks and resuming compare."""
-
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Vision backbones that people bring, tiny and untrained, each as a folder with its own image processor."""
-
 from pathlib import Path
 from typing import Any
 

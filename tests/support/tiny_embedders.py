@@ -1,5 +1,3 @@
-"""A tiny embedder of sentence-transformers that reads texts and images, made of a vision-language model."""
-
 from pathlib import Path
 from typing import Any
 

@@ -5,6 +5,8 @@ import yaml
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
+from babelens.training.run import RecipeRun
+from babelens.training.schema import load_recipe
 from tests.support.tiny_training import TEXT, VISION
 
 SAVING = {"save_strategy": "steps", "save_steps": 2, "logging_steps": 1}
@@ -18,6 +20,13 @@ def train(content, folder, *options, **changes):
     done = CliRunner().invoke(app, command, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return folder / "run"
+
+
+def recipe_run(content, folder, output="run", settings=None):
+    """The run of a recipe, whose file is `recipe.yaml` in the folder."""
+    file = folder / "recipe.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return RecipeRun(load_recipe(file, settings), folder / output, "babelens train recipe.yaml")
 
 
 def mural(folder):

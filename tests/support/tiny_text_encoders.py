@@ -1,5 +1,3 @@
-"""Text encoders that people bring, tiny and untrained, each as a folder with a tokenizer."""
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,3 @@
-"""MLA's trainer on adapters of PEFT: a frozen CLIP, whose adapters are trained in both stages, saved and loaded."""
-
 import copy
 
 import pytest

@@ -1,10 +1,16 @@
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 
+from babelens import MlaStudentModel
+from babelens.data.batching import views
 from babelens.data.batching.mixture import TaskData
 from babelens.modeling.losses import symmetric_contrastive_loss
 from babelens.utils.errors import InputError
-from tests.support.mla_training import COLD, losses, trained_parts
+from tests.support.mla_training import COLD, STILL, assert_close, first_gradients, losses, trained_parts
+from tests.support.tiny_native import student_processor, tiny_bert, tiny_clip
 from tests.support.tiny_training import changed, shapes_corpus, weights
 
 
@@ -118,3 +124,79 @@ def test_a_step_has_one_language_unless_they_are_mixed(make_mla_trainer):
         languages.append([set(batch[task]["language_ids"].tolist()) for batch in trainer.get_train_dataloader()])
     assert all(len(one) == 1 for one in languages[0]) and set.union(*languages[0]) == {1, 2}
     assert any(len(several) == 2 for several in languages[1])
+
+
+@pytest.mark.parametrize(
+    ("task", "objective", "mixed"),
+    [("text_text", "mse", False), ("image_text", "nce", True)],
+)
+def test_features_from_the_cache_are_those_of_the_model(make_mla_trainer, monkeypatch, task, objective, mixed):
+    """Loss and every gradient of a step, computed, cached, and found again."""
+    settings = {"mix_languages": mixed, f"{task}_objective": objective, **COLD}
+    expected = first_gradients(make_mla_trainer([task], cache_frozen_features=False, **settings | STILL))
+    assert_close(first_gradients(make_mla_trainer([task], **settings)), expected)
+    monkeypatch.setattr("babelens.inference.embedder.Embedder._encode", None)  # from here on all must be found
+    assert_close(first_gradients(make_mla_trainer([task], **settings)), expected)
+
+
+@pytest.mark.parametrize("task", ["text_text", "image_text"])
+def test_a_model_in_another_state_has_features_of_its_own(make_mla_trainer, clip_mla, task, tmp_path):
+    model, processor = clip_mla()
+    kept = tmp_path / "cache"
+    make_mla_trainer([task], parts=(model, processor))
+    make_mla_trainer([task], parts=(model, processor))
+    assert len(list(kept.iterdir())) == 1
+    with torch.no_grad():
+        model.native_model.text_projection.weight[0, 0] += 1e-3
+        model.native_model.visual_projection.weight[0, 0] += 1e-3
+    make_mla_trainer([task], parts=(model, processor))
+    assert len(list(kept.iterdir())) == 2
+    processor.image_processor.image_mean = [0.5, 0.5, 0.5]
+    processor.max_text_length = 6
+    make_mla_trainer([task], parts=(model, processor))
+    assert len(list(kept.iterdir())) == 3
+
+
+def test_images_with_cached_features_are_never_decoded(make_mla_trainer, monkeypatch):
+    make_mla_trainer(["image_text"])
+
+    def refuse(*arguments):
+        raise AssertionError("an image was decoded")
+
+    monkeypatch.setattr(views, "read_image", refuse)
+    make_mla_trainer(["image_text"]).train()
+    with pytest.raises(AssertionError, match="an image was decoded"):
+        make_mla_trainer(["image_text"], cache_frozen_features=False).train()
+
+
+def test_augmentation_of_images_with_features_is_refused(make_mla_trainer):
+    with pytest.raises(InputError, match="image_augmentation has no effect"):
+        make_mla_trainer(["image_text"], **STILL)
+    make_mla_trainer(["text_text"], **STILL)
+
+
+UPPER = {"text": {"train": "upper", "layers": 1}}
+# Steps that follow the gradient.
+DESCENT = COLD | {"optim": "sgd", "learning_rate": 0.1, "learning_rate_mapping": {"^text_model": 0.05}}
+
+
+@pytest.mark.parametrize(
+    ("model", "changes"),
+    [({"native_texts": "native"}, {}), ({"strategy": "distillation"}, {"embed_chunk_size": 3})],
+    ids=str,
+)
+def test_the_upper_layers_are_trained_and_no_others(make_mla_trainer, model: dict[str, Any], changes: dict[str, Any]):
+    native, native_processor = tiny_clip()
+    encoder, tokenizer = tiny_bert(layers=3)
+    torch.manual_seed(0)
+    options = {"languages": ["de", "fr"], "strategy": "projection", "text_pooling": "mean"} | model
+    student = MlaStudentModel.from_towers(native, encoder, **options)
+    parts = student, student_processor(student.config, native_processor, tokenizer)
+    settings = DESCENT | {"towers": UPPER, "per_device_train_batch_size": 8, "mix_languages": True}
+    trainer = make_mla_trainer(parts=parts, **settings | changes)
+    before = weights(trainer.model)
+    trainer.train()
+    for name, value in weights(trainer.model).items():
+        is_trained = name.startswith(("projection.", "text_model.encoder.layer.2."))
+        # A bias of keys adds the same to all logits of a query.
+        assert name.endswith("key.bias") or np.array_equal(value, before[name]) != is_trained, name

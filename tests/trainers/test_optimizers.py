@@ -1,5 +1,3 @@
-"""LAMB, optimizers of tasks against optimizers run by hand, rates of parts of a model, the bounded temperature."""
-
 import copy
 import json
 from pathlib import Path

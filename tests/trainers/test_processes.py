@@ -1,5 +1,3 @@
-"""Several processes train as one with the whole batch, whatever rows each of them has."""
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

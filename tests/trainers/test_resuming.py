@@ -1,5 +1,3 @@
-"""A run resumes to the weights of an unbroken one, bitwise, on data in memory and on streams."""
-
 import pytest
 
 from babelens.data.batching.mixture import TaskData, TaskMixture, TaskSampler

@@ -1,5 +1,3 @@
-"""Languages learned in closed form find held-out texts; languages that were learned before stay unchanged."""
-
 import copy
 
 import numpy as np

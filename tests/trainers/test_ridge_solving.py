@@ -1,5 +1,3 @@
-"""The regression of a `RidgeModel`: equal to plain ridge regression, and to solving without each text."""
-
 import pytest
 import torch
 

@@ -3,7 +3,6 @@ import re
 import numpy as np
 import pytest
 import torch
-import yaml
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import SwinConfig, XLMConfig
 
@@ -11,11 +10,9 @@ from babelens import ContrastiveTrainingArguments, MuralModel, MuralTrainer
 from babelens.inference import Embedder
 from babelens.modeling.modeling_dual_encoder import build_tower
 from babelens.trainers.tower_training import layer_depths, tower_layers
-from babelens.training.run import RecipeRun
-from babelens.training.schema import load_recipe
 from babelens.utils.errors import InputError
 from tests.support.scaled_training import BATCH_NORM
-from tests.support.tiny_recipes import mural
+from tests.support.tiny_recipes import mural, recipe_run
 from tests.support.tiny_training import assert_same, changed, shapes_trainer, weights, write_shapes
 
 # Two stages with batch norm, of one and of two blocks; three layers of BERT.
@@ -85,10 +82,8 @@ def test_wrong_settings_are_refused_with_the_name_of_the_tower(towers, named, tm
 def test_a_later_stage_is_checked_before_the_first_is_trained(tmp_path):
     folder, wrong = write_shapes(tmp_path), {"training": {"towers": {"text": {"train": "upper", "layers": 2}}}}
     stages = [{"name": "one", "tasks": ["image_text"]}, {"name": "two", "tasks": ["image_text"]} | wrong]
-    file = tmp_path / "recipe.yaml"
-    file.write_text(yaml.safe_dump(mural(folder) | {"stages": stages}))
     with pytest.raises(InputError, match=r"towers.text: layers=2 is more than this tower has: 1"):
-        RecipeRun(load_recipe(file), tmp_path / "run", "babelens train recipe.yaml").train()
+        recipe_run(mural(folder) | {"stages": stages}, tmp_path).train()
     assert not list((tmp_path / "run").rglob("*.safetensors"))
 
 

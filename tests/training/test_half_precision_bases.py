@@ -1,5 +1,3 @@
-"""A base in half precision, or with weights of several precisions, keeps its bits in every folder."""
-
 import json
 
 import numpy as np

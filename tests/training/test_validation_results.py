@@ -1,12 +1,9 @@
 import pytest
-import yaml
 
 from babelens.evaluation.results import read_results
-from babelens.training.run import RecipeRun
-from babelens.training.schema import load_recipe
 from tests.support.results import numbers_of
 from tests.support.tiny_native import saved, tiny_clip
-from tests.support.tiny_recipes import liwe, mla, student
+from tests.support.tiny_recipes import liwe, mla, recipe_run, student
 from tests.support.tiny_training import write_shapes
 
 
@@ -18,9 +15,7 @@ def folder(tmp_path_factory):
 
 
 def validated(content, folder, output):
-    file = output / "recipe.yaml"
-    file.write_text(yaml.safe_dump(content | {"validation": {"source": str(folder)}}))
-    run = RecipeRun(load_recipe(file), output / "run", "babelens train recipe.yaml")
+    run = recipe_run(content | {"validation": {"source": str(folder)}}, output)
     run.write_card(run.train(), run.report())
     return numbers_of(output / "run")
 

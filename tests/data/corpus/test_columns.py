@@ -1,5 +1,3 @@
-"""Names of columns that are tags of languages by chance: the cells decide."""
-
 import pytest
 from datasets import Dataset
 from PIL import Image

@@ -1,5 +1,3 @@
-"""Every row of a source is read, left out for a reason that is counted, or refused by an error."""
-
 import json
 import zipfile
 

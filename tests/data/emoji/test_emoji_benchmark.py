@@ -22,6 +22,7 @@ def test_every_build_has_the_published_texts_and_pixels(tmp_path):
         digest.update(json.dumps(row, ensure_ascii=False, sort_keys=True).encode("utf-8"))
         digest.update(image.tobytes())
     assert digest.hexdigest() == published["content_sha256"]
+    assert "CC-BY-SA-4.0" in corpus.info.license and "All emojis designed by OpenMoji" in corpus.info.citation
     assert {*languages_of(corpus)} == {*published["languages"]}
     for split, facts in published["splits"].items():
         assert corpus["split"][:].count(split) == facts["images"]

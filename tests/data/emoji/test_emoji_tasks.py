@@ -1,6 +1,7 @@
 from collections import Counter, defaultdict
 
 import PIL.Image
+import pyarrow as pa
 from datasets import Dataset
 
 from babelens.data import emoji_entailment, emoji_questions, weakly_aligned_emoji
@@ -108,6 +109,26 @@ def test_every_row_is_a_name_and_keywords_in_another_language():
         there = KEYWORDS[row["image_id"]][keywords["language"]].split(KEYWORD_SEPARATOR)
         assert set(words) <= set(there) - {own[keywords["language"]]}
         assert len(words) == len(set(words)) == min(5, len(there) - 1)
+
+
+def test_keywords_can_be_captions_too():
+    """Two of each language, with the name or without it, drawn anew for every image."""
+    table = named("tent", "flag").with_format("arrow")[:]
+    found = _with_keyword_captions(table, 2)
+    assert found == _with_keyword_captions(table, 2)
+    assert found.drop_columns("captions") == table.drop_columns("captions")
+    for row, before in zip(found.to_pylist(), table.to_pylist(), strict=True):
+        names, added = row["captions"][: len(before["captions"])], row["captions"][len(before["captions"]) :]
+        assert names == before["captions"]
+        assert [each["language"] for each in added] == [tag for tag in NAMES[row["image_id"]] for _ in range(2)]
+        for caption in added:
+            tag, rest = caption["language"], caption["text"]
+            said = {NAMES[row["image_id"]][tag], *KEYWORDS[row["image_id"]][tag].split(KEYWORD_SEPARATOR)}
+            for part in sorted(said, key=len, reverse=True):
+                rest = rest.replace(part, "")
+            assert not rest.strip()
+    other = table.set_column(table.column_names.index("vendor"), "vendor", pa.array(["twemoji"] * 2))
+    assert _with_keyword_captions(other, 2)["captions"] != found["captions"]
 
 
 def test_without_keywords_no_caption_is_empty():

@@ -1,6 +1,3 @@
-"""Conceptual Captions with UC2's translations, in the form in which UC2 writes them."""
-
-import csv
 import zlib
 
 import PIL.Image
@@ -8,8 +5,8 @@ import pytest
 
 from babelens.data import load_cc3m, triplets
 from babelens.utils.errors import CorpusError
+from tests.support.published_rc3 import write_uc2
 
-# Addresses of images with their captions; None could not be fetched.
 CAPTIONS = {
     "http://a.com/1.jpg": {"en": "a dog runs", "de": "ein Hund rennt", "fr": "un chien court"},
     "http://a.com/2.jpg": {"en": 'the "red" house', "de": 'das "rote" Haus', "fr": None},
@@ -28,18 +25,7 @@ def texts(corpus):
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "cc3m").mkdir()
-    for language in ("en", "de", "fr"):
-        lines = [
-            [f"gcc_{number:08}", url, texts[language] or "", "fail" if texts[language] is None else "success"]
-            for number, (url, texts) in enumerate(CAPTIONS.items())
-        ]
-        name = f"train_imageId2Ann{'' if language == 'en' else f'_{language}'}.tsv"
-        with (tmp_path / "cc3m" / name).open("w", encoding="utf-8", newline="") as file:
-            if language == "en":
-                file.writelines("\t".join(cells) + "\n" for cells in lines)
-            else:
-                csv.writer(file, delimiter="\t").writerows(lines)
+    write_uc2(tmp_path / "cc3m", CAPTIONS)
     return tmp_path / "cc3m"
 
 
