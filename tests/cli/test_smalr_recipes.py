@@ -50,7 +50,6 @@ MULE = {"specific_words": None, "latent_tokens": 0, "mask_weight": 0}
 
 
 def test_aligned_vectors_of_all_languages_are_reduced_together(content, tmp_path):
-    """Words of equal meaning, whose vectors are equal in the files, keep equal vectors."""
     one, other = "1 2 " * 30, "2 1 " * 30
     words = {"de": {"in": one, "rot": other}, "en": {"a": one, "red": other}, "fr": {"rouge": other}}
     files = {language: str(tmp_path / f"{language}.vec") for language in words}
@@ -73,18 +72,11 @@ def test_aligned_vectors_of_all_languages_are_reduced_together(content, tmp_path
     torch.testing.assert_close(torch.stack(found), found[0].expand(3, -1))
 
 
-def mule_with_a_dictionary(content, tmp_path, files, **options):
-    (tmp_path / "de-en.txt").write_text("rot red\nRot scarlet\nquadrat\tsquare\ngelb amber\nball ball\n")
-    source = {"files": {tag: str(tmp_path / f"{tag}-en.txt") for tag in files}, "threshold": 5} | options
-    return {
-        "model": content["model"] | {"overrides": content["model"]["overrides"] | MULE},
-        "stages": content["stages"][1:],
-        "words": {"dictionary": source},
-    }
-
-
 def test_rare_words_have_the_embedding_of_their_translation(content, tmp_path):
-    output = train(content, tmp_path, **mule_with_a_dictionary(content, tmp_path, ["de"]))
+    (tmp_path / "de-en.txt").write_text("rot red\nRot scarlet\nquadrat\tsquare\ngelb amber\nball ball\n")
+    words = {"dictionary": {"files": {"de": str(tmp_path / "de-en.txt")}, "threshold": 5}}
+    model = content["model"] | {"overrides": content["model"]["overrides"] | MULE}
+    output = train(content, tmp_path, model=model, stages=content["stages"][1:], words=words)
     model, processor = AutoModel.from_pretrained(output), AutoProcessor.from_pretrained(output)
     # "in" is in all captions; colours and shapes are in four each, and the dictionary knows two of them
     assert processor.vocabularies["de"] == ["in", "quadrat", "rot"]

@@ -1,18 +1,15 @@
 import json
 
+import numpy as np
 import pytest
 import yaml
 from safetensors.torch import load_file
 
-from babelens.trainers.mla import MlaTrainer
-from tests.support.tiny_native import saved, tiny_clip
-from tests.support.tiny_recipes import SAVING, mla
-from tests.support.tiny_training import write_shapes
-import numpy as np
-
 from babelens import Embedder
-from tests.support.tiny_native import saved, tiny_bert, tiny_siglip
-from tests.support.tiny_training import shapes_captions
+from babelens.trainers.mla import MlaTrainer
+from tests.support.tiny_native import saved, tiny_bert, tiny_clip, tiny_siglip
+from tests.support.tiny_recipes import SAVING, mla
+from tests.support.tiny_training import shapes_captions, write_shapes
 
 
 @pytest.fixture(scope="module")

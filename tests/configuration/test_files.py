@@ -103,7 +103,6 @@ def test_files_have_the_permissions_that_the_umask_says(make_mla, tmp_path: Path
 
 
 def test_a_new_folder_is_made_by_one_of_two(tmp_path):
-    """The second never takes the other's folder for its own."""
     (tmp_path / "features").mkdir()  # an empty one is taken
     outer, inner = new_folder(tmp_path / "features"), new_folder(tmp_path / "features")
     with pytest.raises(SaveError, match="features"), outer, inner as folder:
@@ -115,7 +114,6 @@ def test_a_new_folder_is_made_by_one_of_two(tmp_path):
 
 
 def test_features_are_computed_by_one_of_two(tmp_path):
-    """The second process waits for the first, and reads its features."""
     computed, begun, asked = [], threading.Event(), threading.Event()
 
     def compute():

@@ -20,7 +20,6 @@ def folder(clip_folder, tmp_path):
 
 
 def test_settings_count(folder):
-    """With equal weights, another number of heads gives other embeddings."""
     for file, part, key, value in (
         ("config.json", "text_config", "num_attention_heads", 1),
         ("processor_config.json", "image_processor", "do_rescale", False),
@@ -57,7 +56,6 @@ def test_a_models_place_and_card_do_not_count(folder, tmp_path):
 
 @pytest.mark.parametrize("make", ["make_mla", "make_ridge"])
 def test_images_stay_when_languages_are_added(make, make_mla, request, tmp_path):
-    """A model that acquired languages has its base's image tower, to the bit, and its identity."""
     base, base_processor = make_mla()[0].unload(), make_mla()[1]
     model, processor = request.getfixturevalue(make)()
     saved((model, processor), tmp_path / "model")

@@ -157,9 +157,3 @@ def test_nearest_neighbors_by_cosine_equal_brute_force():
         }
     with pytest.raises(InputError, match="31"):
         neighbor_accuracy(train, train_targets, test, targets, neighbors=31)
-
-
-def test_classes_of_the_training_images_are_found_by_name(data):
-    assert (data.targets_among(["lion", *reversed(CLASSES)]) == 7 - data.targets).all()
-    with pytest.raises(CorpusError, match="sun"):
-        data.targets_among(CLASSES[:5])

@@ -50,7 +50,6 @@ def only_score(model, task, **options):
 
 @pytest.mark.parametrize("kind", ["mural", "etcl", "mla", "mla_on_mural", "mla_student", "smalr", "liwe"])
 def test_every_dual_encoder_is_a_model_of_mteb(request, kind):
-    """Its embeddings are the embedder's, of texts in the languages of the subset."""
     embedder = Listening(*request.getfixturevalue(f"make_{kind}")())
     model = model_of(embedder)
     assert isinstance(model, mteb.EncoderProtocol)
@@ -63,7 +62,6 @@ def test_every_dual_encoder_is_a_model_of_mteb(request, kind):
 
 
 def test_hit_rates_are_our_recall(clip, caption_corpus):
-    """In both directions, on images with several captions and without any, in two languages."""
     sets = [retrieval_set(caption_corpus, language) for language in ("en", "de")]
     ours = evaluate_retrieval(clip, caption_corpus, ["en", "de"])
     judged = evaluate_mteb(model_of(clip), [tasks.retrieval(sets), tasks.retrieval(sets, backwards=True)])
@@ -139,7 +137,6 @@ def test_the_description_comes_from_the_folder(folder, make_mla):
 
 
 def test_a_repository_is_described_by_its_commit(folder, tmp_path, monkeypatch):
-    """The folder has the layout of the Hub's cache."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     repository = tmp_path / "cache" / "models--someone--mla-tiny"
     (repository / "refs").mkdir(parents=True)

@@ -10,6 +10,7 @@ from babelens.evaluation.metric import RetrievalRecall
 from babelens.evaluation.ranking import score_ranks
 from babelens.inference import CachedTranslator
 from babelens.utils.errors import CorpusError, LanguageTagError
+from tests.support.retrieval_fixtures import ColorEmbedder
 
 FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "mla_metrics.json").read_text())["multi"]
 NAMES = {"t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r5", "i2t_r10", "mean_recall", "n_images", "n_texts"}
@@ -128,21 +129,15 @@ def test_a_model_that_errs_in_german_gains_by_translation(color_embedder, captio
     assert embedder.n_images == 24  # once for both, and once for the plain evaluation
 
 
-class OnlyEnglish:
-    def __init__(self, embedder):
-        self.embedder = embedder
-
-    def encode_image(self, images, **options):
-        return self.embedder.encode_image(images, **options)
-
+class OnlyEnglish(ColorEmbedder):
     def encode_text(self, texts, *, language, **options):
         if language != "en":
             raise LanguageTagError(f"this model has not learned {language!r}")
-        return self.embedder.encode_text(texts, language=language, **options)
+        return super().encode_text(texts, language=language, **options)
 
 
-def test_a_language_that_the_model_has_not_learned(color_embedder, caption_corpus, translator):
-    found = evaluate_translate_test(OnlyEnglish(color_embedder()), caption_corpus, ["de"], translator)["de"]
+def test_a_language_that_the_model_has_not_learned(caption_corpus, translator):
+    found = evaluate_translate_test(OnlyEnglish(), caption_corpus, ["de"], translator)["de"]
     assert found["untranslated"] is None and "gain" not in found and found["translated"]["t2i_r1"] == 100.0
     with pytest.raises(LanguageTagError, match="has not learned 'de'"):
-        evaluate_translate_test(OnlyEnglish(color_embedder()), caption_corpus, ["en"], translator, to="de")
+        evaluate_translate_test(OnlyEnglish(), caption_corpus, ["en"], translator, to="de")

@@ -1,26 +1,21 @@
 import json
 
-import pytest
-from hypothesis import given, strategies as st
-
-from babelens.data import load_captions, load_translations
-from babelens.data.corpus.corpus import CaptionRules, normalize_captions
-from babelens.data.readers.bitext import read_translations
-from babelens.processing.images import MAX_ASPECT, check_image, open_image
-from babelens.utils.errors import BabelensError, CorpusError, ImageError, LanguageTagError
-from babelens.utils.languages import language_and_script, normalize_language
-from tests.fuzz.strategies import ANY_TEXT, JSON, TAG, image_files
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from PIL import Image
 from starlette.testclient import TestClient
 
+from babelens.data import load_captions, load_translations
+from babelens.data.corpus.corpus import CaptionRules, normalize_captions
+from babelens.data.readers.bitext import read_translations
 from babelens.inference import Embedder
+from babelens.processing.images import MAX_ASPECT, check_image, open_image
 from babelens.serving.app import create_app
 from babelens.serving.service import ImageService
-from tests.fuzz.strategies import ANY_TEXT, image_files
-
+from babelens.utils.errors import BabelensError, CorpusError, ImageError, LanguageTagError
+from babelens.utils.languages import language_and_script, normalize_language
+from tests.fuzz.strategies import ANY_TEXT, JSON, TAG, image_files
 
 # Most are captions, some of them with strange values; a few are anything.
 _TAGS = st.sampled_from(["en", "de", "fr", "zh-Hant", "EN-us", "sr-Latn", "iw"])

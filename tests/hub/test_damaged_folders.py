@@ -10,7 +10,7 @@ from babelens import CrossEncoder, Embedder, MlaModel
 from babelens.modeling.peft_mla import save_adapter
 from babelens.utils.errors import BabelensError, ModelFolderError
 from babelens.utils.pretrained import load_config, load_model
-from tests.support.tiny_native import saved, tiny_bert, tiny_clip
+from tests.support.tiny_native import tiny_bert
 
 WEIGHTS, ADAPTER = "model.safetensors", "adapter_model.safetensors"
 
@@ -55,14 +55,9 @@ FAULTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory):
-    return saved(tiny_clip(), tmp_path_factory.mktemp("sound") / "clip")
-
-
 @pytest.fixture
-def folder(sound, tmp_path):
-    return shutil.copytree(sound, tmp_path / "clip")
+def folder(clip_folder, tmp_path):
+    return shutil.copytree(clip_folder, tmp_path / "clip")
 
 
 @pytest.mark.parametrize("message", FAULTS)
@@ -73,10 +68,12 @@ def test_a_damaged_folder_is_one_sentence(message, folder):
     assert "\n" not in str(caught.value)
 
 
-def test_a_pickle_is_read_when_it_is_asked_for(folder, sound):
+def test_a_pickle_is_read_when_it_is_asked_for(folder, clip_folder):
     as_pickle(folder)
     model = load_model(AutoModel, folder, use_safetensors=False)
-    assert torch.equal(model.text_projection.weight, Embedder.from_pretrained(sound).model.text_projection.weight)
+    assert torch.equal(
+        model.text_projection.weight, Embedder.from_pretrained(clip_folder).model.text_projection.weight
+    )
 
 
 def test_there_is_no_model(tmp_path):
@@ -111,18 +108,18 @@ def test_code_of_a_model_runs_when_it_is_allowed_alone(with_code, monkeypatch):
     assert marks.exists()
 
 
-def test_a_kernel_from_the_hub_is_code(sound):
+def test_a_kernel_from_the_hub_is_code(clip_folder):
     for name in ("paged|evil/kernel", {"text_config": "evil/kernel"}):
         with pytest.raises(ModelFolderError, match="attn_implementation"):
-            load_model(AutoModel, sound, attn_implementation=name)
+            load_model(AutoModel, clip_folder, attn_implementation=name)
 
 
 @pytest.fixture
-def adapter(sound, tmp_path):
+def adapter(clip_folder, tmp_path):
     tokenizer = tiny_bert()[1]
     sizes = {"vocab_size": len(tokenizer), "embedding_size": 12, "sep_token_id": tokenizer.sep_token_id}
-    model = MlaModel.from_native(AutoModel.from_pretrained(sound), languages=["de"], acquirer_size=4, **sizes)
-    save_adapter(model, "de", tmp_path / "adapter", base_model=str(sound))
+    model = MlaModel.from_native(AutoModel.from_pretrained(clip_folder), languages=["de"], acquirer_size=4, **sizes)
+    save_adapter(model, "de", tmp_path / "adapter", base_model=str(clip_folder))
     tokenizer.save_pretrained(tmp_path / "adapter")
     return tmp_path / "adapter"
 

@@ -24,22 +24,9 @@ def loaded(folder: Path, **options) -> SentenceTransformer:
     return SentenceTransformer(str(folder), trust_remote_code=True, device="cpu", local_files_only=True, **options)
 
 
-@pytest.fixture(scope="module")
-def folders(request, tmp_path_factory):
-    """The folder of each method's tiny model, saved once. Not to be changed."""
-    root = tmp_path_factory.mktemp("saved")
-
-    def folder(name: str) -> Path:
-        if not (root / name).exists():
-            saved(request.getfixturevalue(f"make_{name}")(), root / name)
-        return root / name
-
-    return folder
-
-
 @pytest.fixture(scope="module", params=["mla", "smalr"])
-def folder(request, folders) -> Path:
-    return folders(request.param)
+def folder(request, folder_of) -> Path:
+    return folder_of(request.param)
 
 
 @pytest.fixture
@@ -81,8 +68,8 @@ def test_images_have_the_embeddings_of_the_embedder(folder, model, tmp_path):
     assert model.supports("image")
 
 
-def test_a_language_is_named_and_known(folders):
-    smalr, mla = loaded(folders("smalr")), loaded(folders("mla"))
+def test_a_language_is_named_and_known(folder_of):
+    smalr, mla = loaded(folder_of("smalr")), loaded(folder_of("mla"))
     for ask in (
         lambda: smalr.encode(TEXTS),
         lambda: smalr.encode_query(TEXTS),
@@ -96,17 +83,17 @@ def test_a_language_is_named_and_known(folders):
 
 
 @pytest.mark.parametrize("name", ["liwe", "mla"])
-def test_a_language_may_be_left_out_where_one_is_known_or_none_matters(folders, name):
-    model, text = loaded(folders(name)), "a red car"
-    expected = Embedder.from_pretrained(folders(name), device="cpu").encode_text(text, language="en")
+def test_a_language_may_be_left_out_where_one_is_known_or_none_matters(folder_of, name):
+    model, text = loaded(folder_of(name)), "a red car"
+    expected = Embedder.from_pretrained(folder_of(name), device="cpu").encode_text(text, language="en")
     close(model.encode([text]), expected)
     close(model.encode_query([text]), expected)
     close(model.encode([text, TAGGED[1]])[:1], expected)
 
 
-def test_a_tag_that_no_prompt_names(folders, tmp_path):
+def test_a_tag_that_no_prompt_names(folder_of, tmp_path):
     """A model with one vocabulary has the languages of ISO 639-1 as prompts; a card adds its own."""
-    folder = shutil.copytree(folders("mural"), tmp_path / "mural")
+    folder = shutil.copytree(folder_of("mural"), tmp_path / "mural")
     close(loaded(folder).encode(TEXTS[:1], language="zh-Hant"), expected_texts(folder)[:1])
     add_prompts(folder, ["zh-Hant"])
     close(loaded(folder).encode(TEXTS[:1], prompt_name="zh-Hant"), expected_texts(folder)[:1])
@@ -139,10 +126,10 @@ import json, sys
 import numpy as np
 from sentence_transformers import CrossEncoder, SentenceTransformer
 
-*folders, judge, texts, image, again, results = sys.argv[1:]
+*folder_of, judge, texts, image, again, results = sys.argv[1:]
 options = {"trust_remote_code": True, "device": "cpu", "local_files_only": True}
 found = {"scores": CrossEncoder(judge, **options).predict([("thing 0", image)], prompt_name="de")}
-for folder in folders:
+for folder in folder_of:
     model = SentenceTransformer(folder, **options)
     name = folder.rpartition("/")[2]
     found[name + ".texts"] = model.encode(json.loads(texts), batch_size=2)
@@ -155,10 +142,10 @@ np.savez(results, **found)
 """
 
 
-def test_without_the_package(folders, judge, run_without_babelens, tmp_path):
+def test_without_the_package(folder_of, judge, run_without_babelens, tmp_path):
     image = tmp_path / "image.png"
     drawn_images(1)[0].save(image)
-    given = [folders(name) for name in DUAL_ENCODERS]
+    given = [folder_of(name) for name in DUAL_ENCODERS]
     run_without_babelens(
         WITHOUT_PACKAGE, *given, judge, json.dumps(TAGGED), image, tmp_path / "again", tmp_path / "results.npz"
     )

@@ -205,7 +205,6 @@ def test_another_model_source_or_setting_is_refused(embedder, tmp_path):
 
 
 def test_an_image_that_was_replaced_is_embedded_again(embedder, tmp_path, caplog):
-    """Its name and size stay; no other shard changes."""
     source = write_images(tmp_path / "images", range(0, 8, 2))
     run(embedder, source, tmp_path / "out", shard_size=2)
     before = contents(tmp_path / "out")
@@ -228,7 +227,6 @@ def test_lines_that_were_changed_are_embedded_again(embedder, tmp_path):
 
 
 def test_killed_and_resumed(embedder, tmp_path):
-    """The folder is then equal to an unbroken run's, byte by byte."""
     tars = write_tars(tmp_path / "tars", 4, 6, broken=(3,))
     run(embedder, tars, tmp_path / "whole", ["url"])
     for batches in (1, 4):  # in the first shard, and in a later one

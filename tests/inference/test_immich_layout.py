@@ -17,6 +17,7 @@ from babelens.modeling.modeling_ridge import RidgeModel
 from babelens.processing.processing_ridge import RidgeProcessor
 from babelens.utils.errors import InputError, ModelKindError
 from tests.contracts import drawn_images
+from tests.support.made_once import draw_maps
 from tests.support.tiny_native import saved, tiny_clip, tiny_siglip
 
 # Some of the server's codes, by the language of its interface.
@@ -84,11 +85,7 @@ def tiny_ridge(native, processor):
     languages = [*RIDGE_TEXTS]
     model = RidgeModel.from_native(native, languages=languages, ngram_rows=512, rank=8)
     torch.manual_seed(0)
-    for name, values in model.maps.named_buffers():
-        if name == "ngrams":
-            values.copy_(torch.randint(-127, 128, values.shape))
-        elif name != "importance":
-            values.copy_(torch.randn(values.shape))
+    draw_maps(model)
     return model, RidgeProcessor.for_native(native.config, processor, languages=languages)
 
 

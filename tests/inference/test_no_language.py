@@ -8,30 +8,12 @@ from transformers import pipeline
 from babelens import Embedder
 from babelens.inference.texts import languages_of, warn_of_language
 from babelens.processing import processing_dual_encoder
-from babelens.utils.errors import InputError
+from babelens.utils.errors import InputError, LanguageTagError
 from tests.contracts import drawn_images
 from tests.support.tiny_native import saved, tiny_clip
-import pytest
-import torch
-
-from babelens.inference.embedder import Embedder
-from babelens.utils.errors import LanguageTagError
-
 
 TEXTS = ["a red car", "ein roter Wagen im Schnee"]
 INDEPENDENT = ["mural", "etcl", "liwe"]
-
-
-@pytest.fixture(scope="module")
-def folders(request, tmp_path_factory):
-    root = tmp_path_factory.mktemp("models")
-
-    def folder(name):
-        if not (root / name).exists():
-            saved(request.getfixturevalue(f"make_{name}")(), root / name)
-        return str(root / name)
-
-    return folder
 
 
 @pytest.fixture(autouse=True)
@@ -40,20 +22,20 @@ def unwarned():
 
 
 @pytest.mark.parametrize("name", INDEPENDENT)
-def test_where_nothing_depends_on_it(folders, name):
-    embedder = Embedder.from_pretrained(folders(name), device="cpu")
+def test_where_nothing_depends_on_it(folder_of, name):
+    embedder = Embedder.from_pretrained(folder_of(name), device="cpu")
     expected = embedder.encode_text(TEXTS, language="de")
     assert np.array_equal(embedder.encode_text(TEXTS), expected)
-    embed = pipeline("feature-extraction", model=folders(name))
+    embed = pipeline("feature-extraction", model=str(folder_of(name)))
     torch.testing.assert_close(torch.tensor(embed(TEXTS))[:, 0], torch.from_numpy(expected))
-    classify = pipeline("zero-shot-image-classification", model=folders(name))
+    classify = pipeline("zero-shot-image-classification", model=str(folder_of(name)))
     labels = {"candidate_labels": ["car", "dog"]}
     assert classify(drawn_images(1)[0], **labels) == classify(drawn_images(1)[0], **labels, language="en")
 
 
 @pytest.mark.parametrize("name", ["mla", "mla_student"])
-def test_a_native_language_is_taken_and_said_once(folders, name, caplog):
-    embedder = Embedder.from_pretrained(folders(name), device="cpu")
+def test_a_native_language_is_taken_and_said_once(folder_of, name, caplog):
+    embedder = Embedder.from_pretrained(folder_of(name), device="cpu")
     embedder.processor.native_texts = "native"  # which a student chooses; MLA always reads them so
     with caplog.at_level(logging.WARNING):
         found = [embedder.encode_text(TEXTS), embedder.encode_text(TEXTS)]
@@ -61,9 +43,9 @@ def test_a_native_language_is_taken_and_said_once(folders, name, caplog):
     assert len([record for record in caplog.records if "native language" in record.message]) == 1
 
 
-def test_a_model_of_several_languages_needs_it(folders):
+def test_a_model_of_several_languages_needs_it(folder_of):
     with pytest.raises(InputError, match="the model has en, de, fr"):
-        Embedder.from_pretrained(folders("smalr"), device="cpu").encode_text(TEXTS)
+        Embedder.from_pretrained(folder_of("smalr"), device="cpu").encode_text(TEXTS)
 
 
 @pytest.mark.parametrize(

@@ -11,24 +11,20 @@ from babelens.inference.embedder import Embedder
 from babelens.inference.pipelines import PHOTO_TEMPLATES, MultilingualZeroShotPipeline, templates_of
 from babelens.utils.errors import ModelKindError
 from tests.contracts import LANGUAGES, TEXTS, drawn_images
-from tests.support.tiny_native import saved, tiny_clip
+from tests.support.tiny_native import saved
 
 LABELS = ["ein auto", "ein haus"]
 
 
 @pytest.fixture(scope="module")
-def clip(tmp_path_factory):
-    return str(saved(tiny_clip(), tmp_path_factory.mktemp("clip")))
+def classify(clip_folder):
+    return pipeline("zero-shot-image-classification", model=str(clip_folder))
 
 
 @pytest.fixture(scope="module")
-def classify(clip):
-    return pipeline("zero-shot-image-classification", model=clip)
-
-
-@pytest.fixture(scope="module")
-def stock(clip):
-    return pipeline("zero-shot-image-classification", model=clip, pipeline_class=ZeroShotImageClassificationPipeline)
+def stock(clip_folder):
+    stock_class = {"pipeline_class": ZeroShotImageClassificationPipeline}
+    return pipeline("zero-shot-image-classification", model=str(clip_folder), **stock_class)
 
 
 def test_without_a_language_it_is_that_of_transformers(classify, stock):
@@ -63,11 +59,9 @@ def test_a_template_of_the_same_language_and_script(language, like):
     assert templates_of(language, PHOTO_TEMPLATES) == prompt_set("photo")[like]
 
 
-@pytest.fixture(scope="module")
-def folder(make_mla, tmp_path_factory):
-    where = tmp_path_factory.mktemp("mla") / "mla"
-    saved(make_mla(), where)
-    return str(where)
+@pytest.fixture
+def folder(folder_of):
+    return str(folder_of("mla"))
 
 
 def test_without_a_language_it_is_that_of_transformers_also_in_batches(folder):

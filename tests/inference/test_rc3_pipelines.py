@@ -120,16 +120,6 @@ def test_images_by_text_and_texts_by_image(retrieve, scores, monkeypatch, at_onc
     assert_best_first(retrieve(drawn_images(7)[4], texts=TEXTS, language="de"), scores[:, 4])
 
 
-def test_several_queries_and_the_best_only(retrieve, scores, tmp_path):
-    for number, image in enumerate(drawn_images(7)):
-        image.save(tmp_path / f"{number}.png")
-    paths = [str(tmp_path / f"{number}.png") for number in range(7)]
-    for row, found in enumerate(retrieve(TEXTS[:3], images=paths, language="de", top_k=2)):
-        assert [each["index"] for each in found] == np.argsort(-scores[row])[:2].tolist()
-    for column, found in enumerate(retrieve(paths[:2], texts=TEXTS, language="de")):
-        assert_best_first(found, scores[:, column])
-
-
 @pytest.mark.parametrize("batch_size", [2, 3])
 def test_batches_of_queries_change_nothing(retrieve, batch_size):
     for queries, candidates in ((TEXTS[:5], {"images": drawn_images(7)}), (drawn_images(7)[:5], {"texts": TEXTS})):

@@ -58,9 +58,7 @@ def asked(model, tokenizer, text: str, **options) -> str:
 def by_hand(folder, text, source, target):
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     tokenizer.src_lang = source
-    forced = tokenizer.convert_tokens_to_ids(target)
-    generated = model.generate(**tokenizer(text, return_tensors="pt"), forced_bos_token_id=forced)
-    return tokenizer.decode(generated[0], skip_special_tokens=True)
+    return asked(model, tokenizer, text, forced_bos_token_id=tokenizer.convert_tokens_to_ids(target))
 
 
 def test_translations_of_nllb_are_those_of_transformers(tmp_path):

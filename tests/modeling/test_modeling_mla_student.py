@@ -1,9 +1,11 @@
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from transformers import AutoModel
 
-from babelens import Embedder, MlaStudentModel, MlaStudentProcessor
+from babelens import Embedder, MlaStudentModel
 from babelens.modeling.acquirer import plain_state_dict
 from tests.contracts import (
     LANGUAGES,
@@ -17,8 +19,8 @@ from tests.contracts import (
     image_text_batch,
 )
 from tests.support.mla_training import COLD, losses
-from tests.support.tiny_dual_encoders import tiny_vision_text
-from tests.support.tiny_native import student_processor, tiny_bert, tiny_clip, tiny_siglip
+from tests.support.tiny_dual_encoders import tiny_student_of, tiny_vision_text
+from tests.support.tiny_native import tiny_bert, tiny_clip, tiny_siglip
 from tests.support.tiny_text_encoders import text_encoder
 from tests.support.tiny_training import changed, shapes_corpus, weights
 
@@ -90,13 +92,8 @@ def test_cross_modal_acquirers_follow_whole_blocks(make_mla_student):
 
 def test_distillation_is_the_mean_error_of_all_sentences(make_mla_trainer):
     """Each of an English sentence's two translations comes with the sentence itself (Zhang et al., table 7)."""
-    native, native_processor = tiny_clip()
-    bert, tokenizer = tiny_bert()
-    torch.manual_seed(0)
-    student = MlaStudentModel.from_towers(native, bert, languages=["de", "fr"])
-    parts = student, MlaStudentProcessor.for_native(native.config, native_processor, tokenizer)
     settings = COLD | {"per_device_train_batch_size": 2 * 2 * 16, "mix_languages": True, "max_steps": 6}
-    trainer = make_mla_trainer(parts=parts, **settings)
+    trainer = make_mla_trainer(parts=tiny_student_of(tiny_clip, tiny_bert), **settings)
     for module in trainer.model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
@@ -116,11 +113,6 @@ def test_distillation_is_the_mean_error_of_all_sentences(make_mla_trainer):
 
 
 ENGLISH, OTHERS = ["a red bar", "an old blue dot in green"], ["ein roter Balken", "un point"]
-
-
-def student_of(native, text, tokenizer, **options):
-    model = MlaStudentModel.from_towers(native[0], text, languages=["de", "fr"], **options)
-    return model, student_processor(model.config, native[1], tokenizer)
 
 
 def token_ids():
@@ -150,11 +142,9 @@ def test_any_text_encoder_is_a_student(tmp_path):
 
 
 def test_native_texts_keep_their_embeddings_to_the_bit():
-    native = tiny_vision_text("bert")
-    bert, tokenizer = tiny_bert()
-    model, processor = student_of(native, bert, tokenizer, native_texts="native")
+    model, processor = tiny_student_of(partial(tiny_vision_text, "bert"), tiny_bert, native_texts="native")
     assert model.config.learned_languages == ["de", "fr"] and model.config.known_languages == ["en", "de", "fr"]
-    found, plain = Embedder(model.eval(), processor), Embedder(*tiny_vision_text("bert"))
+    found, plain = Embedder(model, processor), Embedder(*tiny_vision_text("bert"))
     plain.model.requires_grad_(False)  # as in the student: torch may multiply weights that are trained in another way
     settings = {"language": "en", "normalize": False}
     assert (found.encode_text(ENGLISH, **settings) == plain.encode_text(ENGLISH, **settings)).all()
@@ -163,16 +153,15 @@ def test_native_texts_keep_their_embeddings_to_the_bit():
 
 
 def test_a_batch_of_both_is_as_each_alone():
-    bert, tokenizer = tiny_bert()
-    model, processor = student_of(tiny_siglip(), bert, tokenizer, native_texts="native")
-    reading, _ = student_of(tiny_siglip(), bert, tokenizer)
+    model, processor = tiny_student_of(tiny_siglip, tiny_bert, native_texts="native")
+    reading, _ = tiny_student_of(tiny_siglip, tiny_bert)
     reading.load_state_dict(model.state_dict())
     texts, languages = [OTHERS[0], ENGLISH[0], OTHERS[1], ENGLISH[1]], ["de", "en", "fr", "en"]
     inputs = processor(text=texts, language=languages, return_tensors="pt")
     assert inputs["language_ids"].tolist() == [1, 0, 1, 0]
     alone = processor(text=ENGLISH, language="en", return_tensors="pt")
     with torch.no_grad():
-        features = model.eval()(**inputs).text_features
+        features = model(**inputs).text_features
         torch.testing.assert_close(features[[1, 3]], model.get_text_features(**alone).pooler_output)
-        student = reading.eval().get_text_features(inputs["input_ids"][::2], inputs["attention_mask"][::2])
+        student = reading.get_text_features(inputs["input_ids"][::2], inputs["attention_mask"][::2])
         torch.testing.assert_close(features[::2], student.pooler_output)

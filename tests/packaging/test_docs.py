@@ -4,21 +4,21 @@ import ast
 import re
 import shlex
 import subprocess
-import tomllib
 from collections.abc import Iterator
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import yaml
 from typer.main import get_command
 
+from babelens.cli.main import app
 from babelens.training.recipe_file import find_recipe
 from babelens.training.schema import load_recipe
 from babelens.utils.errors import BabelensError
 from tests.support.documents import BLOCK, CHECKOUT, commands
 
+KNOWN = get_command(app).commands
 DOCUMENTS = sorted([*CHECKOUT.glob("*.md"), *(CHECKOUT / "docs").rglob("*.md")])
 
 
@@ -32,21 +32,14 @@ def blocks_in(language: str) -> Iterator[tuple[str, str]]:
                 yield match[4], f"{document.relative_to(CHECKOUT)}:{line}"
 
 
-def known_commands() -> dict[str, Any]:
-    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    group: Any = get_command(import_module(project["scripts"]["babelens"].partition(":")[0]).app)
-    context = group.context_class(group)
-    return {name: group.get_command(context, name) for name in group.list_commands(context)}
-
-
-def mistakes(arguments: list[str], known: dict[str, Any], *, is_whole: bool = True) -> list[str]:
+def mistakes(arguments: list[str], *, is_whole: bool = True) -> list[str]:
     """The command line's errors for the words after `babelens`; of incomplete commands, for options only."""
     name, *words = arguments
     if name in ("--help", "--version"):
         return []
-    if name not in known:
+    if name not in KNOWN:
         return [f"no command {name}"]
-    command = known[name]
+    command = KNOWN[name]
     while hasattr(command, "commands") and words and words[0] in command.commands:
         command, words = command.commands[words[0]], words[1:]
     if "--help" in words or not (words or is_whole):
@@ -69,20 +62,18 @@ def named_recipes(arguments: list[str]) -> list[str]:
 
 
 def test_commands_in_blocks_exist_with_their_options_and_recipes():
-    known = known_commands()
     shown = {(place, *arguments) for text, place in blocks_in("bash") for arguments in commands(text)}
     assert len(shown) > 50
-    assert {(place, *arguments) for place, *arguments in shown if mistakes(arguments, known)} == set()
+    assert {(place, *arguments) for place, *arguments in shown if mistakes(arguments)} == set()
     for _, *arguments in shown:
         for name in named_recipes(arguments):
             assert find_recipe(name).is_file(), name
 
 
 def test_commands_in_sentences_exist_with_their_options():
-    known = known_commands()
     for document in DOCUMENTS:
         for shown in re.findall(r"`babelens ([a-z-][^`]*)`", document.read_text(encoding="utf-8")):
-            assert not mistakes(shlex.split(shown), known, is_whole=False), (document.name, shown)
+            assert not mistakes(shlex.split(shown), is_whole=False), (document.name, shown)
 
 
 def test_python_imports_what_is_public():
@@ -149,7 +140,7 @@ def test_public_names_are_those_that_the_api_pages_list():
 
 def test_every_command_is_shown():
     shown = {words[0] for text, place in blocks_in("bash") if "docs/api/" in place for words in commands(text)}
-    assert shown == set(known_commands())
+    assert shown == set(KNOWN)
 
 
 def test_pages_are_plain_english():

@@ -4,7 +4,6 @@ The suite gives texts without a language: here they are English, as a user would
 import copy
 import shutil
 import unittest
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
@@ -25,7 +24,7 @@ def _in_english(processor_class: type) -> type:
 
 
 class ProcessorSuite(ProcessorTesterMixin):
-    make: ClassVar[Callable[[Callable[[str], Any]], Any]]
+    method: ClassVar[str]
     names: ClassVar[tuple[str, ...]] = ()  # of the settings that the class is made with
 
     @classmethod
@@ -35,7 +34,7 @@ class ProcessorSuite(ProcessorTesterMixin):
     @pytest.fixture(autouse=True, scope="class")
     @classmethod
     def _prepare(cls, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-        processor = cls.make(request.getfixturevalue)
+        processor = rc3_processor() if cls.method == "rc3" else request.getfixturevalue(f"make_{cls.method}")()[1]
         cls.processor_class = _in_english(type(processor))
         cls.tmpdirname, cls.full_tmpdirname = str(tmp_path_factory.mktemp("processor")), None
         cls.values = {name: getattr(processor, name) for name in cls.names}
@@ -48,36 +47,19 @@ class ProcessorSuite(ProcessorTesterMixin):
         return copy.deepcopy(type(self).values)
 
 
-class TestMuralProcessor(ProcessorSuite, unittest.TestCase):
-    make = staticmethod(lambda fixture: fixture("make_mural")()[1])
-
-
-class TestEtclProcessor(ProcessorSuite, unittest.TestCase):
-    make = staticmethod(lambda fixture: fixture("make_etcl")()[1])
-
-
-class TestMlaProcessor(ProcessorSuite, unittest.TestCase):
-    make = staticmethod(lambda fixture: fixture("make_mla")()[1])
-    names = ("languages", "native_language", "max_text_length")
-
-
-class TestMlaStudentProcessor(ProcessorSuite, unittest.TestCase):
-    make = staticmethod(lambda fixture: fixture("make_mla_student")()[1])
-
-
-class TestSmalrProcessor(ProcessorSuite, unittest.TestCase):
-    make = staticmethod(lambda fixture: fixture("make_smalr")()[1])
-    names = ("vocabularies",)
-
-
-class TestLiweProcessor(ProcessorSuite, unittest.TestCase):
-    make = staticmethod(lambda fixture: fixture("make_liwe")()[1])
-    names = ("characters", "word_length")
-
-
-class TestRc3Processor(ProcessorSuite, unittest.TestCase):
-    make = staticmethod(lambda fixture: rc3_processor())
-    names = ("languages", "language_tokens", "region_size", "max_regions")
+NAMES = {
+    "mural": (),
+    "etcl": (),
+    "mla": ("languages", "native_language", "max_text_length"),
+    "mla_student": (),
+    "smalr": ("vocabularies",),
+    "liwe": ("characters", "word_length"),
+    "rc3": ("languages", "language_tokens", "region_size", "max_regions"),
+}
+for method, names in NAMES.items():
+    name = f"Test{method.title().replace('_', '')}Processor"
+    made = {"method": method, "names": names, "__module__": __name__}
+    globals()[name] = type(name, (ProcessorSuite, unittest.TestCase), made)
 
 
 class MuralImages(ImageProcessingTester):

@@ -6,7 +6,7 @@ import PIL.Image
 import pytest
 
 from babelens.processing import images
-from babelens.processing.images import check_image, open_image, to_rgb
+from babelens.processing.images import check_image, open_image
 from babelens.utils.errors import ImageError
 
 
@@ -15,12 +15,6 @@ def jpeg(size: tuple[int, int] = (64, 48), **options: object) -> bytes:
     buffer = BytesIO()
     PIL.Image.fromarray(noise).save(buffer, "JPEG", **options)
     return buffer.getvalue()
-
-
-def test_every_mode_becomes_rgb() -> None:
-    for mode in ("1", "L", "P", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV", "I", "F", "LA", "PA", "I;16"):
-        rgb = to_rgb(PIL.Image.new(mode, (3, 2)))
-        assert (rgb.mode, rgb.size) == ("RGB", (3, 2)), mode
 
 
 @pytest.mark.parametrize(("kind", "scale"), [("float32", 1 / 255), ("int32", 1), ("uint16", 257)])

@@ -11,6 +11,7 @@ from babelens.processing.processing_mla import MlaStudentProcessor
 from babelens.processing.processing_ridge import GLOSSARY_FILE, RidgeProcessor
 from babelens.processing.text_normalization import folded, same_letters, spelling_of
 from babelens.utils.errors import ModelFolderError
+from tests.support.made_once import draw_maps
 
 
 def read_variants():
@@ -96,12 +97,9 @@ def test_any_text_in_any_language_is_read(language):
 def ridge(make_ridge):
     model, processor = make_ridge(glossaries=True)
     tags = list(dict.fromkeys(language for _, language, _ in VARIANTS if language != "en"))
-    maps = model.maps
-    maps.add(len(tags))
-    random_maps = torch.randint(-127, 128, maps.ngrams[-len(tags) :].shape, generator=torch.Generator().manual_seed(0))
-    maps.ngrams[-len(tags) :] = random_maps
-    for values in (maps.importance, maps.factors):
-        values[-len(tags) :] = 1
+    model.maps.add(len(tags))
+    model.maps.importance[-len(tags) :] = 1
+    draw_maps(model)
     model.config.languages = processor.languages = [*model.config.languages, *tags]
     model.config.gloss_weights = [0.5] * (1 + len(processor.languages))
     return model, processor

@@ -1,16 +1,12 @@
 import pytest
+import torch
 from tokenizers import Tokenizer, models
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
+from babelens.modeling.embedding_trimming import named_token_ids, trim_embeddings
 from babelens.processing.vocabulary_trimming import choose_pieces, count_pieces, trim_tokenizer
 from babelens.utils.errors import InputError
 from tests.support.tiny_checkpoints import CHECKPOINTS, KEPT_TEXTS, tiny_mbart, tiny_mbert
-import pytest
-import torch
-
-from babelens.modeling.embedding_trimming import named_token_ids, trim_embeddings
-from babelens.processing.vocabulary_trimming import choose_pieces, count_pieces, trim_tokenizer
-from tests.support.tiny_checkpoints import CHECKPOINTS, KEPT_TEXTS, tiny_mbart
 
 
 @pytest.fixture(params=CHECKPOINTS)

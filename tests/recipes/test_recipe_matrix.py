@@ -1,24 +1,19 @@
 """Every recipe starts on published layouts by the command in its header, and its model is evaluated: two steps of tiny
 models, in the folder of `recipe_world`. The settings in docs/results/published-experiments.yaml start, too."""
 
-import pytest
-
-from babelens.training.schema import load_recipe
-from tests.recipes.test_published_experiments import ROWS, settings_of
-from tests.support.recipe_world import NAMES, header_commands
 import json
 from pathlib import Path
 
 import pytest
 
-from tests.support.published_layouts import PHOTO_LANGUAGES, caption, write_image, xtd
-from tests.support.published_rc3 import write_text
-import pytest
-
 from babelens.cli.demo import RECIPES
 from babelens.training import schema
 from babelens.training.recipe_file import parse
-
+from babelens.training.schema import load_recipe
+from tests.recipes.test_published_experiments import ROWS, settings_of
+from tests.support.published_layouts import PHOTO_LANGUAGES, caption, write_image, xtd
+from tests.support.published_rc3 import write_text
+from tests.support.recipe_world import NAMES, header_commands
 
 # One recipe of each method, which every run of the tests starts; the others are `slow`.
 IN_EVERY_RUN = {

@@ -31,21 +31,18 @@ def embedded(folder, vectors, *, ids=None, fingerprint="f" * 24):
     (folder / INFO).write_text(json.dumps(asdict(info)))
     numbers = range(len(vectors))
     ids = ids or [f"{number:06d}.jpg" for number in numbers]
-    metadata = pa.table(
+    table = pa.table(
         {
+            "id": pa.array(ids, pa.string()),
+            "embedding": pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1]),
             "width": pa.array([number if number % 7 else None for number in numbers], pa.int32()),
             "license": [["cc0", "it's mine", None][number % 3] for number in numbers],
             "taken": pa.array(list(numbers), pa.int32()).cast(pa.date32()),
         }
     )
     half = len(vectors) // 2
-    for number, part in enumerate((slice(0, half), slice(half, None))):
-        rows = metadata.slice(part.start, None if part.stop is None else half)
-        embeddings = pa.FixedSizeListArray.from_arrays(pa.array(vectors[part].reshape(-1)), vectors.shape[1])
-        table = pa.table({"id": pa.array(ids[part]), "embedding": embeddings})
-        for name in rows.column_names:
-            table = table.append_column(name, rows[name])
-        pq.write_table(table, shard_file(folder, number))
+    for number, part in enumerate((table[:half], table[half:])):
+        pq.write_table(part, shard_file(folder, number))
     return folder
 
 

@@ -35,6 +35,15 @@ class MadeOnce:
         return self._made[key]
 
 
+def draw_maps(model: Any) -> None:
+    """Random maps of a `RidgeModel`, whose own are zeros."""
+    for name, values in model.maps.named_buffers():
+        if name == "ngrams":
+            values.copy_(torch.randint(-127, 128, values.shape))
+        elif name != "importance":
+            values.copy_(torch.randn(values.shape))
+
+
 def settle_batch_norm(model: torch.nn.Module, pixel_values: torch.Tensor) -> None:
     """Gives batch norm the statistics of images. With the initial ones, an untrained EfficientNet outputs zeros."""
     norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]

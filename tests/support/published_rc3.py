@@ -71,8 +71,8 @@ def sentences(image_id: str, label: str) -> dict[str, str]:
 
 
 def write_captions(name: str, images: list[str], count: int) -> None:
-    record = {"sentences": [f"A dog runs {number}." for number in range(count)]}
-    write_lines(name, [record | {"id": image, "img_path": f"{image}.jpg"} for image in images])
+    texts = {image: [f"A dog of {image} runs {number}." for number in range(count)] for image in images}
+    write_lines(name, [{"sentences": texts[image], "id": image, "img_path": f"{image}.jpg"} for image in images])
 
 
 def write_xvnli() -> None:

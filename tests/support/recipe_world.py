@@ -83,18 +83,16 @@ class World:
         for path, name in (("data/eobt", "mural/base"), ("data/ccmatrix", "etcl/base")):
             write_opus(path, read_recipe(name)["train"]["text_text"]["pairs"]["to"])
         write_emoji(folder / "emoji.parquet")
-        self._stand_ins: dict[str, str] = {}
         self._trained: dict[tuple[str, str], Path] = {}
         for name in ("smalr/smalr", "smalr/smalr:mscoco"):
             [features] = [words for words in header_commands(name, own=True) if words[1] == "features"]
             self.run(*(self._replaced(word, name) for word in features[1:]), "--crop", "32")
 
     def stand_in(self, hub_id: str) -> str:
-        if hub_id not in self._stand_ins:
-            folder = self.folder / "hub" / hub_id.replace("/", "--")
+        folder = self.folder / "hub" / hub_id.replace("/", "--")
+        if not folder.exists():
             HUB[hub_id](folder)
-            self._stand_ins[hub_id] = str(folder)
-        return self._stand_ins[hub_id]
+        return str(folder)
 
     def train(self, name: str, settings: str = "") -> Path:
         if (name, settings) not in self._trained:

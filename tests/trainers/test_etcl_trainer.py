@@ -1,21 +1,15 @@
 import pytest
 
-from babelens import ContrastiveTrainingArguments, EtclConfig, EtclModel, EtclProcessor, EtclTrainer
+from babelens import ContrastiveTrainingArguments, EtclTrainer
 from babelens.data.batching.mixture import TaskData
-from tests.support.tiny_training import QUIET, TEXT, VISION, shapes_corpus, shapes_processor
+from tests.support.tiny_training import QUIET, shapes_corpus
 
 
-def make_trainer(output, train_dataset):
-    parts = shapes_processor()
-    text = TEXT | {"vocab_size": len(parts.tokenizer)}
-    model = EtclModel(EtclConfig(text_config=text, vision_config=VISION, temperature_init_value=0.1))
-    settings = QUIET | {"per_device_train_batch_size": 8, "max_steps": 1}
-    return EtclTrainer(
-        model,
-        ContrastiveTrainingArguments(output_dir=str(output), **settings),
-        processing_class=EtclProcessor(parts.image_processor, parts.tokenizer),
-        train_dataset=train_dataset,
-    )
+@pytest.fixture
+def make_trainer(make_etcl, tmp_path):
+    model, processor = make_etcl()
+    arguments = ContrastiveTrainingArguments(str(tmp_path), **QUIET, per_device_train_batch_size=8, max_steps=1)
+    return lambda data: EtclTrainer(model, arguments, processing_class=processor, train_dataset=data)
 
 
 def pairs_of(view):
@@ -30,15 +24,15 @@ def pairs_of(view):
         ({"pairs": [("fr", "de")]}, {("fr", "de")}),
     ],
 )
-def test_triplets_are_of_the_languages_asked_for(tmp_path, data, expected):
-    trainer = make_trainer(tmp_path, {"triplet": TaskData(shapes_corpus(), **data)})
+def test_triplets_are_of_the_languages_asked_for(make_trainer, data, expected):
+    trainer = make_trainer({"triplet": TaskData(shapes_corpus(), **data)})
     assert pairs_of(trainer.tasks["triplet"]) == expected
     assert len(trainer.tasks["triplet"]) == 16 * len(expected)
 
 
-def test_the_reproduced_mural_weighs_both_tasks_by_half(tmp_path):
+def test_the_reproduced_mural_weighs_both_tasks_by_half(make_trainer):
     corpus = shapes_corpus()
-    trainer = make_trainer(tmp_path, {"image_text": corpus, "text_text": corpus})
+    trainer = make_trainer({"image_text": corpus, "text_text": corpus})
     trainer.train()
     logged = next(entry for entry in trainer.state.log_history if "loss" in entry)
     assert logged["loss"] == pytest.approx((logged["loss_image_text"] + logged["loss_text_text"]) / 2, abs=1e-3)

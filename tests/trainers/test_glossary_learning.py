@@ -15,7 +15,6 @@ def test_words_in_another_order_are_found():
 
 
 def test_a_script_without_spaces_is_cut_into_words():
-    """Tested with sentences that were not learned from."""
     colors = dict(zip(COLORS, ("แดง", "เขียว", "น้ำเงิน", "ดำ", "ขาว"), strict=True))
     things = dict(zip(THINGS, ("รถ", "หมา", "แมว", "ต้นไม้", "บ้าน", "เรือ"), strict=True))
     pairs = [(f"{things[thing]}สี{colors[color]}", f"{color} {thing}") for color in COLORS for thing in THINGS]
@@ -26,7 +25,6 @@ def test_a_script_without_spaces_is_cut_into_words():
 
 
 def test_thousands_of_characters_are_no_obstacle():
-    """Chinese has as many."""
     texts = [chr(0x4E00 + 2 * row) + chr(0x4E01 + 2 * row) for row in range(1500)]
     found = learn_glossary([(text, f"w{row}") for row, text in enumerate(texts)])
     glossary = Glossary(found)

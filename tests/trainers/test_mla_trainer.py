@@ -1,16 +1,17 @@
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from babelens import MlaStudentModel
 from babelens.data.batching import views
 from babelens.data.batching.mixture import TaskData
 from babelens.modeling.losses import symmetric_contrastive_loss
 from babelens.utils.errors import InputError
 from tests.support.mla_training import COLD, STILL, assert_close, first_gradients, losses, trained_parts
-from tests.support.tiny_native import student_processor, tiny_bert, tiny_clip
+from tests.support.tiny_dual_encoders import tiny_student_of
+from tests.support.tiny_native import tiny_bert, tiny_clip
 from tests.support.tiny_training import changed, shapes_corpus, weights
 
 
@@ -131,7 +132,6 @@ def test_a_step_has_one_language_unless_they_are_mixed(make_mla_trainer):
     [("text_text", "mse", False), ("image_text", "nce", True)],
 )
 def test_features_from_the_cache_are_those_of_the_model(make_mla_trainer, monkeypatch, task, objective, mixed):
-    """Loss and every gradient of a step, computed, cached, and found again."""
     settings = {"mix_languages": mixed, f"{task}_objective": objective, **COLD}
     expected = first_gradients(make_mla_trainer([task], cache_frozen_features=False, **settings | STILL))
     assert_close(first_gradients(make_mla_trainer([task], **settings)), expected)
@@ -186,12 +186,8 @@ DESCENT = COLD | {"optim": "sgd", "learning_rate": 0.1, "learning_rate_mapping":
     ids=str,
 )
 def test_the_upper_layers_are_trained_and_no_others(make_mla_trainer, model: dict[str, Any], changes: dict[str, Any]):
-    native, native_processor = tiny_clip()
-    encoder, tokenizer = tiny_bert(layers=3)
-    torch.manual_seed(0)
-    options = {"languages": ["de", "fr"], "strategy": "projection", "text_pooling": "mean"} | model
-    student = MlaStudentModel.from_towers(native, encoder, **options)
-    parts = student, student_processor(student.config, native_processor, tokenizer)
+    options = {"strategy": "projection", "text_pooling": "mean"} | model
+    parts = tiny_student_of(tiny_clip, partial(tiny_bert, layers=3), **options)
     settings = DESCENT | {"towers": UPPER, "per_device_train_batch_size": 8, "mix_languages": True}
     trainer = make_mla_trainer(parts=parts, **settings | changes)
     before = weights(trainer.model)

@@ -37,13 +37,6 @@ def test_what_is_asked_for_is_done(chosen, monkeypatch):
             chosen({}, **wrong)
 
 
-def test_a_training_computes_in_it(tmp_path):
-    trainer = shapes_trainer(tmp_path, precision="bfloat16", max_steps=1)
-    trainer.train()
-    assert trainer.accelerator.mixed_precision == "bf16"
-    assert {weight.dtype for weight in trainer.model.parameters()} == {torch.float32}
-
-
 def test_the_next_trainer_of_a_model_uses_its_own_precision(tmp_path):
     """accelerate would keep the first one's."""
     dtypes = []
@@ -55,3 +48,4 @@ def test_the_next_trainer_of_a_model_uses_its_own_precision(tmp_path):
     second.model = second.model_wrapped = first.model
     second.train()
     assert list(dict.fromkeys(dtypes)) == [torch.bfloat16, torch.float32]
+    assert {weight.dtype for weight in first.model.parameters()} == {torch.float32}

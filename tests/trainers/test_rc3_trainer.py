@@ -35,14 +35,14 @@ def test_a_step_takes_a_batch_of_each_data_set_of_its_own_size(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("model", "arguments", "strict", "weak"),
+    ("arguments", "strict", "weak"),
     [
-        ({}, {"strict_visual": "both", "weak_visual": "both"}, *[{"region_features", "pixel_values"}] * 2),
-        ({}, {"strict_visual": "patches", "weak_visual": "regions"}, {"pixel_values"}, {"region_features"}),
+        ({"strict_visual": "both", "weak_visual": "both"}, *[{"region_features", "pixel_values"}] * 2),
+        ({"strict_visual": "patches", "weak_visual": "regions"}, {"pixel_values"}, {"region_features"}),
     ],
 )
-def test_images_are_given_as_asked_for(tmp_path, model, arguments, strict, weak):
-    trainer = rc3_trainer(tmp_path, model=model, max_steps=1, **arguments)
+def test_images_are_given_as_asked_for(tmp_path, arguments, strict, weak):
+    trainer = rc3_trainer(tmp_path, max_steps=1, **arguments)
     (batch,) = batches(trainer, 1)
     for part, expected in ((batch["strict"], strict), (batch["weak"], weak)):
         assert part.keys() & {"region_features", "pixel_values"} == expected

@@ -296,7 +296,6 @@ def test_an_encoder_that_wants_the_language_gets_it(encoding_learner, tmp_path):
 
 @pytest.mark.parametrize("kind", [M2M100ForConditionalGeneration, M2M100Encoder])
 def test_encoders_of_nllb_and_sonar_are_text_encoders(kind, tmp_path):
-    """A whole translator, and only its encoder."""
     sizes = {f"{part}_{name}": 2 for part in ("encoder", "decoder") for name in ("layers", "attention_heads")}
     whole = kind(M2M100Config(vocab_size=50, d_model=8, encoder_ffn_dim=8, decoder_ffn_dim=8, **sizes)).eval()
     whole.save_pretrained(tmp_path)
@@ -345,7 +344,6 @@ def test_captions_alone_find_their_images(learner, monkeypatch, tmp_path):
 
 
 def test_captions_tell_of_a_word_that_no_sentence_has(learner, monkeypatch, tmp_path):
-    """Both in one map; without the captions, the word means nothing."""
     monkeypatch.setattr("babelens.inference.embedder.Embedder", Teacher)
     pairs = {"de": ([row[::-1] for row in KNOWN], KNOWN)}
     expected, found = Teacher().encode_text(SENTENCES, language="en"), []

@@ -5,11 +5,7 @@ import pytest
 from datasets import Dataset, Image
 from PIL import Image as Pillow
 
-from babelens.data import add_translations, as_caption_corpus, as_translation_corpus, image_text_pairs
-from datasets import Dataset
-
-from babelens.data import TextFilter, as_caption_corpus
-
+from babelens.data import TextFilter, add_translations, as_caption_corpus, as_translation_corpus, image_text_pairs
 
 PHOTOS = [
     {"en": ["a dog", "a black dog runs"], "de": ["ein hund"]},
@@ -85,12 +81,12 @@ def corpus_of(rows):
     )
 
 
-def spelled(corpus):
+def texts_of(corpus):
     return [[caption["text"] for caption in row["captions"]] for row in corpus]
 
 
 def test_the_values_of_the_paper_are_the_defaults():
-    kept = spelled(TextFilter().apply(corpus_of([[text] for text in TEXTS] + [[SHORT, "a red square"]])))
+    kept = texts_of(TextFilter().apply(corpus_of([[text] for text in TEXTS] + [[SHORT, "a red square"]])))
     assert kept == [["three words here"], [" ".join("w" * 100)], [LETTERS[:-1]], ["a red square"]]
     assert str(TextFilter()) == "texts of 3 to 100 words, 1000 characters at most and 10 images at most"
 
@@ -98,9 +94,9 @@ def test_the_values_of_the_paper_are_the_defaults():
 def test_texts_of_more_than_ten_rows_are_left_out_whole():
     ten, eleven = "a text of ten", "a text of eleven"
     rows = [[ten, eleven, f"own text number {n}"] for n in range(10)] + [[eleven, eleven]]
-    kept = spelled(TextFilter().apply(corpus_of(rows)))
+    kept = texts_of(TextFilter().apply(corpus_of(rows)))
     assert kept == [[ten, f"own text number {n}"] for n in range(10)]
-    assert spelled(TextFilter(max_images=None).apply(corpus_of(rows))) == rows
+    assert texts_of(TextFilter(max_images=None).apply(corpus_of(rows))) == rows
 
 
 def test_a_stream_is_filtered_as_its_rows_are():

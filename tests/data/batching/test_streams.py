@@ -69,7 +69,6 @@ def test_passes_are_shuffled_and_differ():
 
 @pytest.mark.parametrize(("processes", "workers", "shards"), [(2, 1, 4), (3, 1, 2)])
 def test_processes_share_a_stream(processes, workers, shards, caplog):
-    """They share shards if there are enough, or else rows, with a warning."""
     options = {"size": 4, "workers": workers, "shards": shards, "num_processes": processes}
     with caplog.at_level(logging.WARNING, logger="babelens"):
         shares = [texts(islice(loader(process=p, **options), 12 // processes)) for p in range(processes)]
