@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import datasets
 import numpy as np
@@ -24,7 +24,7 @@ from ..inference.embedder import Embedder, ImageLike, batches, evaluation_mode
 from ..utils.errors import CorpusError, InputError, ModelKindError, requires
 from ..utils.files import atomic_file
 from ..utils.languages import normalize_languages
-from .ranking import embedding_ranks
+from .ranking import embedding_ranks, percent_within
 
 
 def as_json(result: Any) -> Any:
@@ -312,15 +312,13 @@ def joint_representations(
     return {language: np.concatenate(parts) for language, parts in found.items()}
 
 
-# ---- Results of several models for the same queries (MURAL, figures 4 to 6 and 9 to 14; MLA, figure 1) ----
-
-Direction = Literal["text-to-image", "image-to-text"]
+# ---- Results of several models for the same queries (MURAL, figures 4, 5, 9 and 10; MLA, figure 1) ----
 
 
 @dataclass(frozen=True)
 class Found:
-    """A model's results for a query: the best images (rows of the corpus) or texts, best first, with `image_id` or
-    text and correctness, and the rank of the best correct one, from 1; ties count against the model."""
+    """A model's results for a query: the best images (rows of the corpus), best first, with `image_id` and
+    correctness, and the rank of the best correct one, from 1; ties count against the model."""
 
     candidates: list[int]
     names: list[str]
@@ -330,8 +328,7 @@ class Found:
 
 @dataclass(frozen=True)
 class ComparedQuery:
-    """A query, a text or the `image_id` of an image, the language of the texts, the row of the query's image in the
-    corpus, and the results of each model by name."""
+    """A text as a query, its language, the row of its image in the corpus, and the results of each model by name."""
 
     language: str
     query: str
@@ -343,7 +340,6 @@ class ComparedQuery:
 class SideBySide:
     """Several models' results for selected queries; `first`: language -> model -> R@1 in percent over all queries."""
 
-    direction: Direction
     queries: list[ComparedQuery]
     first: dict[str, dict[str, float]]
 
@@ -353,45 +349,33 @@ def side_by_side(
     corpus: datasets.Dataset,
     languages: str | list[str] | tuple[str, ...],
     *,
-    direction: Direction = "text-to-image",
     queries: int = 3,
     top: int = 5,
 ) -> SideBySide:
-    """Searches a caption corpus with several models, and returns the `top` results of each for some queries in each
-    language, which a hash of their images selects independently of the results."""
+    """Searches the images of a caption corpus with several models, and returns the `top` results of each for some
+    queries in each language, which a hash of their images selects independently of the results."""
     if not embedders:
         raise InputError("there are no models to compare")
-    sets, of_images = RetrievalSets(corpus), direction == "image-to-text"
+    sets, result = RetrievalSets(corpus), SideBySide([], {})
     images = {name: embedder.encode_image(images_of(corpus)) for name, embedder in embedders.items()}
-    result = SideBySide(direction, [], {})
     for language in normalize_languages(languages):
         asked = sets.of(language)
-        right: dict[int, list[int]] = dict(enumerate(asked.text_to_images))  # query -> its correct candidates
-        if of_images:
-            texts_of: dict[int, list[int]] = {}
-            for text, own in right.items():
-                for image in own:
-                    texts_of.setdefault(image, []).append(text)
-            right = texts_of
-        sides, ranks = {}, {}
-        for name, embedder in embedders.items():
-            texts = embedder.encode_text(asked.texts, language=language)
-            found = embedding_ranks(images[name], texts, asked.text_to_images)
-            ranks[name] = found.image_to_text if of_images else found.text_to_image
-            sides[name] = (images[name], texts) if of_images else (texts, images[name])
-        result.first[language] = {name: 100 * float((each[list(right)] == 1).mean()) for name, each in ranks.items()}
-        about = {query: query if of_images else correct[0] for query, correct in right.items()}
-        first_query = {asked.image_ids[image]: query for query, image in reversed(about.items())}
+        texts = {name: embedder.encode_text(asked.texts, language=language) for name, embedder in embedders.items()}
+        ranks = {
+            name: embedding_ranks(images[name], texts[name], asked.text_to_images).text_to_image for name in embedders
+        }
+        result.first[language] = {name: percent_within(each, 1) for name, each in ranks.items()}
+        first_query: dict[str, int] = {}
+        for query, right in enumerate(asked.text_to_images):
+            first_query.setdefault(asked.image_ids[right[0]], query)
         order = sorted(first_query, key=lambda name: hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest())
-        names = asked.texts if of_images else asked.image_ids
-        for image_id in order[:queries]:
-            query, shown = first_query[image_id], {}
-            for name, (asking, searched) in sides.items():
-                best = np.argsort(-(asking[query] @ searched.T), kind="stable")[:top].tolist()
-                marks = [each in right[query] for each in best]
-                shown[name] = Found(best, [names[each] for each in best], marks, int(ranks[name][query]))
-            asking_for = image_id if of_images else asked.texts[query]
-            result.queries.append(ComparedQuery(language, asking_for, about[query], shown))
+        for query in (first_query[image_id] for image_id in order[:queries]):
+            right, found = asked.text_to_images[query], {}
+            for name in embedders:
+                best = np.argsort(-(texts[name][query] @ images[name].T), kind="stable")[:top].tolist()
+                names, marks = [asked.image_ids[each] for each in best], [each in right for each in best]
+                found[name] = Found(best, names, marks, int(ranks[name][query]))
+            result.queries.append(ComparedQuery(language, asked.texts[query], right[0], found))
     return result
 
 
@@ -551,30 +535,19 @@ def draw_distance_ratios(ratios: DistanceRatios) -> Any:
 
 
 def draw_side_by_side(compared: SideBySide, corpus: datasets.Dataset) -> Any:
-    """Draws each query with a line for each model: the images or texts that it finds, the correct ones in green."""
+    """Draws each query with a line for each model: the images that it finds, the correct ones in green."""
     images = images_of(corpus)
     if not isinstance(images, Images):
         raise ModelKindError("the figure needs images, but the corpus has features instead")
-    of_texts = compared.direction == "image-to-text"
     lines = [(query, name, found) for query in compared.queries for name, found in query.found.items()]
-    columns = 1 if of_texts else max(len(found.names) for _, _, found in lines)
+    columns = max(len(found.names) for _, _, found in lines)
     with _style() as figure_class:
-        figure = figure_class((7.0 if of_texts else 1.5 + 0.95 * columns, 1.15 * len(lines)))
-        widths = [1.5, *[5 if of_texts else 1] * columns]
-        grid = figure.subplots(len(lines), 1 + columns, squeeze=False, width_ratios=widths)
+        figure = figure_class((1.5 + 0.95 * columns, 1.15 * len(lines)))
+        grid = figure.subplots(len(lines), 1 + columns, squeeze=False, width_ratios=[1.5, *[1] * columns])
         for (heading, *places), (query, name, found) in zip(grid, lines, strict=True):
             for axes in (heading, *places):
                 axes.set_axis_off()
-            is_first = name == next(iter(query.found))
-            if of_texts:
-                if is_first:
-                    _draw_image(heading, images[query.row], INK)
-                places[0].set_title(f"{name}, {query.language}: rank {found.rank}")
-                for line, (text, is_right) in enumerate(zip(found.names, found.right, strict=True)):
-                    shown, color = textwrap.shorten(text, 80, placeholder="…"), RIGHT if is_right else INK
-                    places[0].text(0, 1 - (line + 0.5) / len(found.names), shown, color=color, va="center")
-                continue
-            if is_first:
+            if name == next(iter(query.found)):
                 shown = textwrap.fill(textwrap.shorten(query.query, 60, placeholder="…"), 20)
                 heading.text(0, 1, f"{shown}\n[{query.language}]", va="top", fontweight="bold")
             heading.text(0, 0, f"{name}: rank {found.rank}", va="bottom", color=PALE, fontsize=6.5)
