@@ -16,18 +16,15 @@ from .processing_per_language import TextLayout, file_beside
 from .word_tokenizers import WordLevelProcessor, frequent, split_words
 
 
-def frequent_words(
-    texts: Iterable[str], language: str, *, max_size: int | None = None, min_frequency: int = 1
-) -> list[str]:
-    """Returns the words of texts that occur `min_frequency` times or more, at most `max_size`, as `frequent` sorts
-    them."""
+def frequent_words(texts: Iterable[str], language: str, *, min_frequency: int = 1) -> list[str]:
+    """Returns the words of texts that occur `min_frequency` times or more, as `frequent` sorts them."""
     counts = Counter(word for text in texts for word in split_words(text, language))
     if not (found := frequent(counts, min_frequency)):
         most = max(counts.values(), default=0)
         raise InputError(
             f"no word in {language!r} occurs {min_frequency} times; the most frequent occurs {most} times"
         )
-    return found[:max_size]
+    return found
 
 
 VOCABULARIES_FILE = "vocabularies.json"

@@ -27,20 +27,17 @@ def word_vectors(
     *,
     size: int,
     captions: Mapping[str, Iterable[str]],
-    aligned: bool = False,
 ) -> list[np.ndarray]:
     """Returns the vectors of each language's words, float32 [n_words, size], from its `.vec` or `.vec.gz` file, or
-    trained on its captions without one; zeros for words without a vector. `aligned` is as in `reduce_vectors`."""
+    trained on its captions without one; zeros for words without a vector."""
     paths = {normalize_language(tag): path for tag, path in files.items()}
     found = []
     for language, words in vocabularies.items():
         if (path := paths.get(normalize_language(language))) is not None:
-            found.append(read_vectors(path, words, language))
-        elif not aligned and language in captions:
-            found.append(train_vectors(captions[language], words, language, size=size))
+            found.append(reduce_vectors(read_vectors(path, words, language), size))
         else:
-            raise InputError(f"there are word vectors for {', '.join(paths) or 'no language'}, not for {language!r}")
-    return reduce_vectors(found, size, aligned=aligned)
+            found.append(train_vectors(captions[language], words, language, size=size))
+    return found
 
 
 def read_vectors(path: str | Path, words: Sequence[str], language: str) -> np.ndarray:
@@ -121,25 +118,20 @@ def _shown(line: bytes) -> str:
     return repr(line.decode("utf-8", "replace")[:40])
 
 
-def reduce_vectors(vectors: Sequence[np.ndarray], size: int, *, aligned: bool = False) -> list[np.ndarray]:
-    """Returns the first `size` principal components of the words that have a vector, centered; the others stay zero.
-    Vectors of that width are returned unchanged. With `aligned`, all languages share one space and its components:
-    components of each language alone would have different axes."""
-    if not aligned:
-        return [reduced for each in vectors for reduced in reduce_vectors([each], size, aligned=True)]
-    widths = [part.shape[1] for part in vectors]
-    if len(set(widths)) > 1 or widths[0] < size:
-        raise InputError(f"vectors of {', '.join(map(str, widths))} numbers cannot be reduced to {size} in one space")
-    if widths[0] == size:
-        return [*vectors]
-    given = np.concatenate(vectors)
-    known: np.ndarray = np.any(given, axis=1)
-    centered = given[known].astype(np.float64)  # [n, given]
+def reduce_vectors(vectors: np.ndarray, size: int) -> np.ndarray:
+    """Returns the first `size` principal components of the words that have a vector, centered, [n_words, size]; the
+    others stay zero. Vectors of that width are returned unchanged."""
+    if vectors.shape[1] < size:
+        raise InputError(f"vectors of {vectors.shape[1]} numbers cannot be reduced to {size}")
+    if vectors.shape[1] == size:
+        return vectors
+    known: np.ndarray = np.any(vectors, axis=1)
+    centered = vectors[known].astype(np.float64)  # [n, given]
     centered -= centered.mean(0) if len(centered) else 0
     _, axes = np.linalg.eigh(centered.T @ centered)  # columns in order of rising variance
     matrix = np.zeros((len(known), size), np.float32)
     matrix[known] = centered @ _signed(axes[:, ::-1][:, :size])
-    return np.split(matrix, np.cumsum([len(part) for part in vectors])[:-1])
+    return matrix
 
 
 def _signed(axes: np.ndarray) -> np.ndarray:

@@ -27,7 +27,7 @@ from .build import ModelBuilder
 from .data import RecipeData
 from .results import Reporting
 from .run import Workflow
-from .schema import Count, ImageSizes, Language, Recipe, Section, Stage, Switch, check_names
+from .schema import Count, ImageSizes, Language, Recipe, Section, Stage, check_names
 
 logger = logging.getLogger(__name__)
 
@@ -42,16 +42,10 @@ class DictionarySource(Section):
 
 
 class WordsSource(Section):
-    """The words of a word-level model (SMALR), taken from the captions of its languages. With `aligned`, the files'
-    vectors share one space, in which words of equal meaning are near each other in all languages. They are then
-    reduced to the same principal components, which keep them aligned, and every language needs a file. Vectors that
-    are not aligned are reduced language by language."""
+    """The words of a word-level model (SMALR), taken from the captions of its languages."""
 
-    max_size: Count | None = None  # of each language, whose most frequent words are taken
     min_frequency: Count = 1
-    vectors: dict[Language, str] = {}  # FastText's `.vec` or `.vec.gz` files
-    aligned: Switch = False
-    train_vectors: Switch = True  # on the captions of languages that have no file
+    vectors: dict[Language, str] = {}  # FastText's `.vec` or `.vec.gz` files; others are trained on the captions
     dictionary: DictionarySource | None = None  # for a model whose other words have embeddings of their own
     max_text_length: Count = 40  # words
 
@@ -147,9 +141,8 @@ class LiweBuilder(WordsBuilder):
     def make_processor(self) -> ProcessorMixin:
         if self.recipe.model.from_pretrained:
             return super().make_processor()
-        for name in ("max_size", "vectors", "aligned"):
-            if getattr(self.words, name):
-                raise RecipeError(f"words.{name}: LIWE reads the characters of all words, without word vectors")
+        if self.words.vectors:
+            raise RecipeError("words.vectors: LIWE reads the characters of all words, without word vectors")
         texts = {language: self.data.captions[language] for language in self.data.languages}
         return LiweProcessor(
             self.new_image_processor(),
@@ -230,8 +223,7 @@ class SmalrBuilder(WordsBuilder):
         return mapped
 
     def _frequent_words(self, language: str, least: int) -> list[str]:
-        size = self.words.max_size
-        return frequent_words(self.data.captions[language], language, max_size=size, min_frequency=least)
+        return frequent_words(self.data.captions[language], language, min_frequency=least)
 
     def _share_rows(self, model: SmalrModel, processor: ProcessorMixin) -> None:
 
@@ -250,10 +242,8 @@ class SmalrBuilder(WordsBuilder):
         """Returns the vectors of all words [words, vector size], and the reduced ones [words, word size]."""
         config = self._config(processor)
         size = config.vector_size or config.word_size
-        captions = self.data.captions if self.words.train_vectors else {}
-        aligned = self.words.aligned
-        found = word_vectors(processor.vocabularies, self.words.vectors, size=size, captions=captions, aligned=aligned)
-        parts = reduce_vectors(found, config.word_size, aligned=aligned)
+        found = word_vectors(processor.vocabularies, self.words.vectors, size=size, captions=self.data.captions)
+        parts = [reduce_vectors(each, config.word_size) for each in found]
         whole, specific = (torch.from_numpy(np.concatenate(of)) for of in (found, parts))
         return whole, specific
 

@@ -1,7 +1,6 @@
 import json
 
 import pytest
-import torch
 from transformers import AutoModel, AutoProcessor
 
 from babelens import Embedder, SmalrModel, SmalrProcessor
@@ -47,29 +46,6 @@ def test_both_stages(run, content, tmp_path):
 
 
 MULE = {"specific_words": None, "latent_tokens": 0, "mask_weight": 0}
-
-
-def test_aligned_vectors_of_all_languages_are_reduced_together(content, tmp_path):
-    one, other = "1 2 " * 30, "2 1 " * 30
-    words = {"de": {"in": one, "rot": other}, "en": {"a": one, "red": other}, "fr": {"rouge": other}}
-    files = {language: str(tmp_path / f"{language}.vec") for language in words}
-    for language, own in words.items():
-        lines = [f"{len(own)} 60", *(f"{word} {vector}" for word, vector in own.items())]
-        (tmp_path / f"{language}.vec").write_text("\n".join(lines) + "\n")
-    model = content["model"] | {"overrides": content["model"]["overrides"] | MULE}
-    with pytest.raises(InputError, match="word vectors for de, en, not for 'fr'"):
-        some = {language: files[language] for language in ("de", "en")}
-        train(content, tmp_path, words={"vectors": some, "aligned": True}, model=model)
-    output = train(content, tmp_path, words={"vectors": files, "aligned": True}, model=model)
-    warm = AutoModel.from_pretrained(output / "checkpoints/latent/finished")  # the warm-up leaves vectors as they are
-    processor = AutoProcessor.from_pretrained(output)
-    matrices = warm.word_embedding.specific.split(warm.config.specific_sizes)
-    found = [
-        matrix[processor.vocabularies[language].index(word)]
-        for matrix, (language, word) in zip(matrices, {"de": "rot", "en": "red", "fr": "rouge"}.items(), strict=True)
-    ]
-    assert found[0].abs().max() > 1
-    torch.testing.assert_close(torch.stack(found), found[0].expand(3, -1))
 
 
 def test_rare_words_have_the_embedding_of_their_translation(content, tmp_path):

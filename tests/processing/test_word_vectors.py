@@ -49,35 +49,16 @@ def vectors():
     return matrix
 
 
-def reduced(vectors: np.ndarray, size: int) -> np.ndarray:
-    (found,) = reduce_vectors([vectors], size)
-    return found
-
-
 def test_components_are_those_of_a_singular_value_decomposition(vectors):
-    found = reduced(vectors, 5)
+    found = reduce_vectors(vectors, 5)
     known = np.delete(vectors, 7, 0).astype(np.float64)
     left, scale, axes = np.linalg.svd(known - known.mean(0), full_matrices=False)
     signs = np.sign(axes[np.arange(12), np.abs(axes).argmax(1)])
     assert found.dtype == np.float32
     np.testing.assert_allclose(np.delete(found, 7, 0), (left * scale * signs)[:, :5], rtol=1e-4, atol=1e-5)
     assert not found[7].any()
-
-
-def test_vectors_of_one_space_stay_aligned():
-    """Words of equal meaning have equal vectors in two languages, which use them in unequal shares."""
-    rng = np.random.default_rng(0)
-    meanings = rng.normal(size=(30, 12)).astype(np.float32)
-    one = meanings * np.linspace(3, 0.1, 12, dtype=np.float32)
-    other = one[20:] + 0
-    together = reduce_vectors([one, other], 4, aligned=True)
-    np.testing.assert_allclose(together[0][20:], together[1], rtol=1e-4, atol=1e-5)
-    assert [len(part) for part in together] == [30, 10]
-    apart = reduce_vectors([one, other], 4)
-    assert np.abs(apart[0][20:] - apart[1]).max() > 0.5
-    np.testing.assert_array_equal(np.concatenate(together), reduced(np.concatenate([one, other]), 4))
-    with pytest.raises(InputError, match="vectors of 12, 3 numbers"):
-        reduce_vectors([one, np.ones((2, 3), np.float32)], 2, aligned=True)
+    with pytest.raises(InputError, match="12 numbers cannot be reduced to 13"):
+        reduce_vectors(vectors, 13)
 
 
 def test_trained_vectors_factorise_mutual_information():
