@@ -4,18 +4,17 @@ pickles, which are unsafe to load, are left out."""
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from huggingface_hub import HfApi, ModelCard, constants
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, ModelCard, constants
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.repocard import metadata_load
-from huggingface_hub.utils import httpx, validate_repo_id
+from huggingface_hub.utils import filter_repo_objects, httpx, validate_repo_id
 from peft import PeftConfig
 from peft.utils import CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME
 from safetensors.torch import load_file
@@ -265,9 +264,8 @@ def push(folder: str | Path, repo_id: str, *, private: bool = False, api: HfApi 
         repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
         files: dict[str, bytes | Path] = {name: folder / name for name in names}
         files[CARD] = named_card((folder / CARD).read_text("utf-8-sig"), repo_id).encode()
-        replaced = None if CONFIG_NAME in names else _LOADED_BY_NAME
-        message = "Upload model with code and card"
-        return upload(api, files, repo_id, message, private=private, delete_patterns=replaced)
+        replaced = () if CONFIG_NAME in names else _LOADED_BY_NAME
+        return upload(api, files, repo_id, "Upload model with code and card", private=private, replaced=replaced)
 
 
 def named_card(card: str, repo_id: str) -> str:
@@ -283,30 +281,21 @@ def upload(
     *,
     private: bool,
     kind: str = "model",
-    delete_patterns: list[str] | None = None,
+    replaced: Sequence[str] = (),
 ) -> Published:
-    """Uploads files to an existing repository, as one commit on top of its current one."""
+    """Uploads files to an existing repository, as one commit on top of its current one, which also deletes other files
+    whose names match the patterns `replaced`."""
     before = api.repo_info(repo_id, repo_type=kind)
     if private and not before.private:
         raise PublishError(
             f"{repo_id} exists already and is public: make it private on the Hub, or leave out --private"
         )
-    with TemporaryDirectory() as scratch:
-        for name, content in files.items():
-            place = Path(scratch, name)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            if isinstance(content, bytes):
-                place.write_bytes(content)
-            else:
-                place.symlink_to(content.resolve())
-        commit = api.upload_folder(
-            repo_id=repo_id,
-            folder_path=scratch,
-            repo_type=kind,
-            commit_message=message,
-            delete_patterns=delete_patterns,
-            parent_commit=before.sha,  # the files to delete were chosen from this commit
-        )
+    operations: list[Any] = [CommitOperationAdd(name, content) for name, content in files.items()]
+    if replaced:
+        there = api.list_repo_files(repo_id, repo_type=kind, revision=before.sha)
+        old = filter_repo_objects(there, allow_patterns=replaced)
+        operations += [CommitOperationDelete(name) for name in old if name not in files]
+    commit = api.create_commit(repo_id, operations, commit_message=message, repo_type=kind, parent_commit=before.sha)
     return Published(str(commit.commit_url), changed=commit.oid != before.sha)
 
 

@@ -21,6 +21,7 @@ from ..utils.languages import language_and_script, normalize_language, normalize
 
 with requires("mteb"):
     import mteb
+    from mteb.abstasks.task_metadata import TaskMetadata
     from mteb.languages import check_language_code
     from mteb.models import ModelMeta
     from mteb.models.abs_encoder import AbsEncoder
@@ -218,24 +219,19 @@ def languages_of_texts(metadata: Any, subset: str) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class MtebScore:
-    """The scores of one subset of a task: all metrics of mteb, as fractions instead of percentages, its main metric,
-    and what was measured, when, and by which version of mteb. Languages are mteb's codes."""
+    """The scores of one subset of a task, which `metadata` describe: all metrics, as fractions instead of percentages.
+    Languages are mteb's codes, and `version` is mteb's."""
 
-    task: str
-    kind: str
-    dataset: str
-    revision: str
+    metadata: TaskMetadata
     split: str
     subset: str
     languages: list[str]
-    main_metric: str
     scores: dict[str, float]
-    date: str | None
     version: str
 
     def shown(self) -> dict[str, float]:
         """The main metric and the metrics of `SHOWN`, in percent."""
-        names = dict.fromkeys([self.main_metric, *SHOWN])
+        names = dict.fromkeys([self.metadata.main_score, *SHOWN])
         return {name: 100 * self.scores[name] for name in names if name in self.scores}
 
 
@@ -297,16 +293,11 @@ def evaluate_mteb(
         raise SourceUnavailableError(f"{failed.task_name}: {failed.exception}")
     return [
         MtebScore(
-            task=task.metadata.name,
-            kind=task.metadata.type,
-            dataset=task.metadata.dataset["path"],
-            revision=task.metadata.dataset["revision"],
+            metadata=task.metadata,
             split=split,
             subset=found["hf_subset"],
             languages=list(found["languages"]),
-            main_metric=task.metadata.main_score,
             scores={name: float(value) for name, value in found.items() if isinstance(value, int | float)},
-            date=result.date.isoformat() if result.date else None,
             version=result.mteb_version,
         )
         for task, result in zip(tasks, results.task_results, strict=True)
@@ -320,12 +311,12 @@ def model_index(scores: Sequence[MtebScore]) -> list[EvalResult]:
     """Converts scores to entries of a card's `model-index`, in percent."""
     return [
         EvalResult(
-            task_type=score.kind,
-            dataset_type=score.dataset,
-            dataset_name=f"{score.task} ({score.subset})",
+            task_type=score.metadata.type,
+            dataset_type=score.metadata.dataset["path"],
+            dataset_name=f"{score.metadata.name} ({score.subset})",
             dataset_config=score.subset,
             dataset_split=score.split,
-            dataset_revision=score.revision,
+            dataset_revision=score.metadata.dataset["revision"],
             metric_type=metric,
             metric_name=metric,
             metric_value=round(value, 3),

@@ -10,7 +10,7 @@ single queries, from which `compare` computes significance, are in `results.rank
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -85,10 +85,6 @@ class Results:
         """The ranks of the queries of a test set in a language."""
         return self.ranks.get("/".join(key))
 
-    @property
-    def measured(self) -> list[Measurement]:
-        return [each for by_metric in self.scores.values() for each in by_metric.values()]
-
     def add_emoji(self, report: Mapping[str, Any], ranks: Mapping[str, QueryRanks]) -> None:
         """Adds the report and the ranks of an `EmojiBenchmark`, with a dataset for each of the four questions."""
         for question, answers in report.items():
@@ -97,24 +93,22 @@ class Results:
                 dataset = emoji_dataset(question, group)
                 self.add(answer["languages"], own, dataset=dataset, split=answers["split"])
 
-
-def write_results(
-    file: str | Path, found: Iterable[Measurement], ranks: Mapping[str, QueryRanks] | None = None
-) -> None:
-    """Adds measurements to a file of results, and the ranks of queries, by `test_set/language`; replaces measurements
-    with the same dataset, split, language and metric."""
-    path = Path(file)
-    everything = {
-        (each.dataset, each.split, each.language, each.metric): each
-        for each in [*(read_results(path) if path.is_file() else []), *found]
-    }
-    if ranks:
-        all_ranks = read_ranks(ranks_file(path)) | dict(ranks)
-        with atomic_file(ranks_file(path)) as scratch:
-            write_ranks(scratch, all_ranks)
-    with atomic_file(path) as scratch:
-        lines = ",\n".join(json.dumps(asdict(each), ensure_ascii=False) for each in everything.values())
-        scratch.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+    def save(self, file: str | Path) -> None:
+        """Adds the results to a file, and the ranks to the file next to it; replaces measurements with the same
+        dataset, split, language and metric."""
+        path = Path(file)
+        measured = [each for by_metric in self.scores.values() for each in by_metric.values()]
+        everything = {
+            (each.dataset, each.split, each.language, each.metric): each
+            for each in [*(read_results(path) if path.is_file() else []), *measured]
+        }
+        if self.ranks:
+            all_ranks = read_ranks(ranks_file(path)) | self.ranks
+            with atomic_file(ranks_file(path)) as scratch:
+                write_ranks(scratch, all_ranks)
+        with atomic_file(path) as scratch:
+            lines = ",\n".join(json.dumps(asdict(each), ensure_ascii=False) for each in everything.values())
+            scratch.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 
 
 def read_results(path: str | Path) -> list[Measurement]:

@@ -91,15 +91,14 @@ def evaluate_translate_test(
     *,
     to: str = "en",
     ranks: dict[str, QueryRanks] | None = None,
-    translated_ranks: dict[str, QueryRanks] | None = None,
     **options: Any,
 ) -> dict[str, Numbers]:
     """Evaluates retrieval with the original captions and with their machine translations into the language `to`: a
     multilingual model should be compared with translated queries and an English model (Jain et al. 2021, MURAL, table
-    2; Burns et al. 2020, SMALR, "Trans. to En"). `options` are those of `evaluate_retrieval`; `ranks` and
-    `translated_ranks` receive the ranks of queries. Returns for each language the results of `evaluate_retrieval`,
-    `untranslated` (None for a language not learned) and `translated` (None for `to`); `gain`, the difference of each
-    recall; and `n_empty`, the number of empty translations, for which the original caption is used."""
+    2; Burns et al. 2020, SMALR, "Trans. to En"). `options` are those of `evaluate_retrieval`; `ranks` receives the
+    ranks of the original captions. Returns for each language the results of `evaluate_retrieval`, `untranslated` (None
+    for a language not learned) and `translated` (None for `to`); `gain`, the difference of each recall; and `n_empty`,
+    the number of empty translations, for which the original caption is used."""
     tags, to = normalize_languages(languages), normalize_language(to)
     if tags == [to]:
         raise InputError(f"there is nothing to translate: all captions are already in {to}")
@@ -120,8 +119,7 @@ def evaluate_translate_test(
         if tag != to:
             # The translating embedder has the same methods for encoding.
             translating: Any = TranslatingEmbedder(embedder, translator, to=to)
-            given = {"ranks": translated_ranks, "image_embeddings": images, **options}
-            translated = evaluate_retrieval(translating, corpus, tag, **given)[tag]
+            translated = evaluate_retrieval(translating, corpus, tag, image_embeddings=images, **options)[tag]
             results[tag] |= {"translated": translated, "n_empty": translating.n_empty}
             if before := results[tag]["untranslated"]:
                 # Captions may be equal only before or only after translation.

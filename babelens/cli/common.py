@@ -8,7 +8,7 @@ import inspect
 import json
 import shlex
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -231,6 +231,11 @@ def results_table(*headings: str, title: str | None = None, names: int = 1) -> "
     for index, heading in enumerate(headings):
         table.add_column(heading, justify="left" if index < names else "right")
     return table
+
+
+def cells(values: Iterable[float | None]) -> list[str]:
+    """Counts with commas, other numbers with one decimal, and nothing for a number that is missing."""
+    return ["" if each is None else f"{each:,}" if isinstance(each, int) else f"{each:.1f}" for each in values]
 
 
 def show_next(console: "Console", model: Path, language: str | None, *, searches: bool = True) -> None:

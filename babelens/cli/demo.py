@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..utils.redaction import typed_command
-from .common import begin_work, plain_console, results_table
+from .common import begin_work, cells, plain_console, results_table
 from .train import run_recipe
 
 if TYPE_CHECKING:
@@ -118,8 +118,7 @@ def acquire_from_names(base: Path, output: Path, console: "Console") -> None:
     headings = ("names\nlearned", "R@10\nbefore", "R@10\nafter", "R@10\nby chance")
     table = results_table("language", *headings, title=title)
     for tag, pairs in sources.items():
-        cells = (f"{value:.1f}" for value in (before[tag]["t2i_r10"], after[tag]["t2i_r10"], chance))
-        table.add_row(tag, f"{len(pairs):,}", *cells)
+        table.add_row(tag, *cells([len(pairs), before[tag]["t2i_r10"], after[tag]["t2i_r10"], chance]))
     console.print(f"\n{', '.join(LANGUAGES)} were acquired in {seconds:.0f} seconds from their names in CLDR.")
     console.print(table)
     for tag in LANGUAGES:

@@ -1,6 +1,6 @@
 """`babelens evaluate`: a command for each kind of evaluation."""
 
-from collections.abc import Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,6 +16,7 @@ from .common import (
     Split,
     TrustRemoteCode,
     begin_work,
+    cells,
     check_path,
     check_source,
     plain_console,
@@ -85,7 +86,7 @@ def captions(
     from ..evaluation.retrieval import evaluate_retrieval, evaluate_translate_test
     from ..inference.embedder import Embedder
     from ..model_cards.card_text import public_name
-    from .tables import new_results, print_consistency, print_recalls, print_translate_test, save_results
+    from .tables import new_results, print_consistency, print_recalls, print_translate_test
 
     code: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     translates = None if translator is None else _translator(translator, not consistency, **code)
@@ -109,7 +110,8 @@ def captions(
         print_consistency(compare_consistency(embedder, {data: corpus}, tags, **given))
     results = new_results()
     results.add(recalls, ranks, dataset=public_name(data), split=split or "")
-    save_results(results, output)
+    if output:
+        results.save(output)
 
 
 def _translator(given: str, into_english: bool, **code: Any) -> "Translator":
@@ -173,7 +175,7 @@ def classes(
     from ..evaluation import classification as by
     from ..inference.embedder import Embedder
     from ..model_cards.card_text import public_name
-    from .tables import new_results, save_results
+    from .tables import new_results
 
     embedder = Embedder.from_pretrained(model, trust_remote_code=trust_remote_code)
     tested = by.ClassifiedImages.of_folder(data)
@@ -192,12 +194,12 @@ def classes(
         headings = ("top 1", "top 5", "classes", "images", "templates")
         table = results_table("language", *headings, title=f"{data}, accuracy in %")
         for language, numbers in zero_shot.items():
-            counts = (f"{numbers[name]:,}" for name in ("n_classes", "n_images", "n_templates"))
-            table.add_row(language, *_accuracies(numbers), *counts)
+            shown = ("top1", "top5", "n_classes", "n_images", "n_templates")
+            table.add_row(language, *cells(map(numbers.get, shown)))
         table.add_section()
         groups = by.language_groups(named, len(tested.classes))
         for group, means in by.group_means(zero_shot, groups).items():
-            table.add_row(f"mean, {group} ({len(means['languages'])})", *_accuracies(means))
+            table.add_row(f"mean, {group} ({len(means['languages'])})", *cells(map(means.get, ("top1", "top5"))))
         console.print(table)
         for language, numbers in zero_shot.items():
             if "n_equal_labels" in numbers:
@@ -208,11 +210,8 @@ def classes(
         of_images = {"images": tested.query_ranks(np.array(voted))}
         results.add({"images": {"top1": found["top1"], "n": len(voted)}}, of_images, dataset=f"{name}, knn")
         console.print(f"{knn} nearest neighbors: top 1 {found['top1']:.1f} ({found['n_train']:,} training images)")
-    save_results(results, output)
-
-
-def _accuracies(numbers: Mapping[str, Any]) -> tuple[str, str]:
-    return f"{numbers['top1']:.1f}", f"{numbers['top5']:.1f}" if "top5" in numbers else ""
+    if output:
+        results.save(output)
 
 
 # ---- The emoji benchmark ----
@@ -239,7 +238,7 @@ def emoji(
     from ..evaluation.consistency import emoji_consistency
     from ..evaluation.emoji import EmojiBenchmark
     from ..inference.embedder import Embedder
-    from .tables import new_results, print_consistency, print_emoji_report, save_results
+    from .tables import new_results, print_consistency, print_emoji_report
 
     embedder = Embedder.from_pretrained(model, trust_remote_code=trust_remote_code)
     benchmark = EmojiBenchmark(embedder)
@@ -250,7 +249,8 @@ def emoji(
         print_consistency(emoji_consistency(embedder, benchmark.groups["image"]))
     results = new_results()
     results.add_emoji(report, ranks)
-    save_results(results, output)
+    if output:
+        results.save(output)
 
 
 # ---- Published benchmarks ----
@@ -293,7 +293,7 @@ def benchmark(
 
     from ..evaluation.benchmarks import load_benchmark
     from ..inference.embedder import Embedder
-    from .tables import new_results, print_recalls, save_results
+    from .tables import new_results, print_recalls
 
     results, benchmark = new_results(), load_benchmark(str(name), str(root), tags)
     embedder = Embedder.from_pretrained(str(model), trust_remote_code=trust_remote_code)
@@ -304,14 +304,15 @@ def benchmark(
             print_recalls(test_set, by_language)
         else:
             _print_numbers(test_set, by_language)
-    save_results(results, output)
+    if output:
+        results.save(output)
     if report["means"]:
         _print_numbers("means over languages", report["means"])
     for published in report["published"]:
         table = results_table("", *published["columns"])
-        table.add_row(model, *map(_cell, published["ours"]), style="bold", end_section=True)
+        table.add_row(model, *cells(published["ours"]), style="bold", end_section=True)
         for row, values in published["rows"].items():
-            table.add_row(row, *map(_cell, values))
+            table.add_row(row, *cells(values))
         metric = f", {published['metric']}" if published["metric"] else ""
         _print_titled(f"{published['test_set']}{metric}, next to {published['source']}", table)
         if published["note"]:
@@ -323,7 +324,7 @@ def _print_numbers(title: str, rows: dict[str, dict[str, float]]) -> None:
     names = [name for name in next(iter(rows.values())) if not name.endswith("_equal_texts")]
     table = results_table("", *names)
     for row, numbers in rows.items():
-        table.add_row(row, *(_cell(numbers[name]) for name in names))
+        table.add_row(row, *cells(numbers[name] for name in names))
     _print_titled(title, table)
 
 
@@ -332,10 +333,6 @@ def _print_titled(title: str, table: Any) -> None:
     console = plain_console()
     console.print(f" {title}")
     console.print(table)
-
-
-def _cell(value: float | None) -> str:
-    return "" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.1f}"
 
 
 def _describe(name: str | None) -> None:
@@ -421,8 +418,8 @@ def mteb(
     scores = evaluate_mteb(judged, chosen, cache=output, show_progress=True)
     if card:
         add_results(model, model_index(scores))
-    for name in dict.fromkeys(score.task for score in scores):
-        _print_task(name, [score for score in scores if score.task == name])
+    for name, of_task in groupby(scores, lambda score: score.metadata.name):
+        _print_task(name, list(of_task))
     if output is not None:
         plain_console().print(f"All of mteb's metrics: {output}")
 
@@ -432,8 +429,7 @@ def _print_task(name: str, scores: "list[MtebScore]") -> None:
     metrics = list(scores[0].shown())
     table = results_table("subset", "split", "languages", *metrics, title=f"{name}, in %", names=3)
     for score in scores:
-        cells = (f"{score.shown()[metric]:.1f}" for metric in metrics)
-        table.add_row(score.subset, score.split, ", ".join(score.languages), *cells)
+        table.add_row(score.subset, score.split, ", ".join(score.languages), *cells(score.shown().values()))
     plain_console().print(table)
 
 
@@ -457,12 +453,13 @@ def task(
     begin_work()
     from ..training.rc3_tasks import Rc3TaskData, Rc3TaskRecipe, evaluate_task
     from ..training.schema import load_recipe
-    from .tables import new_results, print_task_report, save_results
+    from .tables import new_results, print_task_report
 
     loaded = load_recipe(recipe)
     if not isinstance(loaded, Rc3TaskRecipe) or not loaded.test:
         raise typer.BadParameter(f"{recipe} has no task with test data", param_hint="--recipe")
     results, code = new_results(), {"trust_remote_code": trust_remote_code}
     report = evaluate_task(loaded, Rc3TaskData(loaded).tests, model, results=results, **code)
-    save_results(results, output)
+    if output:
+        results.save(output)
     print_task_report(report, loaded.rc3_task)

@@ -54,7 +54,9 @@ def serve(
         console.print(f"Reading the images of {images} …", highlight=False)
         service = ImageService(embedder, images, model=model, cache=IMAGE_CACHE, language=language)
         address = f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}/"
-        ready = f"{len(service)} images can be searched at {address} (Ctrl-C stops the server)"
+        server = make_server(create_app(service, host=host, token=token))
+        # The socket listens already: a request that comes before the server runs waits for it.
+        typer.echo(f"{len(service)} images can be searched at {address} (Ctrl-C stops the server)")
         with suppress(KeyboardInterrupt):
-            make_server(create_app(service, host=host, token=token), lambda: typer.echo(ready)).run(sockets=[bound])
+            server.run(sockets=[bound])
         console.print("The server has stopped.")

@@ -1,31 +1,24 @@
 """Prints results as tables on the terminal."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from ..evaluation.emoji import GROUP_TITLES, TITLES, question_number
-from ..evaluation.ranking import RECALL_AT
-from ..evaluation.results import Results, write_results
+from ..evaluation.results import Results
 from ..model_cards.card_text import publishable
+from ..model_cards.facts import RECALLS
 from ..trainers.rc3_tasks import Rc3Task
 from ..training.rc3_tasks import Rc3TaskRecipe, TaskReport
 from ..training.run import RecipeRun
 from ..utils.redaction import typed_command
-from .common import plain_console, results_table
+from .common import cells, plain_console, results_table
 
 
 def new_results() -> Results:
     """Results of the command that is running."""
     return Results("", str(publishable(typed_command("babelens"))))
-
-
-def save_results(results: Results, output: Path | None) -> None:
-    """Adds results to the file `output` if it is given, and the ranks of the queries next to it."""
-    if output:
-        write_results(output, results.measured, results.ranks)
 
 
 def print_run(run: RecipeRun, report: dict[str, Any] | None, console: Console) -> None:
@@ -48,10 +41,8 @@ def print_recalls(data: str, results: Mapping[str, Mapping[str, float]]) -> None
     """Prints the results of `evaluate_retrieval` on some data, a row for each language."""
     headings = ("t→i\nR@1", "\nR@5", "\nR@10", "i→t\nR@1", "\nR@5", "\nR@10", "mean\nrecall", "\nimages", "\ntexts")
     table = results_table("language", *headings, title=f"{data}, recall in %")
-    shown = [*(f"{direction}_r{k}" for direction in ("t2i", "i2t") for k in RECALL_AT), "mean_recall"]
     for language, numbers in results.items():
-        counts = (f"{numbers[name]:,}" for name in ("n_images", "n_texts"))
-        table.add_row(language, *(f"{numbers[name]:.1f}" for name in shown), *counts)
+        table.add_row(language, *cells(numbers[name] for name in (*RECALLS, "n_images", "n_texts")))
     console = plain_console()
     console.print(table)
     for language, numbers in results.items():
@@ -67,12 +58,9 @@ def print_translate_test(data: str, compared: Mapping[str, Mapping[str, Any]], t
     headings = ("t→i R@10\nas it is", "\ntranslated", "mean recall\nas it is", "\ntranslated", "\ngain")
     table = results_table("language", *headings, title=f"{data}, recall in %, translated into {to}")
     for language, each in compared.items():
-        cells = [
-            f"{each[way][name]:.1f}" if each[way] else ""
-            for name in ("t2i_r10", "mean_recall")
-            for way in ("untranslated", "translated")
-        ]
-        table.add_row(language, *cells, f"{each['gain']['mean_recall']:+.1f}" if "gain" in each else "")
+        sides = [each[way] or {} for way in ("untranslated", "translated")]
+        shown = cells(side.get(name) for name in ("t2i_r10", "mean_recall") for side in sides)
+        table.add_row(language, *shown, f"{each['gain']['mean_recall']:+.1f}" if "gain" in each else "")
     console = plain_console()
     console.print(table)
     for language, each in compared.items():
@@ -115,13 +103,12 @@ def print_task_report(
         counts = [key for key in next(iter(results.values())) if key.startswith("n")]
         table = results_table("language", *task.metrics, *counts, title=f"{task.name}, {name}")
         for language, numbers in results.items():
-            cells = [f"{numbers[metric]:.1f}" for metric in task.metrics]
-            table.add_row(language, *cells, *(f"{numbers[key]:,}" for key in counts))
+            table.add_row(language, *cells(numbers[name] for name in (*task.metrics, *counts)))
         unseen = [numbers for language, numbers in results.items() if language not in (trained or [])]
         if trained and 1 < len(unseen) < len(results):
-            means = [sum(numbers[metric] for numbers in unseen) / len(unseen) for metric in task.metrics]
             table.add_section()
-            table.add_row("mean of the others", *(f"{value:.1f}" for value in means))
+            means = (sum(numbers[metric] for numbers in unseen) / len(unseen) for metric in task.metrics)
+            table.add_row("mean of the others", *cells(means))
         console.print(table)
 
 
@@ -135,12 +122,12 @@ def print_emoji_report(report: dict[str, Any], console: Console | None = None) -
             table.add_row(f"  {GROUP_TITLES[group]}", *_emoji_cells(answer["mean"]), style="bold")
             for language, numbers in answer["languages"].items():
                 table.add_row(f"  {language}", *_emoji_cells(numbers))
-        chance = [f"{part['chance'][f't2i_r{k}']:.1f}" for k in RECALL_AT]
+        chance = cells(part["chance"].values())
         table.add_row(f"  chance among {part['n_images']}", *chance, style="dim", end_section=True)
     (console or plain_console()).print(table)
 
 
 def _emoji_cells(numbers: dict[str, Any]) -> list[str]:
-    values = [numbers[name] for name in (*(f"t2i_r{k}" for k in RECALL_AT), "i2t_r10", "mean_recall")]
-    parts = [f"{numbers[part]['t2i_r10']:.1f}" if part in numbers else "" for part in ("flags", "others")]
-    return [f"{value:.1f}" for value in values] + parts
+    names = ("t2i_r1", "t2i_r5", "t2i_r10", "i2t_r10", "mean_recall")
+    parts = (numbers.get(part, {}).get("t2i_r10") for part in ("flags", "others"))
+    return cells([*(numbers[name] for name in names), *parts])

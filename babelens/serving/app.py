@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from socket import socket
 from typing import Annotated, Any, Literal
 
 import PIL.Image
@@ -68,17 +67,11 @@ def create_app(service: ImageService, *, host: str = "127.0.0.1", token: str | N
     return app
 
 
-def make_server(app: FastAPI, on_start: Callable[[], None] = lambda: None) -> uvicorn.Server:
-    """A server; `run(sockets=[…])` serves until SIGINT or SIGTERM, and calls `on_start` when it answers requests."""
-
-    class Server(uvicorn.Server):
-        async def startup(self, sockets: list[socket] | None = None) -> None:
-            await super().startup(sockets)
-            on_start()
-
+def make_server(app: FastAPI) -> uvicorn.Server:
+    """A server; `run(sockets=[…])` serves until SIGINT or SIGTERM."""
     quiet: dict[str, Any] = {"log_config": None, "log_level": "warning", "access_log": False, "server_header": False}
     bare: dict[str, Any] = {"ws": "none", "lifespan": "off", "proxy_headers": False}
-    return Server(uvicorn.Config(app, limit_concurrency=500, timeout_graceful_shutdown=5, **quiet, **bare))
+    return uvicorn.Server(uvicorn.Config(app, limit_concurrency=500, timeout_graceful_shutdown=5, **quiet, **bare))
 
 
 def _add_searches(app: FastAPI, service: ImageService) -> None:

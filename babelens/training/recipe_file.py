@@ -5,8 +5,6 @@ merge key `<<` of 1.1 still works."""
 
 import copy
 import re
-from collections.abc import Iterable
-from difflib import SequenceMatcher
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -97,8 +95,7 @@ def _located(name: str | Path) -> tuple[Path, str | None]:
     if file.is_file() and (not colon or variant in _variants(file)):
         return file, variant if colon else None
     known = [f"{base}:{each}" for each in _variants(file)] if colon and file.is_file() else shipped_recipes()
-    listed = ", ".join(nearest_first(name, known))
-    raise RecipeError(f"there is no recipe {str(name)!r}{did_you_mean(name, known)}; there are {listed}")
+    raise RecipeError(f"there is no recipe {str(name)!r}{did_you_mean(name, known)}; there are {', '.join(known)}")
 
 
 def _variants(file: Path) -> list[str]:
@@ -193,16 +190,3 @@ def _with_keys(settings: dict[str, Any], keys: list[str], value: Any, dotted: st
         else:
             raise RecipeError(f"{dotted}: {key} is not a mapping")
     return settings | {key: value}
-
-
-def nearest_first(given: object, known: Iterable[str]) -> list[str]:
-    """Returns the known names, first those most like the unknown one: similar, longer (`epochs`) or abbreviated
-    (`lr`)."""
-    wanted = str(given).lower()
-
-    def unlikeness(name: str) -> float:
-        initials = "".join(part[:1] for part in name.lower().split("_"))
-        is_part = bool(wanted) and (wanted in name.lower() or wanted == initials)
-        return -SequenceMatcher(None, wanted, name.lower()).ratio() - is_part
-
-    return sorted(known, key=unlikeness)

@@ -14,7 +14,7 @@ from ..data.corpus.corpus import languages_of
 from ..data.emoji.build import read_sources
 from ..evaluation.emoji import TITLES, EmojiBenchmark
 from ..evaluation.ranking import QueryRanks
-from ..evaluation.results import RESULTS, Results, write_results
+from ..evaluation.results import RESULTS, Results
 from ..evaluation.retrieval import evaluate_retrieval
 from ..inference.embedder import Embedder, default_device, evaluation_mode
 from ..inference.loading import load_encoder, stated_truncation
@@ -204,7 +204,7 @@ class Reporting:
     def write_results(self) -> None:
         """Writes `results.json`. It comes last, because it marks a finished run."""
         self.results.add({tag: {"unknown": rate} for tag, rate in self.unknown_rates.items()}, dataset="vocabulary")
-        write_results(self.output / RESULTS, self.results.measured, self.results.ranks)
+        self.results.save(self.output / RESULTS)
 
     def common_facts(self, trainer: BabelensTrainer) -> dict[str, Any]:
         """Gathers the facts that the cards of dual encoders and of task models share."""

@@ -31,7 +31,7 @@ from ..data.readers.published import PUBLISHED
 from ..registry import METHODS, imported
 from ..utils.errors import RecipeError, did_you_mean
 from ..utils.languages import normalize_language
-from .recipe_file import find_recipe, nearest_first, read_recipe, with_key
+from .recipe_file import find_recipe, read_recipe, with_key
 
 EMOJI = "emoji"
 WEAK_EMOJI = "emoji-weak"
@@ -81,8 +81,7 @@ def check_names(names: Iterable[str] | None, known: Iterable[str], key: str) -> 
     """Raises a `RecipeError` for an unknown name, such as a task's or an option's, with the nearest known one."""
     for name in names or ():
         if name not in known:
-            listed = ", ".join(nearest_first(name, known))
-            raise RecipeError(f"{key}: there is no {name!r}{did_you_mean(name, known)}; there are: {listed}")
+            raise RecipeError(f"{key}: there is no {name!r}{did_you_mean(name, known)}; there are: {', '.join(known)}")
 
 
 # Arguments that the run sets.

@@ -19,6 +19,7 @@ from ..processing.vocabulary_trimming import choose_pieces, count_pieces, trim_t
 from ..trainers.checkpoints import atomic_directory, prepare_saving
 from ..utils.errors import InputError
 from ..utils.files import ensure_parents
+from ..utils.identity import check_free
 from ..utils.pretrained import load_config, load_model, load_processor
 from .data import recipe_data
 
@@ -46,8 +47,7 @@ def trim(
     code = {"trust_remote_code": trust_remote_code}
     with ensure_parents(output):
         prepare_saving(output)
-        if (output / "config.json").is_file():
-            raise FileExistsError(f"{output} holds a model already: choose another folder")
+        check_free(output)
         model = _load_model(source, **code)
         processor = load_processor(AutoProcessor, source, **code)  # for a text model, its tokenizer
         name = _tokenizer_name(processor)

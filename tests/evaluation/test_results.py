@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from babelens.evaluation.results import Measurement, Results, read_results, write_results
+from babelens.evaluation.results import Results, read_results
 from babelens.utils.errors import InputError
 
 REPORT = {
@@ -18,17 +18,17 @@ REPORT = {
 }
 
 
-def written(folder, report=REPORT, ranks=None, **given):
-    folder.mkdir(parents=True)
-    file = folder / "results.json"
-    results = Results("", **given)
-    results.add(report, dataset="shapes", split="test")
-    write_results(file, results.measured, ranks)
+def written(file, report, command="", **data):
+    file.parent.mkdir(exist_ok=True)
+    results = Results("", command)
+    results.add(report, **data)
+    results.save(file)
     return file
 
 
 def test_a_file_has_an_entry_for_each_number(tmp_path):
-    entries = json.loads(written(tmp_path / "run", command="babelens evaluate").read_text(encoding="utf-8"))
+    file = written(tmp_path / "results.json", REPORT, "babelens evaluate", dataset="shapes", split="test")
+    entries = json.loads(file.read_text(encoding="utf-8"))
     assert len(entries) == 6
     assert entries[1] == {
         "dataset": "shapes",
@@ -42,12 +42,16 @@ def test_a_file_has_an_entry_for_each_number(tmp_path):
 
 
 def test_the_same_measurement_is_replaced_and_others_stay(tmp_path):
-    file = written(tmp_path / "run")
-    again = Measurement("shapes", "test", "de", "t2i_r1", 60.0, 4, "again")
-    other = Measurement("photos", "", "de", "t2i_r1", 10.0, 4, "")
-    write_results(file, [again, other])
+    file = written(tmp_path / "run" / "results.json", REPORT, dataset="shapes", split="test")
+    written(file, {"de": {"t2i_r1": 60.0}}, "again", dataset="shapes", split="test")
+    written(file, {"de": {"t2i_r1": 10.0}}, dataset="photos")
     found = read_results(tmp_path / "run")
-    assert len(found) == 7 and again in found and other in found
+    assert len(found) == 7
+    assert {(each.dataset, each.value, each.command) for each in found if each.metric == "t2i_r1"} == {
+        ("shapes", 60.0, "again"),
+        ("shapes", 25.0, ""),
+        ("photos", 10.0, ""),
+    }
 
 
 @pytest.mark.parametrize("content", ["{", '{"de": 1}', '[{"dataset": "shapes"}]'])
