@@ -6,7 +6,6 @@ import hmac
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,7 +23,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from ..utils.errors import BabelensError, ImageError
 from .binding import is_loopback
-from .service import LARGE, THUMBNAIL, FoundImage, ImageService
+from .service import LARGE, THUMBNAIL, ImageService
 
 Message = MutableMapping[str, Any]
 Application = Callable[[Message, Any, Any], Awaitable[None]]
@@ -102,23 +101,23 @@ def _add_searches(app: FastAPI, service: ImageService) -> None:
         if not q.strip():
             raise HTTPException(400, "q: the query is empty")
         found, read_as = service.by_text(q, language, top)
-        return {"query": q, "language": read_as, **_results(found)}
+        return {"query": q, "language": read_as, "results": found}
 
     @app.post("/api/search-by-image")
     async def search_by_image(request: Request, top: _Top = 24) -> dict[str, Any]:
         """A form with a `file`, which is not kept."""
         async with uploads:  # as a parameter, the file would be received before this function is called
             data = await _file_of(request)
-            return _results(await run_in_threadpool(service.by_image, data, top))
+            return {"results": await run_in_threadpool(service.by_image, data, top)}
 
     @app.get("/api/images")
     def images(top: _Top = 24) -> dict[str, Any]:
-        return _results(service.listed(top))
+        return {"results": service.listed(top)}
 
     @app.get("/api/similar/{image_id}")
     def similar(image_id: str, top: _Top = 24) -> dict[str, Any]:
         with _existing():
-            return _results(service.similar(image_id, top))
+            return {"results": service.similar(image_id, top)}
 
 
 def _add_files(app: FastAPI, service: ImageService) -> None:
@@ -144,11 +143,6 @@ def _add_files(app: FastAPI, service: ImageService) -> None:
         with _existing():
             data = service.thumbnail(image_id, THUMBNAIL if size == "small" else LARGE)
             return Response(data, media_type="image/webp", headers=_INERT)
-
-
-def _results(found: list[FoundImage]) -> dict[str, Any]:
-    urls = ({"image": f"images/{each.id}", "thumbnail": f"thumbnails/{each.id}"} for each in found)
-    return {"results": [asdict(each) | url for each, url in zip(found, urls, strict=True)]}
 
 
 @contextmanager

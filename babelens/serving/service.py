@@ -3,12 +3,12 @@
 import hashlib
 import logging
 import os
-from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 import numpy as np
 
@@ -25,14 +25,7 @@ logger = logging.getLogger(__name__)
 THUMBNAIL, LARGE = 320, 1600  # pixels of the longer side
 
 
-@dataclass(frozen=True)
-class FoundImage:
-    """An image: the digest of its path, so no request names paths; its path; its cosine; and its number of copies."""
-
-    id: str
-    file: str
-    score: float | None = None
-    copies: int = 0
+Entry = dict[str, Any]  # an image in an answer, as `ImageService._entry` makes it
 
 
 class ImageService:
@@ -65,7 +58,7 @@ class ImageService:
     def __len__(self) -> int:
         return len(self._positions)
 
-    def by_text(self, query: str, language: str | None, top: int) -> tuple[list[FoundImage], str | None]:
+    def by_text(self, query: str, language: str | None, top: int) -> tuple[list[Entry], str | None]:
         """The images that fit a text best, and the language in which it was read; None where none matters."""
         stated = language or self.language
         tag = normalize_language(stated) if stated else default_language(self.embedder.processor)
@@ -74,21 +67,20 @@ class ImageService:
             [embedding] = self.embedder.encode_text([query], language=tag, show_progress=False)
         return self._nearest(embedding, top), None if tag == UNDETERMINED and not stated else tag
 
-    def by_image(self, data: bytes, top: int) -> list[FoundImage]:
+    def by_image(self, data: bytes, top: int) -> list[Entry]:
         """Returns the images that resemble the image in a file; raises an `ImageError` if it cannot be read."""
         with self._encoding:  # a file of few bytes can be an image of many megabytes: one is decoded at a time
             [embedding] = self.embedder.encode_image(open_image(data, draft=self.embedder.draft), show_progress=False)
         return self._nearest(embedding, top)
 
-    def similar(self, image_id: str, top: int) -> list[FoundImage]:
+    def similar(self, image_id: str, top: int) -> list[Entry]:
         """Returns the images that resemble one of the folder, without it and its copies; raises as `path` does."""
         return self._nearest(self.index.embeddings[self._positions[image_id]], top, leave_out=self.path(image_id))
 
-    def listed(self, top: int) -> list[FoundImage]:
+    def listed(self, top: int) -> list[Entry]:
         """Images to look at, in an order that is mixed and stays the same."""
-        paths = ((each, self.index.paths[self._positions[each]]) for each in sorted(self._positions))
-        there = ((image_id, path) for image_id, path in paths if self._is_there(path))
-        return [FoundImage(image_id, self.name(path)) for image_id, path in islice(there, top)]
+        paths = (self.index.paths[self._positions[image_id]] for image_id in sorted(self._positions))
+        return [self._entry(path) for path in islice(filter(self._is_there, paths), top)]
 
     def path(self, image_id: str) -> Path:
         """The path; a `KeyError` for an unknown id, a `FileNotFoundError` if it is gone or outside the folder."""
@@ -105,17 +97,22 @@ class ImageService:
         """The path of an image in the folder; characters that are not Unicode are replaced."""
         return os.fsencode(path.relative_to(self.folder).as_posix()).decode("utf-8", errors="replace")
 
-    def _nearest(self, embedding: np.ndarray, top: int, leave_out: Path | None = None) -> list[FoundImage]:
+    def _nearest(self, embedding: np.ndarray, top: int, leave_out: Path | None = None) -> list[Entry]:
         wanted = top
         while True:
             best, found = self.index.search(embedding, wanted, self._out), []
             for hit in best:
                 paths = [path for path in (hit.path, *hit.copies) if self._is_there(path)]
                 if paths and leave_out not in paths:
-                    found.append(FoundImage(self._id(paths[0]), self.name(paths[0]), hit.score, len(paths) - 1))
+                    found.append(self._entry(paths[0], hit.score, len(paths) - 1))
             if len(found) >= top or len(best) < wanted:
                 return found[:top]
             wanted *= 2  # some are gone
+
+    def _entry(self, path: Path, score: float | None = None, copies: int = 0) -> Entry:
+        image_id = self._id(path)  # a digest of the path, so no request names paths
+        urls = {"image": f"images/{image_id}", "thumbnail": f"thumbnails/{image_id}"}
+        return {"id": image_id, "file": self.name(path), "score": score, "copies": copies} | urls
 
     def _id(self, path: Path) -> str:
         return hashlib.blake2b(os.fsencode(path.relative_to(self.folder).as_posix()), digest_size=8).hexdigest()

@@ -30,12 +30,12 @@ def test_links_that_lead_out_are_left_out_and_named(clip, images, caplog):
     service = ImageService(clip, images, model="m")
     assert len(service) == 3 and "link.png" in caplog.text
     found = service.by_image((images / "link.png").read_bytes(), 10)
-    assert sorted(image.file for image in found) == ["a.png", "b.png"]
+    assert sorted(image["file"] for image in found) == ["a.png", "b.png"]
 
 
 def test_an_image_that_becomes_a_link_or_goes_is_not_served(clip, images):
     service = ImageService(clip, images, model="m")
-    first, second = (image.id for image in service.listed(2))
+    first, second = (image["id"] for image in service.listed(2))
     paths = service.path(first), service.path(second)
     for path in paths:
         path.unlink()
