@@ -19,6 +19,7 @@ from transformers import (
 )
 
 from ..configuration.presets import load_preset
+from ..model_cards.base_models import IMAGE_TOWER, TEXT_TOWER, WHOLE_MODEL
 from ..modeling.modeling_etcl import EtclModel
 from ..modeling.modeling_mural import MuralModel
 from ..modeling.tower_loading import config_of_towers
@@ -57,6 +58,8 @@ class ModelBuilder:
     overrides_start: ClassVar[bool] = False
     # True if the model can be built from two pretrained towers.
     takes_towers: ClassVar[bool] = False
+    # True if transformers' pipelines and endpoints can classify images with the model.
+    in_pipelines: ClassVar[bool] = True
 
     # Methods with other keys or data declare their classes.
     recipe: Recipe
@@ -95,6 +98,11 @@ class ModelBuilder:
     def tasks(self) -> list[str]:
         """The allowed names in `train`."""
         return list(self.trainer_class.task_weights)
+
+    def base_sources(self) -> dict[str, str | None]:
+        """The folder or Hub id of each model that training starts from, by its part of the trained model."""
+        model = self.recipe.model
+        return {WHOLE_MODEL: model.from_pretrained, IMAGE_TOWER: model.image, TEXT_TOWER: model.text}
 
     def trainer_options(self) -> dict[str, Any]:
         """Returns arguments that only the method's trainer has."""

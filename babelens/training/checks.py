@@ -12,7 +12,7 @@ from ..data.corpus.corpus import Overlap, languages_of
 from ..data.emoji.benchmark import published_manifest
 from ..model_cards.base_models import UNKNOWN, check_hub_license, check_weights_license, weights_license
 from ..model_cards.facts import DataSource as CardSource
-from ..registry import METHODS
+from ..registry import METHODS, dual_encoder_of
 from ..trainers.arguments import ContrastiveTrainingArguments
 from ..utils.errors import PublishError, RecipeError
 from ..utils.languages import normalize_languages
@@ -47,7 +47,8 @@ def check_recipe(run: Any) -> None:
         elif source.translations is not None or source.text_filter is not None:
             raise RecipeError(f"{key}: {run.recipe.task_name} has neither translations nor text_filter")
     if run.recipe.report is not None:
-        check_names([run.recipe.report], run.reporting.reports, "report")
+        reports = () if dual_encoder_of(run.recipe.method) is None else (EMOJI,)
+        check_names([run.recipe.report], reports, "report")
         check_names(run.recipe.unseen_languages, published_manifest()["languages"], "unseen_languages")
     elif run.recipe.unseen_languages:
         raise RecipeError("unseen_languages requires report: emoji")

@@ -291,6 +291,10 @@ class MlaStudentBuilder(MlaBuilder):
             if source.preset and "text_config" not in preset_facts(source.preset)["config"]:
                 raise RecipeError(f"text_model.preset: {source.preset!r} has no text_config")
 
+    def base_sources(self) -> dict[str, str | None]:
+        text_model = self.recipe.text_model
+        return super().base_sources() | {TEXT_TOWER: text_model.from_pretrained if text_model else None}
+
     def vocabulary(self, processor: ProcessorMixin) -> PreTrainedTokenizerBase:
         return processor.tokenizer
 
@@ -343,17 +347,7 @@ class MlaStudentBuilder(MlaBuilder):
         return trained
 
 
-class MlaStudentReporting(Reporting):
-    recipe: MlaStudentRecipe
-
-    def base_sources(self) -> dict[str, str | None]:
-        text_model = self.recipe.text_model
-        return super().base_sources() | {TEXT_TOWER: text_model.from_pretrained if text_model else None}
-
-
-MLA_STUDENT = Workflow(
-    recipe=MlaStudentRecipe, data=MlaStudentData, builder=MlaStudentBuilder, reporting=MlaStudentReporting
-)
+MLA_STUDENT = Workflow(recipe=MlaStudentRecipe, data=MlaStudentData, builder=MlaStudentBuilder)
 
 
 # ---- Masked language modelling: trains a multilingual BERT if no pre-trained one is used (Devlin et al. 2019) ----

@@ -18,18 +18,15 @@ from transformers import (
 from ..configuration.configuration_rc3 import PARALLEL, STRICT, WEAK, Rc3Config
 from ..configuration.presets import load_preset
 from ..inference.backbones import RegionExtractor
-from ..model_cards.facts import Result
 from ..modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from ..processing.processing_rc3 import Rc3Processor
 from ..processing.regions import RegionFeatures, open_regions
 from ..processing.tokenizer_training import train_bpe
-from ..trainers.base import BabelensTrainer
 from ..utils.errors import RecipeError
 from ..utils.languages import normalize_languages
 from ..utils.pretrained import load_config, load_model, load_processor
 from .build import ModelBuilder
 from .data import RecipeData
-from .results import Reporting
 from .run import Workflow
 from .schema import Count, ImageSizes, Recipe, Section, TokenizerSource
 
@@ -88,6 +85,7 @@ class Rc3Builder(ModelBuilder):
     data: Rc3Data
     starts: ClassVar[tuple[str, ...]] = (Rc3Config.model_type, MBART)
     overrides_start = True
+    in_pipelines = False
 
     @property
     def tasks(self) -> list[str]:
@@ -166,16 +164,6 @@ class Rc3Builder(ModelBuilder):
         return load_model(AutoModelForPreTraining, self.start, part=lambda model: model.base_model, **options)
 
 
-class Rc3Reporting(Reporting):
-    """A pre-trained RC3 has no embeddings to search with, so there is no report and no retrieval evaluation."""
-
-    reports = ()
-    in_pipelines = False
-
-    def validation_results(self, trainer: BabelensTrainer) -> list[Result]:
-        return []
-
-
 def load_regions(
     recipe: RegionsRecipe, sizes: Mapping[str, int], **loading: Any
 ) -> RegionExtractor | RegionFeatures | None:
@@ -204,4 +192,4 @@ def load_regions(
     return extractor
 
 
-WORKFLOW = Workflow(recipe=Rc3Recipe, data=Rc3Data, builder=Rc3Builder, reporting=Rc3Reporting)
+WORKFLOW = Workflow(recipe=Rc3Recipe, data=Rc3Data, builder=Rc3Builder)

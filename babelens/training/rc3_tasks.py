@@ -267,8 +267,6 @@ class Rc3TaskReporting(Reporting):
     recipe: Rc3TaskRecipe
     data: Rc3TaskData
 
-    reports = ()
-
     def report(self) -> TaskReport | None:
         """Evaluates the saved model by test set and language; returns None if the recipe has no test data."""
         if not self.recipe.test:
@@ -278,8 +276,7 @@ class Rc3TaskReporting(Reporting):
     def _evaluate(self, sets: Mapping[str, list[TaskData]], results: Measured | None = None) -> TaskReport:
         default: Any = Rc3TaskTrainingArguments.per_device_eval_batch_size
         size: int = self.recipe.training.get("per_device_eval_batch_size", default)
-        code = {"trust_remote_code": self.trust_remote_code}
-        return evaluate_task(self.recipe, sets, self.output, batch_size=size, results=results, **code)
+        return evaluate_task(self.recipe, sets, self.output, batch_size=size, results=results, **self.builder.code)
 
     def report_results(self, report: TaskReport) -> list[Result]:
         return [Result(dataset=name, scores=scores, command=self.command) for name, scores in report.items()]

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from transformers import ProcessorMixin
@@ -18,7 +18,7 @@ from ..evaluation.results import RESULTS, Results
 from ..evaluation.retrieval import evaluate_retrieval
 from ..inference.embedder import Embedder, default_device, evaluation_mode
 from ..inference.loading import load_encoder, stated_truncation
-from ..model_cards.base_models import IMAGE_TOWER, OTHER, TEXT_TOWER, UNKNOWN, WHOLE_MODEL, BaseModel, base_model_facts
+from ..model_cards.base_models import OTHER, UNKNOWN, BaseModel, base_model_facts
 from ..model_cards.card_text import public_name, publishable
 from ..model_cards.cards import write_card
 from ..model_cards.facts import (
@@ -28,8 +28,9 @@ from ..model_cards.facts import (
     Result,
     training_run,
 )
-from ..registry import METHODS
+from ..registry import METHODS, dual_encoder_of
 from ..trainers.base import BabelensTrainer
+from .build import ModelBuilder
 from .data import RecipeData
 from .schema import EMOJI, WEAK_EMOJI, Recipe
 
@@ -91,16 +92,13 @@ def emoji_results(report: Mapping[str, Any], *, command: str) -> list[Result]:
 class Reporting:
     """Reports on the model that a recipe trained and saved, on its card and in `results.json`."""
 
-    # The allowed values of the recipe's `report`.
-    reports: ClassVar[tuple[str, ...]] = (EMOJI,)
-    # True if transformers' pipelines and endpoints can classify images with the model.
-    in_pipelines: ClassVar[bool] = True
+    # Methods with other keys or data declare their classes.
+    recipe: Recipe
+    data: RecipeData
 
-    def __init__(
-        self, recipe: Recipe, data: RecipeData, output: Path, command: str, *, trust_remote_code: bool = False
-    ) -> None:
-        self.recipe, self.data = recipe, data
-        self.output, self.command, self.trust_remote_code = output, str(publishable(command)), trust_remote_code
+    def __init__(self, builder: ModelBuilder, output: Path, command: str) -> None:
+        self.builder, self.recipe, self.data = builder, builder.recipe, builder.data
+        self.output, self.command = output, str(publishable(command))
         self.examples: list[Example] = []  # the model's answers for images that may be published
         self.results = Results(str(output), self.command)  # for `results.json`
         self.validated: dict[str, dict[str, float]] = {}  # recall on validation data, by language
@@ -136,7 +134,7 @@ class Reporting:
 
     def validation_results(self, trainer: BabelensTrainer) -> list[Result]:
         """Measures the recall on the recipe's `validation` data, if any, in each language that the model reads."""
-        if self.recipe.validation is None:
+        if self.recipe.validation is None or dual_encoder_of(self.recipe.method) is None:
             return []
         embedder = self._saved_model(batch_size=trainer.args.per_device_eval_batch_size)
         languages = trainer.args.eval_languages or self._readable(trainer.processing_class)
@@ -172,14 +170,9 @@ class Reporting:
                 sources.append(CardSource(name=public_name(source.source), role=role, **given))
         return list(dict.fromkeys(sources))
 
-    def base_sources(self) -> dict[str, str | None]:
-        """The folder or Hub id of each model that training started from, by its part of the trained model."""
-        model = self.recipe.model
-        return {WHOLE_MODEL: model.from_pretrained, IMAGE_TOWER: model.image, TEXT_TOWER: model.text}
-
     @cached_property
     def base_models(self) -> list[BaseModel]:
-        return [base_model_facts(source, role) for role, source in self.base_sources().items() if source]
+        return [base_model_facts(source, role) for role, source in self.builder.base_sources().items() if source]
 
     def card_facts(self, trainer: BabelensTrainer, report: dict[str, Any] | None) -> ModelCardFacts:
         stages = [stage.name for stage in self.recipe.stages]
@@ -189,7 +182,7 @@ class Reporting:
             unseen_languages=self.recipe.unseen_languages if report else [],
             parameters=sum(trainer.model.parameter_parts().values()),
             results=[*(self.report_results(report) if report else []), *self.validation_results(trainer)],
-            in_pipelines=self.in_pipelines,
+            in_pipelines=self.builder.in_pipelines,
             stages=stages if len(stages) > 1 else [],
             examples=self.examples,
         )

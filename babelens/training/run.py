@@ -56,12 +56,12 @@ class RecipeRun:
     checkpoints in `output/checkpoints/<stage>`. `command` is shown on the card."""
 
     def __init__(self, recipe: Recipe, output: Path, command: str, trust_remote_code: bool = False) -> None:
-        self.recipe, self.output, self.trust_remote_code = recipe, output, trust_remote_code
+        self.recipe, self.output = recipe, output
         self.checkpoints = output / CHECKPOINTS
         workflow: Workflow = workflow_of(recipe.method, recipe.task_name)
         self.data = workflow.data(recipe)
         self.builder = workflow.builder(recipe, self.data, self.checkpoints, trust_remote_code=trust_remote_code)
-        self.reporting = workflow.reporting(recipe, self.data, output, command, trust_remote_code=trust_remote_code)
+        self.reporting = workflow.reporting(self.builder, output, command)
 
     def arguments(self, stage: Stage) -> TrainingArguments:
         given, kind = self.recipe.training | stage.training, self.builder.trainer_class.arguments_class
@@ -71,7 +71,7 @@ class RecipeRun:
         """Checks all keys before data is read, including keys that are used only at the end."""
         with self._file_named():
             check_recipe(self)
-            if not self.trust_remote_code:
+            if not self.builder.code["trust_remote_code"]:
                 refuse_kernels(self.recipe.model.model_dump(), "model")
             self.builder.check()
 

@@ -25,7 +25,6 @@ from ..utils.errors import RecipeError
 from ..utils.pretrained import load_processor
 from .build import ModelBuilder
 from .data import RecipeData
-from .results import Reporting
 from .run import Workflow
 from .schema import Count, ImageSizes, Language, Recipe, Section, Stage, check_names
 
@@ -79,8 +78,13 @@ class WordsData(RecipeData):
 
 
 class WordsBuilder(ModelBuilder):
+    # Word-level models need the language of every label, which endpoints do not ask for, and may read only features.
+    in_pipelines = False
     recipe: WordsRecipe
     data: WordsData
+
+    def base_sources(self) -> dict[str, str | None]:
+        return super().base_sources() | {IMAGE_TOWER: self.recipe.backbone}
 
     @property
     def words(self) -> WordsSource:
@@ -123,15 +127,6 @@ class WordsBuilder(ModelBuilder):
         return None if self.recipe.backbone is None else load_backbone(self.recipe.backbone, **self.code)
 
 
-class WordsReporting(Reporting):
-    # Word-level models need the language of every label, which endpoints do not ask for, and may read only features.
-    in_pipelines = False
-    recipe: WordsRecipe
-
-    def base_sources(self) -> dict[str, str | None]:
-        return super().base_sources() | {IMAGE_TOWER: self.recipe.backbone}
-
-
 # ---- LIWE's recipes: the characters of the captions, then the model ----
 
 
@@ -157,7 +152,7 @@ class LiweBuilder(WordsBuilder):
         return self.with_backbone(LiweModel(self.config(vocab_size=processor.vocab_size)))
 
 
-LIWE = Workflow(recipe=WordsRecipe, data=WordsData, builder=LiweBuilder, reporting=WordsReporting)
+LIWE = Workflow(recipe=WordsRecipe, data=WordsData, builder=LiweBuilder)
 
 
 # ---- SMALR's recipes: words and their vectors from the captions, the latent vocabulary, then the model ----
@@ -248,4 +243,4 @@ class SmalrBuilder(WordsBuilder):
         return whole, specific
 
 
-SMALR = Workflow(recipe=WordsRecipe, data=WordsData, builder=SmalrBuilder, reporting=WordsReporting)
+SMALR = Workflow(recipe=WordsRecipe, data=WordsData, builder=SmalrBuilder)
