@@ -53,14 +53,7 @@ from .trainers.arguments import fastest_precision
 from .trainers.checkpoints import atomic_directory, prepare_saving
 from .trainers.ridge import Captions, learn, learn_unstated
 from .trainers.ridge_solving import LanguageResult
-from .utils.errors import (
-    CorpusError,
-    InputError,
-    ModelKindError,
-    did_you_mean,
-    first_line,
-    suggestion,
-)
+from .utils.errors import CorpusError, InputError, ModelKindError, did_you_mean, first_line, suggestion
 from .utils.identity import check_free
 from .utils.language_matching import counts_as
 from .utils.languages import UNDETERMINED, normalize_language

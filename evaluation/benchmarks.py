@@ -138,10 +138,7 @@ _LANGUAGE = "en"
 
 
 def evaluate_crisscrossed(
-    embedder: Embedder,
-    data: Crisscrossed,
-    *,
-    ranks: dict[str, QueryRanks] | None = None,
+    embedder: Embedder, data: Crisscrossed, *, ranks: dict[str, QueryRanks] | None = None
 ) -> Results:
     """Evaluates a model on CxC; `ranks` receives the ranks of image-text retrieval, as `image-text/en`. Returns test
     set -> `en` -> metric -> number: `image-text` has the recalls of `evaluate_retrieval`, `t2i_mean_rank` and

@@ -26,13 +26,7 @@ from ..data.corpus.files import read_json
 from ..data.corpus.images import is_system_name, readable_images, skipped_line
 from ..data.corpus.tables import table_rows
 from ..inference.embedder import Embedder
-from ..inference.pipelines import (
-    LABEL_ALONE,
-    PHOTO_TEMPLATES,
-    Prompts,
-    check_templates,
-    templates_of,
-)
+from ..inference.pipelines import LABEL_ALONE, PHOTO_TEMPLATES, Prompts, check_templates, templates_of
 from ..utils.errors import CorpusError, InputError, LanguageTagError, requires
 from ..utils.language_matching import did_you_mean_language
 from ..utils.languages import normalize_language, normalize_languages

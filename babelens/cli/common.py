@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..utils.errors import (
-    CorpusError,
-    InputError,
-    ModelFolderError,
-    did_you_mean,
-)
+from ..utils.errors import CorpusError, InputError, ModelFolderError, did_you_mean
 from ..utils.files import no_folder
 from ..utils.languages import normalize_languages
 
@@ -96,8 +91,7 @@ def check_recipe(recipe: str) -> str:
 # ---- Arguments and options ----
 
 Model = Annotated[
-    str,
-    typer.Argument(metavar="MODEL", help="A model: a folder, or a name on the Hub.", callback=check_model),
+    str, typer.Argument(metavar="MODEL", help="A model: a folder, or a name on the Hub.", callback=check_model)
 ]
 PUBLISHED_TOO = (
     "a folder with a `metadata.jsonl`, parquet files, a CSV file, or a data set on the Hub; or the original files of "
@@ -114,8 +108,7 @@ SourceOptions = Annotated[
 ]
 Images = Annotated[Path, typer.Option(help="The folder of images, with its subfolders.", callback=check_folder)]
 TrustRemoteCode = Annotated[
-    bool,
-    typer.Option("--trust-remote-code", help="Run code that comes with a model you trust."),
+    bool, typer.Option("--trust-remote-code", help="Run code that comes with a model you trust.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 BatchSize = Annotated[int, typer.Option(help="Number of images or texts to encode at a time.", min=1, metavar="N")]

@@ -348,9 +348,5 @@ def evaluate_task(
 
 
 WORKFLOW = Workflow(
-    recipe=Rc3TaskRecipe,
-    data=Rc3TaskData,
-    builder=Rc3TaskBuilder,
-    reporting=Rc3TaskReporting,
-    tasks=tuple(RC3_TASKS),
+    recipe=Rc3TaskRecipe, data=Rc3TaskData, builder=Rc3TaskBuilder, reporting=Rc3TaskReporting, tasks=tuple(RC3_TASKS)
 )

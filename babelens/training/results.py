@@ -21,13 +21,7 @@ from ..inference.loading import load_encoder, stated_truncation
 from ..model_cards.base_models import OTHER, UNKNOWN, BaseModel, base_model_facts
 from ..model_cards.card_text import public_name, publishable
 from ..model_cards.cards import write_card
-from ..model_cards.facts import (
-    DataSource as CardSource,
-    Example,
-    ModelCardFacts,
-    Result,
-    training_run,
-)
+from ..model_cards.facts import DataSource as CardSource, Example, ModelCardFacts, Result, training_run
 from ..registry import METHODS, dual_encoder_of
 from ..trainers.base import BabelensTrainer
 from .build import ModelBuilder
