@@ -29,6 +29,7 @@ from transformers.utils import cached_file
 from .configuration.configuration_mla import VectorSpaceConfig
 from .data.batching.views import images_of, translation_pairs
 from .data.corpus.corpus import captions_of, enumeration, evenly_spaced, languages_of
+from .data.corpus.files import read_lines
 from .data.corpus.loading import load_captions
 from .data.emoji.names import NameTranslations, Pairs, check_columns, names_for, names_of_emoji
 from .data.readers.bitext import read_translations
@@ -264,10 +265,7 @@ class Acquisition:
     def native_texts(self) -> list[str]:
         source = Path(str(self.texts))
         if source.suffix == ".txt" and source.is_file():
-            try:
-                lines = source.read_text(encoding="utf-8-sig").split("\n")
-            except UnicodeDecodeError as error:
-                raise CorpusError(f"{source} is not UTF-8: save it as UTF-8 ({error})") from error
+            lines = [line for _, line in read_lines(source)]
         else:
             captions = captions_of(load_captions(str(source), languages=[self.native]))
             lines = captions.combine_chunks().flatten().field("text").to_pylist()
