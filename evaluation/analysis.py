@@ -265,8 +265,6 @@ def distance_ratios(
     languages = [language for language in representations if language != anchor]
     if not languages:
         raise InputError(f"there is no language other than the anchor {anchor}")
-    if missing := [language for language in (anchor, *languages) if language not in baseline]:
-        raise InputError(f"the baseline has no representations in {', '.join(missing)}")
     own, base = (
         np.stack([np.linalg.norm(given[language] - given[anchor], axis=1) for language in languages])
         for given in (representations, baseline)
@@ -354,8 +352,6 @@ def side_by_side(
 ) -> SideBySide:
     """Searches the images of a caption corpus with several models, and returns the `top` results of each for some
     queries in each language, which a hash of their images selects independently of the results."""
-    if not embedders:
-        raise InputError("there are no models to compare")
     sets, result = RetrievalSets(corpus), SideBySide([], {})
     images = {name: embedder.encode_image(images_of(corpus)) for name, embedder in embedders.items()}
     for language in normalize_languages(languages):

@@ -108,8 +108,6 @@ def mteb_model(
     tasks: Sequence[Any] = (),
     language: str | None = None,
     text_task: str | None = None,
-    name: str | None = None,
-    source: str | Path | None = None,
     **loading: Any,
 ) -> MtebModel:
     """Makes an mteb model from a dual encoder or an adapter: a folder, a repository on the Hub, or an `Embedder`.
@@ -120,12 +118,10 @@ def mteb_model(
             not tell a model which of the two languages it gets.
         language: the language of all texts, for tasks that do not state it.
         text_task: the head that embeds texts in tasks without images, such as `"text_text"` for MURAL.
-        name: `owner/name` for mteb's stored results; by default the repository's, or `local/` and the folder's name.
-        source: the folder or repository of an `Embedder`, for the description of the model.
     """
-    embedder, source = (model, source) if isinstance(model, Embedder) else (None, model)
-    embedder = embedder or Embedder.from_pretrained(str(source), **loading)
-    meta = _described(embedder, None if source is None else str(source), name, loading)
+    source = None if isinstance(model, Embedder) else str(model)
+    embedder = model if isinstance(model, Embedder) else Embedder.from_pretrained(str(model), **loading)
+    meta = _described(embedder, source, loading)
     given: dict[str, Any] = {} if language is None else {"language": normalize_language(language)}
     given |= {} if text_task is None else {"text_task": text_task}
     meta = meta.model_copy(update={"experiment_kwargs": given or None})
@@ -135,7 +131,7 @@ def mteb_model(
 # ---- Description of the model ----
 
 
-def _described(embedder: Embedder, source: str | None, name: str | None, loading: Mapping[str, Any]) -> ModelMeta:
+def _described(embedder: Embedder, source: str | None, loading: Mapping[str, Any]) -> ModelMeta:
     """Describes a model for mteb. The revision of a local folder is a digest: stored results belong to its weights."""
     model, processor = embedder.model, embedder.processor
     on_hub = source is not None and not Path(source).is_dir()
@@ -145,7 +141,7 @@ def _described(embedder: Embedder, source: str | None, name: str | None, loading
     configuration = optional_file(source, "config.json", loading) if source and on_hub else None
     commit = configuration.parent.name if configuration and configuration.parent.parent.name == "snapshots" else None
     facts = {
-        "name": name or (source if on_hub else f"local/{folder.resolve().name}"),
+        "name": source if on_hub else f"local/{folder.resolve().name}",
         "revision": commit or model_identity(model, processor),
         "languages": _mteb_codes(known or (languages_of(processor, source)[0] if source else [])),
         "n_parameters": sum(parameter.numel() for parameter in model.parameters()),

@@ -116,8 +116,6 @@ class ModelCardFacts:
             object.__setattr__(self, name, normalize_languages(list(getattr(self, name))))
         if not self.languages:
             raise ValueError("a model card needs the languages that the model was trained on")
-        if "/" in self.model_name:
-            raise ValueError(f"model_name={self.model_name!r} must not name an owner; `push` adds it")
 
     @property
     def pipeline_tag(self) -> str:

@@ -401,7 +401,6 @@ def mteb(
         raise typer.BadParameter(f"{tasks!r} names no task", param_hint="--tasks")
     begin_work()
     from ..evaluation.mteb import evaluate_mteb, model_index, mteb_model, mteb_tasks
-    from ..inference.embedder import Embedder
     from ..model_cards.cards import add_results, check_card
 
     if card:
@@ -412,7 +411,7 @@ def mteb(
     chosen = mteb_tasks(names, tags)
     loading: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     loading |= {} if text_prompt is None else {"text_prompt": text_prompt}
-    judged = mteb_model(Embedder.from_pretrained(model, **loading), source=model, **loading)
+    judged = mteb_model(model, **loading)
     if output is None and Path(model).is_dir():
         output = Path(model) / "evaluation" / "mteb"
     scores = evaluate_mteb(judged, chosen, cache=output, show_progress=True)

@@ -42,8 +42,6 @@ def trim(
 ) -> TrimmingReport:
     """Saves the checkpoint `source`, a folder or Hub id, in the new folder `output`, with only the vocabulary that
     texts need; `coverage` is the minimum share of running pieces to keep."""
-    if not 0 <= coverage <= 1:
-        raise InputError(f"coverage={coverage} is a share of the pieces, from 0 to 1")
     code = {"trust_remote_code": trust_remote_code}
     with ensure_parents(output):
         prepare_saving(output)
