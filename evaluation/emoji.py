@@ -13,20 +13,19 @@ flags and the recall for all other emoji are also reported separately.
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from datasets import Dataset
 from PIL import Image
 
-from ..data.batching.views import Images, RetrievalSet, RetrievalSets
+from ..data.batching.views import Images, RetrievalSets
 from ..data.emoji.benchmark import load_emoji
 from ..inference.embedder import Embedder
 from ..utils.errors import CorpusError, InputError
 from ..utils.languages import normalize_languages
-from .ranking import QueryRanks, RetrievalRanks, chance_recalls, embedding_ranks
+from .ranking import QueryRanks, chance_recalls
+from .retrieval import evaluate_retrieval
 
 # The language groups of the published numbers: languages with images in training, with only translations, and with
 # neither.
@@ -62,9 +61,10 @@ class EmojiBenchmark:
             raise InputError(f"a language can only be in one group, but {', '.join(sorted(twice))} is in two")
         if corpus is None:
             corpus = load_emoji(vendors=[SEEN_VENDOR, TEST_VENDOR], languages=[*languages, "en"])
-        asked = {"unseen_concepts": (SEEN_VENDOR, "test"), "unseen_vendor": (TEST_VENDOR, "train")}
-        self.galleries = {
-            name: _VendorGallery(embedder, corpus, vendor, split) for name, (vendor, split) in asked.items()
+        self.embedder = embedder
+        self.corpora = {
+            "unseen_concepts": _images_of_vendor(corpus, SEEN_VENDOR, "test"),
+            "unseen_vendor": _images_of_vendor(corpus, TEST_VENDOR, "train"),
         }
 
     def report(self, ranks: dict[str, QueryRanks] | None = None) -> dict[str, Any]:
@@ -74,19 +74,22 @@ class EmojiBenchmark:
         `languages`, and their `mean`; `flags` and `others` have them for flags and for other emoji as queries. `ranks`
         receives the ranks of single queries, by question and language: `unseen_vendor/de`."""
         report: dict[str, Any] = {}
-        for name, gallery in self.galleries.items():
-            n_images, groups = len(gallery.is_flag), {}
-            for group, languages in self.groups.items():
-                numbers = {language: gallery.numbers(language) for language in languages}
+        languages = [language for members in self.groups.values() for language in members]
+        for name, corpus in self.corpora.items():
+            is_flag, found = np.array(corpus["category"]) == "Flags", dict[str, QueryRanks]()
+            evaluate_retrieval(self.embedder, corpus, languages, ranks=found)
+            groups = {}
+            for group, members in self.groups.items():
+                numbers = {language: _numbers(found[language], is_flag) for language in members}
                 groups[group] = {"languages": numbers, "mean": _mean(list(numbers.values()))}
-                if ranks is not None:
-                    ranks |= {f"{name}/{language}": QueryRanks.of(*gallery.ask(language)) for language in languages}
+            if ranks is not None:
+                ranks |= {f"{name}/{language}": each for language, each in found.items()}
             report[name] = {
-                "vendor": gallery.vendor,
-                "split": gallery.split,
-                "n_images": n_images,
-                "n_flags": int(gallery.is_flag.sum()),
-                "chance": chance_recalls(n_images),
+                "vendor": corpus["vendor"][0],
+                "split": corpus["split"][0],
+                "n_images": len(corpus),
+                "n_flags": int(is_flag.sum()),
+                "chance": chance_recalls(len(corpus)),
                 "groups": groups,
             }
         return report
@@ -95,55 +98,33 @@ class EmojiBenchmark:
         """Returns images of unseen concepts, each with one of the training languages, its name in it and three other
         names. They are selected by a hash of the emoji, independently of the model's answers, without flags."""
         languages = [*self.groups.get("image", []), *self.groups.get("pair", [])]
-        gallery, shown = self.galleries["unseen_concepts"], []
+        corpus, shown = self.corpora["unseen_concepts"], []
+        sets, images, is_flag = RetrievalSets(corpus), Images(corpus), np.array(corpus["category"]) == "Flags"
         for index in range(count):
             language = languages[index % len(languages)]
-            queries = gallery.ask(language)[0]
+            queries = sets.of(language)
             order = sorted(
-                (text for text, right in enumerate(queries.text_to_images) if not gallery.is_flag[right[0]]),
+                (text for text, right in enumerate(queries.text_to_images) if not is_flag[right[0]]),
                 key=lambda text: hashlib.sha256(queries.text_image_ids[text].encode()).digest(),
             )
             chosen = [order[(_LABELS * index + step) % len(order)] for step in range(_LABELS)]
             labels = [queries.texts[text].replace(",", "") for text in chosen]  # the Hub splits labels at commas
-            image = gallery.images[queries.text_to_images[chosen[0]][0]]
+            image = images[queries.text_to_images[chosen[0]][0]]
             shown.append((image, language, list(dict.fromkeys(labels))))
         return shown
 
 
-@dataclass
-class _VendorGallery:
-    embedder: Embedder
-    corpus: Dataset
-    vendor: str
-    split: str
-    asked: dict[str, tuple[RetrievalSet, RetrievalRanks]] = field(default_factory=dict)
+def _images_of_vendor(corpus: Dataset, vendor: str, split: str) -> Dataset:
+    chosen = (np.array(corpus["vendor"]) == vendor) & (np.array(corpus["split"]) == split)
+    if not chosen.any():
+        raise CorpusError(f"the corpus has no images by {vendor!r} in the split {split!r}")
+    return corpus.select(np.flatnonzero(chosen))
 
-    def __post_init__(self) -> None:
-        chosen = (np.array(self.corpus["vendor"]) == self.vendor) & (np.array(self.corpus["split"]) == self.split)
-        if not chosen.any():
-            raise CorpusError(f"the corpus has no images by {self.vendor!r} in the split {self.split!r}")
-        self.corpus = self.corpus.select(np.flatnonzero(chosen))
-        self.is_flag = np.array(self.corpus["category"]) == "Flags"
-        self.sets, self.images = RetrievalSets(self.corpus), Images(self.corpus)
 
-    @cached_property
-    def image_embeddings(self) -> np.ndarray:
-        return self.embedder.encode_image(self.images)
-
-    def ask(self, language: str) -> tuple[RetrievalSet, RetrievalRanks]:
-        """The queries of a language and their ranks, computed once."""
-        if language not in self.asked:
-            queries = self.sets.of(language)
-            texts = self.embedder.encode_text(queries.texts, language=language)
-            ranks = embedding_ranks(self.image_embeddings, texts, queries.text_to_images)
-            self.asked[language] = queries, ranks
-        return self.asked[language]
-
-    def numbers(self, language: str) -> dict[str, Any]:
-        queries, ranks = self.ask(language)
-        flag_texts = np.array([self.is_flag[right[0]] for right in queries.text_to_images])
-        parts = {"flags": (flag_texts, self.is_flag), "others": (~flag_texts, ~self.is_flag)}
-        return ranks.recalls() | {part: ranks.recalls(*masks) for part, masks in parts.items() if masks[0].any()}
+def _numbers(ranks: QueryRanks, is_flag: np.ndarray) -> dict[str, Any]:
+    flag_texts = is_flag[ranks.image_of_text]
+    parts = {"flags": (flag_texts, is_flag), "others": (~flag_texts, ~is_flag)}
+    return ranks.recalls() | {part: ranks.recalls(*masks) for part, masks in parts.items() if masks[0].any()}
 
 
 def _mean(results: Sequence[dict[str, Any]]) -> dict[str, Any]:

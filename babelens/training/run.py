@@ -15,7 +15,7 @@ from ..trainers.base import BabelensTrainer
 from ..trainers.checkpoints import atomic_directory, newest_checkpoint, prepare_saving
 from ..trainers.tower_training import checked_training
 from ..utils.errors import InputError, RecipeError
-from ..utils.identity import holds_weights
+from ..utils.identity import check_free, holds_weights
 from ..utils.pretrained import load_model, load_processor, refuse_kernels
 from ..utils.redaction import redact
 from .build import EtclBuilder, ModelBuilder, MuralBuilder
@@ -158,11 +158,9 @@ class RecipeRun:
     def _check_free(self, *, resume: bool) -> None:
         """Checks that no finished model would be overwritten, which would leave its card and results. A resumed run
         that was interrupted between saving its model and its card, and has no checkpoints, starts over."""
-        if not (holds_weights(self.output) and (self.output / "config.json").is_file()):
-            return
         if not resume:
-            raise FileExistsError(f"{self.output} already holds a model: choose another folder, or remove it")
-        if (self.output / RESULTS).is_file():
+            check_free(self.output)
+        elif holds_weights(self.output) and (self.output / RESULTS).is_file():
             raise FileExistsError(
                 f"{self.output} holds a finished model, and no checkpoint to resume from: choose another folder"
             )
