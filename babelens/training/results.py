@@ -16,8 +16,7 @@ from ..evaluation.emoji import TITLES, EmojiBenchmark
 from ..evaluation.ranking import QueryRanks
 from ..evaluation.results import RESULTS, Results
 from ..evaluation.retrieval import evaluate_retrieval
-from ..inference.embedder import Embedder, default_device, evaluation_mode
-from ..inference.loading import load_encoder, stated_truncation
+from ..inference.embedder import Embedder, evaluation_mode
 from ..model_cards.base_models import OTHER, UNKNOWN, BaseModel, base_model_facts
 from ..model_cards.card_text import public_name, publishable
 from ..model_cards.cards import write_card
@@ -104,7 +103,7 @@ class Reporting:
         """Evaluates the saved model as the recipe's `report` asks: on the four tasks of the emoji benchmark."""
         if self.recipe.report is None:
             return None
-        embedder = self._saved_model()
+        embedder = Embedder.from_pretrained(self.output)
         benchmark = EmojiBenchmark(
             embedder,
             image_languages=self.data.image_languages,
@@ -117,20 +116,11 @@ class Reporting:
         self.examples = [_example(embedder, *shown) for shown in benchmark.labelled_images()]
         return report
 
-    def _saved_model(self, batch_size: int = 64) -> Embedder:
-        model, processor = load_encoder(self.output)
-        width = stated_truncation(self.output, model.config)
-        return Embedder(model, processor, batch_size=batch_size, device=default_device(), truncate_dim=width)
-
-    def report_results(self, report: dict[str, Any]) -> list[Result]:
-        """Converts a report to the results that the card shows."""
-        return emoji_results(report, command=self.command)
-
     def validation_results(self, trainer: BabelensTrainer) -> list[Result]:
         """Measures the recall on the recipe's `validation` data, if any, in each language that the model reads."""
         if self.recipe.validation is None or dual_encoder_of(self.recipe.method) is None:
             return []
-        embedder = self._saved_model(batch_size=trainer.args.per_device_eval_batch_size)
+        embedder = Embedder.from_pretrained(self.output, batch_size=trainer.args.per_device_eval_batch_size)
         languages = trainer.args.eval_languages or self._readable(trainer.processing_class)
         if not languages:
             return []
@@ -175,7 +165,7 @@ class Reporting:
             pair_languages=self.data.pair_languages,
             unseen_languages=self.recipe.unseen_languages if report else [],
             parameters=sum(trainer.model.parameter_parts().values()),
-            results=[*(self.report_results(report) if report else []), *self.validation_results(trainer)],
+            results=[*(emoji_results(report, command=self.command) if report else []), *self.validation_results(trainer)],
             in_pipelines=self.builder.in_pipelines,
             stages=stages if len(stages) > 1 else [],
             examples=self.examples,
