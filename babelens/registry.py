@@ -61,16 +61,16 @@ from .utils.hub_mixin import card_writers
 @dataclass(frozen=True)
 class Method:
     """The parts of a method: its configuration, whose `model_type` is the method's name, its model and processor. The
-    `trainer` and the `Workflow`s that run its recipes and fine-tune it on a task (`task_workflow`) are named as
-    `module:name`, and imported for training. `heads` are models for single tasks, with the configuration of `model`.
-    `files` is the folder of another package with its `presets/*.json` and `model_cards/<name>.md`."""
+    `trainer` and the `ModelBuilder`s of its recipes and of those that fine-tune it on a task (`task_builder`) are
+    named as `module:name`, and imported for training. `heads` are models for single tasks, with the configuration of
+    `model`. `files` is the folder of another package with its `presets/*.json` and `model_cards/<name>.md`."""
 
     config: type[PreTrainedConfig]
     model: type[PreTrainedModel]
     processor: type[ProcessorMixin]
     trainer: str
-    workflow: str = "babelens.training.run:WORKFLOW"
-    task_workflow: str | None = None
+    builder: str = "babelens.training.build:ModelBuilder"
+    task_builder: str | None = None
     heads: tuple[type[PreTrainedModel], ...] = ()
     files: Path | None = None
 
@@ -87,19 +87,23 @@ _TRAINERS, _TRAINING = "babelens.trainers", "babelens.training"
 _MLA_TRAINER = f"{_TRAINERS}.mla:MlaTrainer"
 
 _OWN_METHODS = (
-    Method(MuralConfig, MuralModel, MuralProcessor, f"{_TRAINERS}.mural:MuralTrainer", f"{_TRAINING}.run:MURAL"),
-    Method(MlaConfig, MlaModel, MlaProcessor, _MLA_TRAINER, f"{_TRAINING}.mla:MLA"),
-    Method(MlaStudentConfig, MlaStudentModel, MlaStudentProcessor, _MLA_TRAINER, f"{_TRAINING}.mla:MLA_STUDENT"),
-    Method(EtclConfig, EtclModel, EtclProcessor, f"{_TRAINERS}.mural:EtclTrainer", f"{_TRAINING}.run:ETCL"),
-    Method(SmalrConfig, SmalrModel, SmalrProcessor, f"{_TRAINERS}.smalr:SmalrTrainer", f"{_TRAINING}.smalr:SMALR"),
-    Method(LiweConfig, LiweModel, LiweProcessor, f"{_TRAINERS}.smalr:LiweTrainer", f"{_TRAINING}.smalr:LIWE"),
+    Method(
+        MuralConfig, MuralModel, MuralProcessor, f"{_TRAINERS}.mural:MuralTrainer", f"{_TRAINING}.build:MuralBuilder"
+    ),
+    Method(MlaConfig, MlaModel, MlaProcessor, _MLA_TRAINER, f"{_TRAINING}.mla:MlaBuilder"),
+    Method(MlaStudentConfig, MlaStudentModel, MlaStudentProcessor, _MLA_TRAINER, f"{_TRAINING}.mla:MlaStudentBuilder"),
+    Method(EtclConfig, EtclModel, EtclProcessor, f"{_TRAINERS}.mural:EtclTrainer", f"{_TRAINING}.build:EtclBuilder"),
+    Method(
+        SmalrConfig, SmalrModel, SmalrProcessor, f"{_TRAINERS}.smalr:SmalrTrainer", f"{_TRAINING}.smalr:SmalrBuilder"
+    ),
+    Method(LiweConfig, LiweModel, LiweProcessor, f"{_TRAINERS}.smalr:LiweTrainer", f"{_TRAINING}.smalr:LiweBuilder"),
     Method(
         Rc3Config,
         Rc3Model,
         Rc3Processor,
         f"{_TRAINERS}.rc3:Rc3Trainer",
-        f"{_TRAINING}.rc3:WORKFLOW",
-        f"{_TRAINING}.rc3_tasks:WORKFLOW",
+        f"{_TRAINING}.rc3:Rc3Builder",
+        f"{_TRAINING}.rc3_tasks:Rc3TaskBuilder",
         heads=(Rc3ForPreTraining, *TASK_MODELS),
     ),
 )
@@ -168,4 +172,4 @@ def _pushed_card(*pushed: Any, **given: Any) -> str | None:
 
 
 card_writers[:] = [_pushed_card]
-register()  # modules that import this one, such as workflows, use the Auto classes
+register()  # modules that import this one, such as builders, use the Auto classes

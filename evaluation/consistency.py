@@ -152,6 +152,8 @@ class _TranslatedTexts:
     @staticmethod
     def _translations(translator: Translator, queries: RetrievalSet, language: str) -> list[list[str]]:
         texts = translator.translate(queries.texts, queries.language, language)
+        if len(texts) != len(queries.texts):
+            raise InputError(f"the translator returned {len(texts)} translations for {len(queries.texts)} texts")
         for text, translation in zip(queries.texts, texts, strict=True):
             if not translation.strip():
                 raise InputError(f"the translation of {text!r} ({queries.language}) into {language} is empty")

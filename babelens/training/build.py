@@ -31,8 +31,9 @@ from ..registry import METHODS, imported
 from ..trainers.base import BabelensTrainer
 from ..utils.errors import ModelKindError, RecipeError
 from ..utils.pretrained import load_config, load_model, load_processor
-from .data import RecipeData
-from .schema import ImageSizes, Recipe, TokenizerSource, check_names
+from .data import MuralData, RecipeData
+from .results import Reporting
+from .schema import DualEncoderRecipe, ImageSizes, Recipe, TokenizerSource, check_names
 
 _RATED_CAPTIONS = 2_000  # per language, to compute the share of unknown tokens
 
@@ -49,9 +50,15 @@ def overrides_checked(key: str = "model.overrides") -> Iterator[None]:
 
 
 class ModelBuilder:
-    """Builds a dual encoder that reads word pieces, and names its trainer; methods with other models have a subclass.
-    Parts of a model that are trained first are kept in the run's folder of `checkpoints`."""
+    """Builds a dual encoder that reads word pieces, and names its trainer and the classes of its recipes; methods with
+    other models have a subclass. Parts of a model that are trained first are kept in the run's folder of
+    `checkpoints`."""
 
+    recipe_class: ClassVar[type[Recipe]] = DualEncoderRecipe
+    data_class: ClassVar[type[RecipeData]] = RecipeData
+    reporting_class: ClassVar[type[Reporting]] = Reporting
+    # The values of the recipe's `task`, for a builder that fine-tunes.
+    task_names: ClassVar[tuple[str, ...]] = ()
     # The model types that training can continue from; if empty, the model class checks its start.
     starts: ClassVar[tuple[str, ...]] = ()
     # True if `model.overrides` may change a saved model.
@@ -65,10 +72,8 @@ class ModelBuilder:
     recipe: Recipe
     data: RecipeData
 
-    def __init__(
-        self, recipe: Recipe, data: RecipeData, checkpoints: Path, *, trust_remote_code: bool = False
-    ) -> None:
-        self.recipe, self.data, self.checkpoints = recipe, data, checkpoints
+    def __init__(self, recipe: Recipe, checkpoints: Path, *, trust_remote_code: bool = False) -> None:
+        self.recipe, self.data, self.checkpoints = recipe, self.data_class(recipe), checkpoints
         self.code: dict[str, Any] = {"trust_remote_code": trust_remote_code}  # an argument of all loaders
 
     @property
@@ -228,6 +233,7 @@ _LOSSES = ("label_smoothing", "text_text_temperature", "text_text_margin", "matr
 class MuralBuilder(ModelBuilder):
     """Builds a MURAL model; a saved model may get another task."""
 
+    data_class = MuralData
     starts = ("mural",)
     overrides_start = True
     takes_towers = True

@@ -24,9 +24,9 @@ from .schema import (
     Language,
     Recipe,
     TokenizerSource,
+    builder_of,
     check_names,
     validate,
-    workflow_of,
 )
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ def _check_model(run: Any) -> None:
             raise RecipeError(f"{name}: the pretrained model brings its own; leave it out, or set {name}=null")
     if (model.towers or model.fresh_heads) and not run.builder.takes_towers:
         keys = "model.image, model.text" if model.towers else "model.fresh_heads"
-        others = [name for name in METHODS if workflow_of(name).builder.takes_towers]
+        others = [name for name in METHODS if builder_of(name).takes_towers]
         raise RecipeError(f"{keys}: {recipe.method} is not made of two pretrained towers; {', '.join(others)} are")
     if model.overrides and model.from_pretrained and not run.builder.overrides_start:
         raise RecipeError("model.overrides: a model that training continues from keeps its configuration")

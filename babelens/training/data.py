@@ -12,7 +12,7 @@ from ..data.batching.texts import add_translations
 from ..data.batching.views import image_text_pairs, translation_pairs
 from ..data.corpus.corpus import Overlap, captions_of, corpus_overlaps, languages_of
 from ..utils.errors import CorpusError, RecipeError
-from .schema import Recipe, Stage, load_recipe, workflow_of
+from .schema import Recipe, Stage, builder_of, load_recipe
 
 
 class RecipeData:
@@ -168,5 +168,5 @@ class MuralData(RecipeData):
 def recipe_data(name: str) -> RecipeData:
     """Returns the data of a recipe, as its method reads it."""
     recipe = load_recipe(name)
-    data: RecipeData = workflow_of(recipe.method, recipe.task_name).data(recipe)
+    data: RecipeData = builder_of(recipe.method, recipe.task_name).data_class(recipe)
     return data

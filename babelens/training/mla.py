@@ -5,7 +5,7 @@ from collections import defaultdict
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from pydantic import model_validator
@@ -47,7 +47,7 @@ from ..utils.pretrained import explained, load_model, load_processor, located
 from .build import ModelBuilder, overrides_checked
 from .data import RecipeData
 from .results import Reporting
-from .run import FINISHED, Workflow, is_finished
+from .run import FINISHED, is_finished
 from .schema import (
     TEXT_MODEL,
     DualEncoderRecipe,
@@ -89,9 +89,55 @@ class MlaData(RecipeData):
         return [self.native_language, *self.acquired_languages]
 
 
+ADAPTER = "adapter"
+
+
+class MlaReporting(Reporting):
+    """MLA's reports; if a plain base acquired one language, a PEFT adapter with a card is saved too, in `adapter`."""
+
+    recipe: MlaRecipe
+
+    def write_card(self, trainer: BabelensTrainer, report: dict[str, Any] | None) -> Path:
+        card = super().write_card(trainer, report)
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        if self.recipe.model.from_pretrained and len(model.config.languages) == 1:
+            self._write_adapter(model, trainer)
+        return card
+
+    def _write_adapter(self, model: MlaModel, trainer: BabelensTrainer) -> None:
+        [language], source = model.config.languages, str(self.recipe.model.from_pretrained)
+        base = str(Path(source).resolve()) if Path(source).is_dir() else source
+        with atomic_directory(self.output / ADAPTER) as scratch:
+            trainer.processing_class.multilingual_tokenizer.save_pretrained(scratch)
+            file = scratch / "tokenizer_config.json"
+            settings = json.loads(file.read_text(encoding="utf-8"))
+            settings.pop("processor_class", None)  # the processor is not in this folder
+            file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            own = {"base_model": base, "normalization": trainer.processing_class.normalization}
+            save_adapter(model, language, scratch, **own)
+            write_adapter_card(
+                scratch,
+                name=self.output.resolve().name,
+                language=language,
+                native_language=model.config.native_language,
+                base_model=base,
+                base=base_model_facts(source),
+                parameters=sum(each.numel() for each in model.acquirer_parameters([language])),
+                trained_embedding=model.config.train_embedding,
+                max_text_length=trainer.processing_class.max_text_length,
+                pairs=len(self.data.corpora[TEXT_TEXT]) if TEXT_TEXT in self.data.corpora else 0,
+                exposed=language in self.data.image_languages,
+                command=self.command,
+                license=self.recipe.license or OTHER,
+            )
+
+
 class MlaBuilder(ModelBuilder):
     """Builds an MLA model on a trained native model or on a new one."""
 
+    recipe_class: ClassVar[type[Recipe]] = MlaRecipe
+    data_class = MlaData
+    reporting_class: ClassVar[type[Reporting]] = MlaReporting
     recipe: "MlaRecipe | MlaStudentRecipe"
     data: MlaData
 
@@ -173,52 +219,6 @@ def rows_of_pieces(table: Tensor, tokenizer: PreTrainedTokenizerBase, whole: Pre
     return table[torch.tensor(whole.convert_tokens_to_ids(pieces))]
 
 
-ADAPTER = "adapter"
-
-
-class MlaReporting(Reporting):
-    """MLA's reports; if a plain base acquired one language, a PEFT adapter with a card is saved too, in `adapter`."""
-
-    recipe: MlaRecipe
-
-    def write_card(self, trainer: BabelensTrainer, report: dict[str, Any] | None) -> Path:
-        card = super().write_card(trainer, report)
-        model = trainer.accelerator.unwrap_model(trainer.model)
-        if self.recipe.model.from_pretrained and len(model.config.languages) == 1:
-            self._write_adapter(model, trainer)
-        return card
-
-    def _write_adapter(self, model: MlaModel, trainer: BabelensTrainer) -> None:
-        [language], source = model.config.languages, str(self.recipe.model.from_pretrained)
-        base = str(Path(source).resolve()) if Path(source).is_dir() else source
-        with atomic_directory(self.output / ADAPTER) as scratch:
-            trainer.processing_class.multilingual_tokenizer.save_pretrained(scratch)
-            file = scratch / "tokenizer_config.json"
-            settings = json.loads(file.read_text(encoding="utf-8"))
-            settings.pop("processor_class", None)  # the processor is not in this folder
-            file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-            own = {"base_model": base, "normalization": trainer.processing_class.normalization}
-            save_adapter(model, language, scratch, **own)
-            write_adapter_card(
-                scratch,
-                name=self.output.resolve().name,
-                language=language,
-                native_language=model.config.native_language,
-                base_model=base,
-                base=base_model_facts(source),
-                parameters=sum(each.numel() for each in model.acquirer_parameters([language])),
-                trained_embedding=model.config.train_embedding,
-                max_text_length=trainer.processing_class.max_text_length,
-                pairs=len(self.data.corpora[TEXT_TEXT]) if TEXT_TEXT in self.data.corpora else 0,
-                exposed=language in self.data.image_languages,
-                command=self.command,
-                license=self.recipe.license or OTHER,
-            )
-
-
-MLA = Workflow(recipe=MlaRecipe, data=MlaData, builder=MlaBuilder, reporting=MlaReporting)
-
-
 # ---- MLA's baselines ----
 # A student with a multilingual text encoder learns from a frozen native model.
 
@@ -275,6 +275,9 @@ class MlaStudentData(MlaData):
 
 
 class MlaStudentBuilder(MlaBuilder):
+    recipe_class = MlaStudentRecipe
+    data_class = MlaStudentData
+    reporting_class = Reporting
     recipe: MlaStudentRecipe
     data: MlaStudentData
 
@@ -345,9 +348,6 @@ class MlaStudentBuilder(MlaBuilder):
                 trained.save_pretrained(scratch)
                 tokenizer.save_pretrained(scratch)
         return trained
-
-
-MLA_STUDENT = Workflow(recipe=MlaStudentRecipe, data=MlaStudentData, builder=MlaStudentBuilder)
 
 
 # ---- Masked language modelling: trains a multilingual BERT if no pre-trained one is used (Devlin et al. 2019) ----

@@ -27,7 +27,6 @@ from ..utils.languages import normalize_languages
 from ..utils.pretrained import load_config, load_model, load_processor
 from .build import ModelBuilder
 from .data import RecipeData
-from .run import Workflow
 from .schema import Count, ImageSizes, Recipe, Section, TokenizerSource
 
 MBART = "mbart"
@@ -81,6 +80,8 @@ class Rc3Data(RecipeData):
 class Rc3Builder(ModelBuilder):
     """Builds an RC3 for pre-training, which is trained with the regions of its images."""
 
+    recipe_class: ClassVar[type[RegionsRecipe]] = Rc3Recipe
+    data_class: ClassVar[type[RecipeData]] = Rc3Data
     recipe: RegionsRecipe
     data: Rc3Data
     starts: ClassVar[tuple[str, ...]] = (Rc3Config.model_type, MBART)
@@ -190,6 +191,3 @@ def load_regions(
             "grid, or a larger model.overrides.max_regions"
         )
     return extractor
-
-
-WORKFLOW = Workflow(recipe=Rc3Recipe, data=Rc3Data, builder=Rc3Builder)

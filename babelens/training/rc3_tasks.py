@@ -31,7 +31,6 @@ from ..utils.pretrained import load_config, load_model, load_processor
 from .data import RecipeData
 from .rc3 import REGION_SIZES, Rc3Builder, RegionsRecipe, load_regions
 from .results import Reporting, emoji_sources
-from .run import Workflow
 from .schema import EMOJI, DataSource, Stage
 
 TaskReport = dict[str, Results]  # by test set
@@ -231,38 +230,6 @@ class Rc3TaskData(RecipeData):
 # ---- The parts of a run ----
 
 
-class Rc3TaskBuilder(Rc3Builder):
-    """Builds the model of a task from a pre-trained RC3; labels come from the data, unless it has them already."""
-
-    starts = (Rc3Config.model_type,)
-    trainer_class = Rc3TaskTrainer
-    tasks: list[str] = []
-    recipe: Rc3TaskRecipe
-    data: Rc3TaskData  # type: ignore[assignment]  # its languages are the languages of its parts
-
-    def make_processor(self) -> ProcessorMixin:
-        return load_processor(AutoProcessor, self.start, **self.code)
-
-    def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
-        for data in [self.data.training, *chain.from_iterable(self.data.tests.values())]:
-            for tag in _languages_in(data):
-                language_id(tag, processor.languages)  # refuses a language before anything is trained
-        source, task = self.recipe.model, self.recipe.rc3_task
-        config = load_config(self.start, **self.code)
-        labels = {} if task.model.__name__ in (config.architectures or []) else self.data.labels
-        options = self.attention | self.code | labels | source.overrides
-        return load_model(task.model, self.start, part=lambda model: model.base_model, **options)
-
-    def check_tasks(self) -> None:  # the parts of `train` may have any names
-        task = self.recipe.rc3_task
-        if self.recipe.model.from_pretrained is None:
-            raise RecipeError(f"model.from_pretrained: {task.name} is fine-tuned from a pre-trained RC3")
-        if self.recipe.stages:
-            raise RecipeError("stages: fine-tuning on a task has one")
-        if self.recipe.test or self.recipe.validation:
-            task.check_measures()
-
-
 class Rc3TaskReporting(Reporting):
     recipe: Rc3TaskRecipe
     data: Rc3TaskData
@@ -314,6 +281,42 @@ class Rc3TaskReporting(Reporting):
         return list(dict.fromkeys(sources))
 
 
+class Rc3TaskBuilder(Rc3Builder):
+    """Builds the model of a task from a pre-trained RC3; labels come from the data, unless it has them already."""
+
+    recipe_class = Rc3TaskRecipe
+    data_class = Rc3TaskData
+    reporting_class = Rc3TaskReporting
+    task_names = tuple(RC3_TASKS)
+    starts = (Rc3Config.model_type,)
+    trainer_class = Rc3TaskTrainer
+    tasks: list[str] = []
+    recipe: Rc3TaskRecipe
+    data: Rc3TaskData  # type: ignore[assignment]  # its languages are the languages of its parts
+
+    def make_processor(self) -> ProcessorMixin:
+        return load_processor(AutoProcessor, self.start, **self.code)
+
+    def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
+        for data in [self.data.training, *chain.from_iterable(self.data.tests.values())]:
+            for tag in _languages_in(data):
+                language_id(tag, processor.languages)  # refuses a language before anything is trained
+        source, task = self.recipe.model, self.recipe.rc3_task
+        config = load_config(self.start, **self.code)
+        labels = {} if task.model.__name__ in (config.architectures or []) else self.data.labels
+        options = self.attention | self.code | labels | source.overrides
+        return load_model(task.model, self.start, part=lambda model: model.base_model, **options)
+
+    def check_tasks(self) -> None:  # the parts of `train` may have any names
+        task = self.recipe.rc3_task
+        if self.recipe.model.from_pretrained is None:
+            raise RecipeError(f"model.from_pretrained: {task.name} is fine-tuned from a pre-trained RC3")
+        if self.recipe.stages:
+            raise RecipeError("stages: fine-tuning on a task has one")
+        if self.recipe.test or self.recipe.validation:
+            task.check_measures()
+
+
 def evaluate_task(
     recipe: Rc3TaskRecipe,
     sets: Mapping[str, list[TaskData]],
@@ -345,8 +348,3 @@ def evaluate_task(
             if results is not None:
                 results.add(scores, found, dataset=name)
     return report
-
-
-WORKFLOW = Workflow(
-    recipe=Rc3TaskRecipe, data=Rc3TaskData, builder=Rc3TaskBuilder, reporting=Rc3TaskReporting, tasks=tuple(RC3_TASKS)
-)

@@ -23,7 +23,6 @@ from ..model_cards.cards import write_card
 from ..model_cards.facts import DataSource as CardSource, Example, ModelCardFacts, Result, training_run
 from ..registry import METHODS, dual_encoder_of
 from ..trainers.base import BabelensTrainer
-from .build import ModelBuilder
 from .data import RecipeData
 from .schema import EMOJI, WEAK_EMOJI, Recipe
 
@@ -89,7 +88,7 @@ class Reporting:
     recipe: Recipe
     data: RecipeData
 
-    def __init__(self, builder: ModelBuilder, output: Path, command: str) -> None:
+    def __init__(self, builder: Any, output: Path, command: str) -> None:
         self.builder, self.recipe, self.data = builder, builder.recipe, builder.data
         self.output, self.command = output, str(publishable(command))
         self.examples: list[Example] = []  # the model's answers for images that may be published
@@ -165,7 +164,7 @@ class Reporting:
             pair_languages=self.data.pair_languages,
             unseen_languages=self.recipe.unseen_languages if report else [],
             parameters=sum(trainer.model.parameter_parts().values()),
-            results=[*(emoji_results(report, command=self.command) if report else []), *self.validation_results(trainer)],
+            results=[*emoji_results(report or {}, command=self.command), *self.validation_results(trainer)],
             in_pipelines=self.builder.in_pipelines,
             stages=stages if len(stages) > 1 else [],
             examples=self.examples,

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,10 @@ from ..utils.errors import InputError, RecipeError
 from ..utils.identity import check_free, holds_weights
 from ..utils.pretrained import load_model, load_processor, refuse_kernels
 from ..utils.redaction import redact
-from .build import EtclBuilder, ModelBuilder, MuralBuilder
+from .build import ModelBuilder
 from .checks import check_arguments_fit, check_data, check_recipe, check_start, log_overlap
-from .data import MuralData, RecipeData
 from .recipe_file import parse
-from .results import Reporting
-from .schema import PROCESSOR, DualEncoderRecipe, Recipe, Stage, training_arguments, workflow_of
+from .schema import PROCESSOR, Recipe, Stage, builder_of, training_arguments
 
 CHECKPOINTS, FINISHED = "checkpoints", "finished"
 RECIPE = "recipe.yaml"
@@ -34,23 +31,6 @@ def is_finished(stage: Path) -> bool:
     return (stage / "config.json").is_file()
 
 
-@dataclass(frozen=True)
-class Workflow:
-    """The classes that run the recipes of a method. The defaults suit a dual encoder that reads word pieces; methods
-    override the parts that differ. `tasks` are the values of the recipe's `task`, for a workflow that fine-tunes."""
-
-    recipe: type[Recipe] = DualEncoderRecipe
-    data: type[RecipeData] = RecipeData
-    builder: type[ModelBuilder] = ModelBuilder
-    reporting: type[Reporting] = Reporting
-    tasks: tuple[str, ...] = ()
-
-
-WORKFLOW = Workflow()
-MURAL = Workflow(data=MuralData, builder=MuralBuilder)
-ETCL = Workflow(builder=EtclBuilder)
-
-
 class RecipeRun:
     """One run of a recipe, with its parts in the classes of its method. It trains the stages in order, each with its
     checkpoints in `output/checkpoints/<stage>`. `command` is shown on the card."""
@@ -58,10 +38,10 @@ class RecipeRun:
     def __init__(self, recipe: Recipe, output: Path, command: str, trust_remote_code: bool = False) -> None:
         self.recipe, self.output = recipe, output
         self.checkpoints = output / CHECKPOINTS
-        workflow: Workflow = workflow_of(recipe.method, recipe.task_name)
-        self.data = workflow.data(recipe)
-        self.builder = workflow.builder(recipe, self.data, self.checkpoints, trust_remote_code=trust_remote_code)
-        self.reporting = workflow.reporting(self.builder, output, command)
+        builder: type[ModelBuilder] = builder_of(recipe.method, recipe.task_name)
+        self.builder = builder(recipe, self.checkpoints, trust_remote_code=trust_remote_code)
+        self.data = self.builder.data
+        self.reporting = builder.reporting_class(self.builder, output, command)
 
     def arguments(self, stage: Stage) -> TrainingArguments:
         given, kind = self.recipe.training | stage.training, self.builder.trainer_class.arguments_class

@@ -361,7 +361,7 @@ def load_recipe(name: str | Path, overrides: dict[str, Any] | None = None) -> Re
         if "method" not in content:
             check_names(content, [*Recipe.model_fields], "keys")
             raise RecipeError(f"method is missing; choose one of {', '.join(METHODS)}")
-        recipe_class = workflow_of(content["method"], content.get("task")).recipe
+        recipe_class = builder_of(content["method"], content.get("task")).recipe_class
         # A null key of another method removes an inherited key.
         own = {key: value for key, value in content.items() if value is not None or key in recipe_class.model_fields}
         recipe: Recipe = validate(recipe_class, own)
@@ -373,15 +373,15 @@ def load_recipe(name: str | Path, overrides: dict[str, Any] | None = None) -> Re
     return recipe
 
 
-def workflow_of(method: object, task: object = None) -> Any:
-    """Returns the `run.Workflow` of a method's recipes, or of recipes that fine-tune its models on a task."""
+def builder_of(method: object, task: object = None) -> Any:
+    """Returns the `ModelBuilder` of a method's recipes, or of recipes that fine-tune its models on a task."""
     check_names([str(method)], METHODS, "method")
     found = METHODS[str(method)]
     if task is None:
-        return imported(found.workflow)
-    if found.task_workflow is None:
-        others = ", ".join(name for name, other in METHODS.items() if other.task_workflow)
+        return imported(found.builder)
+    if found.task_builder is None:
+        others = ", ".join(name for name, other in METHODS.items() if other.task_builder)
         raise RecipeError(f"task: {method} is not fine-tuned on tasks; {others} is")
-    workflow = imported(found.task_workflow)
-    check_names([str(task)], workflow.tasks, "task")
-    return workflow
+    builder = imported(found.task_builder)
+    check_names([str(task)], builder.task_names, "task")
+    return builder

@@ -25,7 +25,6 @@ from ..utils.errors import RecipeError
 from ..utils.pretrained import load_processor
 from .build import ModelBuilder
 from .data import RecipeData
-from .run import Workflow
 from .schema import Count, ImageSizes, Language, Recipe, Section, Stage, check_names
 
 logger = logging.getLogger(__name__)
@@ -78,6 +77,8 @@ class WordsData(RecipeData):
 
 
 class WordsBuilder(ModelBuilder):
+    recipe_class = WordsRecipe
+    data_class = WordsData
     # Word-level models need the language of every label, which endpoints do not ask for, and may read only features.
     in_pipelines = False
     recipe: WordsRecipe
@@ -150,9 +151,6 @@ class LiweBuilder(WordsBuilder):
         if self.recipe.model.from_pretrained:
             return super().make_model(processor)
         return self.with_backbone(LiweModel(self.config(vocab_size=processor.vocab_size)))
-
-
-LIWE = Workflow(recipe=WordsRecipe, data=WordsData, builder=LiweBuilder)
 
 
 # ---- SMALR's recipes: words and their vectors from the captions, the latent vocabulary, then the model ----
@@ -241,6 +239,3 @@ class SmalrBuilder(WordsBuilder):
         parts = [reduce_vectors(each, config.word_size) for each in found]
         whole, specific = (torch.from_numpy(np.concatenate(of)) for of in (found, parts))
         return whole, specific
-
-
-SMALR = Workflow(recipe=WordsRecipe, data=WordsData, builder=SmalrBuilder)

@@ -28,7 +28,7 @@ FILES = {
         from .modeling_toy import ToyModel
         from .processing_toy import ToyProcessor
 
-        parts = {"trainer": "babelens.trainers.mural:MuralTrainer", "workflow": "toy_method.workflow:WORKFLOW"}
+        parts = {"trainer": "babelens.trainers.mural:MuralTrainer", "builder": "toy_method.builder:ToyBuilder"}
         register_method(Method(ToyConfig, ToyModel, ToyProcessor, **parts, files=Path(__file__).parent))
     """,
     "configuration_toy.py": """
@@ -54,8 +54,7 @@ FILES = {
         class ToyProcessor(DualEncoderProcessor):
             auto_classes = ("AutoProcessor",)
     """,
-    "workflow.py": """
-        from babelens.training.run import Workflow
+    "builder.py": """
         from babelens.training.build import ModelBuilder
         from babelens.training.schema import DualEncoderRecipe
 
@@ -63,12 +62,12 @@ FILES = {
             freeze_images: bool = False
 
         class ToyBuilder(ModelBuilder):
+            recipe_class = ToyRecipe
+
             def make_model(self, processor):
                 model = super().make_model(processor)
                 model.vision_model.requires_grad_(not self.recipe.freeze_images)
                 return model
-
-        WORKFLOW = Workflow(recipe=ToyRecipe, builder=ToyBuilder)
     """,
     "model_cards/toy.md": '{% extends "template.md.jinja" %}{% block summary %}A toy dual encoder.{% endblock %}',
 }
