@@ -80,9 +80,7 @@ def run_recipe(
         trainer = run.train(resume=resume)
         if not trainer.is_world_process_zero():
             return None
-        report = run.report()
-        run.write_card(trainer, report)
-    return run, report
+        return run, run.report(trainer)
 
 
 def _change(text: str) -> tuple[str, object]:

@@ -97,12 +97,11 @@ class MlaReporting(Reporting):
 
     recipe: MlaRecipe
 
-    def write_card(self, trainer: BabelensTrainer, report: dict[str, Any] | None) -> Path:
-        card = super().write_card(trainer, report)
+    def write_card(self, trainer: BabelensTrainer, report: dict[str, Any] | None) -> None:
+        super().write_card(trainer, report)
         model = trainer.accelerator.unwrap_model(trainer.model)
         if self.recipe.model.from_pretrained and len(model.config.languages) == 1:
             self._write_adapter(model, trainer)
-        return card
 
     def _write_adapter(self, model: MlaModel, trainer: BabelensTrainer) -> None:
         [language], source = model.config.languages, str(self.recipe.model.from_pretrained)

@@ -172,10 +172,10 @@ class Reporting:
 
     # ---- The card ----
 
-    def write_card(self, trainer: BabelensTrainer, report: dict[str, Any] | None) -> Path:
+    def write_card(self, trainer: BabelensTrainer, report: dict[str, Any] | None) -> None:
         files = METHODS[self.recipe.method].files
         texts = None if files is None else files / "model_cards"
-        return write_card(self.output, self.card_facts(trainer, report), texts=texts)
+        write_card(self.output, self.card_facts(trainer, report), texts=texts)
 
     def write_results(self) -> None:
         """Writes `results.json`. It comes last, because it marks a finished run."""

@@ -163,14 +163,12 @@ class RecipeRun:
                 raise
             raise RecipeError(f"{file}: {error}") from error
 
-    def report(self) -> dict[str, Any] | None:
-        return self.reporting.report()
-
-    def write_card(self, trainer: BabelensTrainer, report: dict[str, Any] | None) -> Path:
-        """Evaluates the saved model on the validation data, and writes its card and `results.json`."""
-        card = self.reporting.write_card(trainer, report)
+    def report(self, trainer: BabelensTrainer) -> dict[str, Any] | None:
+        """Evaluates the saved model, writes its card and `results.json`, and returns the recipe's `report`."""
+        report = self.reporting.report()
+        self.reporting.write_card(trainer, report)
         self.reporting.write_results()
-        return card
+        return report
 
 
 def _flattened(settings: Mapping[str, Any], where: str = "") -> dict[str, Any]:

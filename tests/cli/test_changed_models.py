@@ -110,7 +110,7 @@ def finished(tmp_path_factory):
     content = mural(write_shapes(folder / "shapes"))
     content["training"] |= {"save_strategy": "no"}
     run = recipe_run(content, folder)
-    run.write_card(run.train(), run.report())
+    run.report(run.train())
     return folder
 
 
@@ -135,7 +135,7 @@ def test_a_run_that_was_killed_before_its_results_begins_anew(finished, trained)
     again = RecipeRun(load_recipe(finished / "recipe.yaml"), trained, "")
     with pytest.raises(FileExistsError):
         again.train()
-    again.write_card(again.train(resume=True), None)
+    again.report(again.train(resume=True))
     assert folder_problems(trained) == []
 
 

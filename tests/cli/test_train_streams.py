@@ -41,7 +41,7 @@ def test_streams_of_images_and_of_published_sentence_pairs_are_trained_on(tmp_pa
     recipe["train"]["text_text"] = source
     run = recipe_run(recipe, tmp_path)
     trainer = run.train()
-    run.write_card(trainer, None)
+    run.report(trainer)
     assert trainer.state.global_step == 2 and run.data.streams == ["image_text", "text_text"]
     assert (run.data.image_languages, run.builder.unknown_rates(trainer.processing_class)) == (["en", "de"], {})
     assert (tmp_path / "run" / "model.safetensors").is_file()

@@ -16,7 +16,7 @@ def folder(tmp_path_factory):
 
 def validated(content, folder, output):
     run = recipe_run(content | {"validation": {"source": str(folder)}}, output)
-    run.write_card(run.train(), run.report())
+    run.report(run.train())
     return numbers_of(output / "run")
 
 
