@@ -39,14 +39,11 @@ _NAMED = 40  # maximum number of subsets in an error message
 class MtebModel(AbsEncoder):
     """A dual encoder as mteb's `EncoderProtocol`, from `mteb_model`. `tasks`, by name, pair texts in two languages."""
 
-    embedder: Embedder
+    model: Embedder  # which `AbsEncoder` names so
     tasks: dict[str, Any]
     mteb_model_meta: ModelMeta  # None in the base class
     language: str | None = None
     text_task: str | None = None
-
-    def __post_init__(self) -> None:
-        self.model = self.embedder
 
     def encode(
         self,
@@ -66,11 +63,11 @@ class MtebModel(AbsEncoder):
             texts += batch.get("text", [])
             if "image" in batch:
                 normalize = "text" not in batch
-                images.append(self.embedder.encode_image(batch["image"], show_progress=False, normalize=normalize))
+                images.append(self.model.encode_image(batch["image"], show_progress=False, normalize=normalize))
         if not texts:
             return np.concatenate(images)
         language = self.language or self._language(task_metadata, hf_split, hf_subset, texts)
-        embeddings = self.embedder.encode_text(
+        embeddings = self.model.encode_text(
             texts,
             language=language,
             task=self.text_task if task_metadata.modalities == ["text"] else None,
@@ -83,7 +80,7 @@ class MtebModel(AbsEncoder):
         """The language of the texts that the model gets, by the model's name for it: `zh` for `cmn`."""
         pair = languages_of_texts(metadata, subset)
         tag = pair[0] if len(pair) == 1 else pair[self._side(metadata, split, subset, texts)]
-        known = known_languages(self.embedder.processor) or []
+        known = known_languages(self.model.processor) or []
         same = [name for name in known if language_and_script(name) == language_and_script(tag)]
         return tag if tag in known or not same else same[0]
 
@@ -281,7 +278,7 @@ def evaluate_mteb(
         model,
         tasks,
         cache=None if cache is None else mteb.ResultCache(cache),
-        encode_kwargs={"batch_size": model.embedder.batch_size, "show_progress_bar": False},
+        encode_kwargs={"batch_size": model.model.batch_size, "show_progress_bar": False},
         co2_tracker=False,
         show_progress_bar=show_progress,
     )
