@@ -361,13 +361,8 @@ def space_files(folder: str | Path, model: str) -> dict[str, bytes]:
         if "candidate_labels" in each and str(PurePosixPath(each.get("src", ""))) in published
     ]
     environment = card_environment()
-    counted = f"{len(languages)} languages" if len(languages) > 1 else "one language"
-    facts = {"model": model, "gradio": GRADIO, "count": counted, "title": model.partition("/")[2][:_MAX_TITLE]}
-    # Lists of texts are the same in Python as in JSON.
-    facts |= {
-        "languages": json.dumps(languages, ensure_ascii=False),
-        "examples": json.dumps(examples, ensure_ascii=False),
-    }
+    facts = {"model": model, "gradio": GRADIO, "languages": languages, "examples": examples}
+    facts |= {"title": model.partition("/")[2][:_MAX_TITLE]}
     written = {
         CARD: environment.get_template("space.md.jinja").render(facts),
         "app.py": environment.get_template("space_app.py.jinja").render(facts),

@@ -9,7 +9,7 @@ import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,7 @@ def card_environment(texts: Path | None = None) -> jinja2.Environment:
         "address": address,
         "base_link": _link,
         "pairs": _pairs,
+        "python": partial(json.dumps, ensure_ascii=False),  # lists of texts are the same in Python as in JSON
         "counted": lambda tags: f"{len(tags)} languages" if len(tags) > 1 else "one language",
         "searches": lambda tags: _SEARCHES if len(tags) > 1 else _SEARCHES_OF_ONE,
     }

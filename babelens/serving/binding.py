@@ -6,7 +6,6 @@ import socket
 
 from ..utils.errors import BabelensError
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _SHORTEST_TOKEN = 16
 
 
@@ -47,7 +46,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 def is_loopback(host: str) -> bool:
-    if host.lower() in LOOPBACK:
+    if host.lower() == "localhost":
         return True
     try:
         return ipaddress.ip_address(host).is_loopback
