@@ -16,7 +16,7 @@ from .schema import Recipe, Stage, builder_of, load_recipe
 
 
 class RecipeData:
-    """Reads the data that a recipe names, each corpus on first use."""
+    """Reads the data that a recipe names, on first use."""
 
     # The tasks whose data are translations, without images.
     translation_tasks: ClassVar[tuple[str, ...]] = (TEXT_TEXT,)
@@ -29,29 +29,21 @@ class RecipeData:
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
-        self._loaded: dict[str, Dataset | IterableDataset] = {}
 
     # ---- Corpora ----
 
     @cached_property
     def corpora(self) -> dict[str, Dataset | IterableDataset]:
-        return {task: self._corpus(task) for task in self.recipe.train}
-
-    def _corpus(self, task: str) -> Dataset | IterableDataset:
-        if task not in self._loaded:
-            self._loaded[task] = self._load(task)
-        return self._loaded[task]
-
-    def _load(self, task: str) -> Dataset | IterableDataset:
-        source = self.recipe.train[task]
-        corpus = source.load(translations=task in self.translation_tasks)
-        if source.translations is None:
-            return corpus
-        pairs = self.recipe.train[source.translations].pairs
-        try:
-            return add_translations(corpus, self._corpus(source.translations), languages=source.languages, pairs=pairs)
-        except CorpusError as error:
-            raise RecipeError(f"train.{task}.translations: {error}; or set it to null") from error
+        train = self.recipe.train
+        found = {task: source.load(translations=task in self.translation_tasks) for task, source in train.items()}
+        for task, source in train.items():
+            if source.translations is not None:
+                chosen: dict[str, Any] = {"languages": source.languages, "pairs": train[source.translations].pairs}
+                try:
+                    found[task] = add_translations(found[task], found[source.translations], **chosen)
+                except CorpusError as error:
+                    raise RecipeError(f"train.{task}.translations: {error}; or set it to null") from error
+        return found
 
     @cached_property
     def streams(self) -> list[str]:
