@@ -27,7 +27,6 @@ from .common import (
 )
 
 if TYPE_CHECKING:
-    from ..evaluation.mteb import MtebScore
     from ..evaluation.ranking import QueryRanks
     from ..inference.translation import Translator
 
@@ -418,18 +417,13 @@ def mteb(
     if card:
         add_results(model, model_index(scores))
     for name, of_task in groupby(scores, lambda score: score.metadata.name):
-        _print_task(name, list(of_task))
+        rows = [(score, score.shown()) for score in of_task]
+        table = results_table("subset", "split", "languages", *rows[0][1], title=f"{name}, in %", names=3)
+        for score, shown in rows:
+            table.add_row(score.subset, score.split, ", ".join(score.languages), *cells(shown.values()))
+        plain_console().print(table)
     if output is not None:
         plain_console().print(f"All of mteb's metrics: {output}")
-
-
-def _print_task(name: str, scores: "list[MtebScore]") -> None:
-    """Prints a table with a row for each subset."""
-    metrics = list(scores[0].shown())
-    table = results_table("subset", "split", "languages", *metrics, title=f"{name}, in %", names=3)
-    for score in scores:
-        table.add_row(score.subset, score.split, ", ".join(score.languages), *cells(score.shown().values()))
-    plain_console().print(table)
 
 
 # ---- The tasks of RC3 ----

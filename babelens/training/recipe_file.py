@@ -167,26 +167,23 @@ def _variant_keys(path: Path, variants: dict[str, Any], name: str, above: tuple[
     return merged(content, own)
 
 
-def with_key(settings: dict[str, Any], dotted: str, value: Any) -> dict[str, Any]:
+def with_key(settings: dict[str, Any], dotted: str, value: Any, whole: str = "") -> dict[str, Any]:
     """Copies nested settings with another value at a dotted key, such as `training.max_steps`. In a list of named
-    mappings, a part of the key is a name: `stages.layers.training.max_steps`."""
-    return _with_keys(settings, dotted.split("."), value, dotted)
-
-
-def _with_keys(settings: dict[str, Any], keys: list[str], value: Any, dotted: str) -> dict[str, Any]:
-    key, *below = keys
+    mappings, a part of the key is a name: `stages.layers.training.max_steps`. `whole` is the key that errors name."""
+    whole = whole or dotted
+    key, dot, below = dotted.partition(".")
     if not key:
-        raise RecipeError(f"{dotted!r} is not a key; keys look like training.max_steps")
-    if below:
+        raise RecipeError(f"{whole!r} is not a key; keys look like training.max_steps")
+    if dot:
         section = {} if settings.get(key) is None else settings[key]
         if isinstance(section, dict):
-            value = _with_keys(section, below, value, dotted)
+            value = with_key(section, below, value, whole)
         elif isinstance(section, list) and all(isinstance(item, dict) and "name" in item for item in section):
-            name, *rest = below
+            name, _, rest = below.partition(".")
             names = [str(item["name"]) for item in section]
             if name not in names or not rest:
-                raise RecipeError(f"{dotted}: keys of {key} look like {key}.NAME.KEY; names: {', '.join(names)}")
-            value = [_with_keys(item, rest, value, dotted) if item["name"] == name else item for item in section]
+                raise RecipeError(f"{whole}: keys of {key} look like {key}.NAME.KEY; names: {', '.join(names)}")
+            value = [with_key(item, rest, value, whole) if item["name"] == name else item for item in section]
         else:
-            raise RecipeError(f"{dotted}: {key} is not a mapping")
+            raise RecipeError(f"{whole}: {key} is not a mapping")
     return settings | {key: value}

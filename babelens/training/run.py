@@ -65,8 +65,13 @@ class RecipeRun:
         has_run = any(kept.glob(f"*/{FINISHED}")) or newest_checkpoint(kept / stages[0].name) is not None
         if has_run and not resume:
             raise FileExistsError(f"{self.output} already holds a run: resume it, or choose another folder")
-        if not has_run:
-            self._check_free(resume=resume)
+        if not has_run and not resume:
+            check_free(self.output)
+        # A resumed run that was interrupted before its results, without checkpoints, starts over.
+        if not has_run and holds_weights(self.output) and (self.output / RESULTS).is_file():
+            raise FileExistsError(
+                f"{self.output} holds a finished model, and no checkpoint to resume from: choose another folder"
+            )
         self.check()
         arguments = [self.arguments(stage) for stage in stages]  # before any is trained
         check_arguments_fit(self, arguments)
@@ -134,16 +139,6 @@ class RecipeRun:
         newest = newest_checkpoint(trainer.args.output_dir)
         trainer.train(resume_from_checkpoint=str(newest) if newest else None)
         return trainer
-
-    def _check_free(self, *, resume: bool) -> None:
-        """Checks that no finished model would be overwritten, which would leave its card and results. A resumed run
-        that was interrupted between saving its model and its card, and has no checkpoints, starts over."""
-        if not resume:
-            check_free(self.output)
-        elif holds_weights(self.output) and (self.output / RESULTS).is_file():
-            raise FileExistsError(
-                f"{self.output} holds a finished model, and no checkpoint to resume from: choose another folder"
-            )
 
     def _check_unchanged(self, path: Path) -> None:
         began, now = _flattened(parse(path.read_text(encoding="utf-8"))), _flattened(_settled(self.recipe))

@@ -183,17 +183,13 @@ class DataSource(Section):
             return partial(load_bitext, self.source)
         return partial(load_translations if translations else load_captions, self.source)
 
-    def option_types(self, *, translations: bool = False) -> dict[str, Any]:
-        """Returns the allowed names in `options`, each with the type of its values."""
+    def loader_options(self, where: str = "options", *, translations: bool = False) -> dict[str, Any]:
+        """Converts `options` to the types of the loader's arguments; `where` is their key, for errors."""
         functions: list[Any] = [self.loader(translations=translations)]
         if self.source == WEAK_EMOJI:
             functions = [load_emoji, weakly_aligned_emoji]
         parameters = [each for function in functions for each in inspect.signature(function).parameters.values()]
-        return {each.name: each.annotation for each in parameters if each.name not in _NO_OPTIONS}
-
-    def loader_options(self, where: str = "options", *, translations: bool = False) -> dict[str, Any]:
-        """Converts `options` to the types of the loader's arguments; `where` is their key, for errors."""
-        kinds = self.option_types(translations=translations)
+        kinds = {each.name: each.annotation for each in parameters if each.name not in _NO_OPTIONS}
         check_names(self.options, kinds, where)
         return {name: validate(kinds[name], value, f"{where}.{name}") for name, value in self.options.items()}
 
