@@ -14,7 +14,6 @@ from PIL import Image
 
 from babelens import Embedder
 from babelens.publishing import push, push_space
-from tests.support.browser import browser
 from tests.support.hub_double import HubDouble, write_files
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -106,11 +105,3 @@ def test_it_answers_as_the_model_does(space, space_python, finished, images):
     cosines = embedder.encode_image(images) @ embedder.encode_text(LABELS[0], language="de")[0]
     assert [float(each) for each in answered["found"]] == pytest.approx(sorted(cosines, reverse=True), abs=1e-3)
     assert "write one label on each line" in answered["refused"]
-
-
-def test_it_is_shown_in_a_browser(space):
-    with browser() as chromium:
-        page = chromium.new_page()
-        page.goto(space.address)
-        for shown in ("Compare", "ada/mural-tiny", "Describe an image", "Search images", "Labels, one on each line"):
-            page.get_by_text(shown).first.wait_for(timeout=20_000)

@@ -4,10 +4,6 @@ import torch
 from PIL import Image
 from transformers import (
     AutoImageProcessor,
-    AutoModel,
-    ConvNextImageProcessorPil,
-    ResNetConfig,
-    ResNetModel,
     YolosConfig,
     YolosForObjectDetection,
 )
@@ -121,27 +117,18 @@ def test_versions_are_the_image_and_changed_ones_always_the_same(tmp_path):
     np.testing.assert_allclose(alone[0], found[2, 2], atol=1e-6)
 
 
-RESIZE, CROP, WIDTH = 36, 32, 12
-MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+RESIZE, CROP = 36, 32
 
 
 @pytest.fixture(scope="module")
 def resnet(tmp_path_factory):
     folder = tmp_path_factory.mktemp("resnet")
-    torch.manual_seed(0)
-    model = ResNetModel(ResNetConfig(embedding_size=8, hidden_sizes=[8, WIDTH], depths=[1, 1], layer_type="basic"))
-    for norm in (module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)):
-        torch.nn.init.uniform_(norm.weight)
-        torch.nn.init.uniform_(norm.bias)
-    model.save_pretrained(folder)
-    statistics = {"image_mean": MEAN, "image_std": STD}
-    ConvNextImageProcessorPil(size={"shortest_edge": 64}, **statistics).save_pretrained(folder)
-    return folder
+    return folder, *saved_backbone("resnet", folder)
 
 
 @pytest.fixture
 def extract(resnet):
-    return TenCropFeatures.from_pretrained(resnet, resize=RESIZE, crop=CROP)
+    return TenCropFeatures.from_pretrained(resnet[0], resize=RESIZE, crop=CROP)
 
 
 def random_image(width, height):
@@ -151,7 +138,7 @@ def random_image(width, height):
 
 def test_features_are_the_mean_over_ten_crops_cut_by_hand(extract, resnet):
     wide, high = random_image(60, 40), random_image(30, 45)
-    model = AutoModel.from_pretrained(resnet).eval()
+    _, model, own = resnet
     for image, size, (across, down) in ((wide, (54, 36), (22, 4)), (high, (36, 54), (4, 22))):
         pixels = np.asarray(image.resize(size, Image.Resampling.BICUBIC)) / 255
         places = [(0, 0), (across, 0), (0, down), (across, down), (across // 2, down // 2)]
@@ -159,7 +146,9 @@ def test_features_are_the_mean_over_ten_crops_cut_by_hand(extract, resnet):
         crops += [crop[:, ::-1] for crop in crops]
         one_by_one = []
         for crop in crops:
-            inputs = torch.from_numpy(((crop - MEAN) / STD).transpose(2, 0, 1).copy()).float()[None]
+            inputs = torch.from_numpy(((crop - own.image_mean) / own.image_std).transpose(2, 0, 1).copy()).float()[
+                None
+            ]
             with torch.no_grad():
                 one_by_one.append(model(pixel_values=inputs).pooler_output.flatten())
         assert len({tuple(features.tolist()) for features in one_by_one}) == 10

@@ -5,15 +5,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForImageTextToText, AutoModelForSeq2SeqLM, AutoModelForVisualQuestionAnswering
 
-from babelens import (
-    Rc3ForConditionalGeneration,
-    Rc3ForImageTextRetrieval,
-    Rc3ForPreTraining,
-    Rc3ForVisualEntailment,
-    Rc3ForVisualQuestionAnswering,
-    Rc3ForVisualReasoning,
-    Rc3Model,
-)
+import babelens
 from babelens.modeling.modeling_rc3_tasks import TASK_MODELS
 from babelens.utils.errors import InputError, LanguageTagError
 from tests.contracts import (
@@ -34,16 +26,16 @@ DECODER = {
 
 
 def batch_of(model_class):
-    return visio_textual_batch(images=2 if model_class is Rc3ForVisualReasoning else 1)
+    return visio_textual_batch(images=2 if model_class is babelens.Rc3ForVisualReasoning else 1)
 
 
 def with_labels(model, model_class):
     labels = {
-        Rc3ForConditionalGeneration: DECODER,
-        Rc3ForVisualEntailment: {"labels": torch.tensor([2, 0, 1, 1])},
-        Rc3ForVisualReasoning: {"labels": torch.tensor([1, 0, 0, 1])},
-        Rc3ForVisualQuestionAnswering: {"labels": torch.rand(4, model.config.num_labels)},
-        Rc3ForImageTextRetrieval: {"labels": torch.tensor([3])},
+        babelens.Rc3ForConditionalGeneration: DECODER,
+        babelens.Rc3ForVisualEntailment: {"labels": torch.tensor([2, 0, 1, 1])},
+        babelens.Rc3ForVisualReasoning: {"labels": torch.tensor([1, 0, 0, 1])},
+        babelens.Rc3ForVisualQuestionAnswering: {"labels": torch.rand(4, model.config.num_labels)},
+        babelens.Rc3ForImageTextRetrieval: {"labels": torch.tensor([3])},
     }
     return batch_of(model_class) | labels[model_class]
 
@@ -74,31 +66,31 @@ class TestPublishedModel(ConfigContract, Published):
 
 
 class TestPublishedGeneration(Published):
-    options = {"model_class": Rc3ForConditionalGeneration}
+    options = {"model_class": babelens.Rc3ForConditionalGeneration}
     auto_classes = (AutoModelForSeq2SeqLM, AutoModelForImageTextToText)
 
 
 class TestPublishedQuestionAnswering(Published):
-    options = {"model_class": Rc3ForVisualQuestionAnswering, "num_labels": 7}
+    options = {"model_class": babelens.Rc3ForVisualQuestionAnswering, "num_labels": 7}
     auto_classes = (AutoModelForVisualQuestionAnswering,)
 
 
 def test_a_pre_trained_model_loads_for_a_task(make_rc3, model_class, tmp_path):
-    before, _ = make_rc3(Rc3ForPreTraining)
+    before, _ = make_rc3(babelens.Rc3ForPreTraining)
     before.save_pretrained(tmp_path)
     model, info = model_class.from_pretrained(tmp_path, output_loading_info=True)
     weights = dict(before.base_model.state_dict())
     assert_equal(dict(model.model.state_dict()), weights)
     assert all(name.startswith(("classifier.", "scorer.")) for name in info["missing_keys"])
     model.save_pretrained(tmp_path / "task")
-    assert_equal(dict(Rc3Model.from_pretrained(tmp_path / "task").state_dict()), weights)
+    assert_equal(dict(babelens.Rc3Model.from_pretrained(tmp_path / "task").state_dict()), weights)
 
 
 def test_a_loss_reaches_every_parameter_that_the_task_reads(make_rc3, model_class):
     model = make_rc3(model_class)[0].train()
     model(**with_labels(model, model_class)).loss.backward()
     untouched = {name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()}
-    if model_class is Rc3ForConditionalGeneration:
+    if model_class is babelens.Rc3ForConditionalGeneration:
         assert not untouched
     else:  # decided from the encoder alone
         assert untouched == {name for name, _ in model.named_parameters() if name.startswith("model.decoder.")}
@@ -108,8 +100,8 @@ def test_a_loss_reaches_every_parameter_that_the_task_reads(make_rc3, model_clas
 @pytest.mark.parametrize(
     ("model_class", "labels"),
     [
-        (Rc3ForVisualEntailment, {0: "contradiction", 1: "neutral", 2: "entailment"}),
-        (Rc3ForVisualReasoning, {0: "false", 1: "true"}),
+        (babelens.Rc3ForVisualEntailment, {0: "contradiction", 1: "neutral", 2: "entailment"}),
+        (babelens.Rc3ForVisualReasoning, {0: "false", 1: "true"}),
     ],
 )
 def test_labels_are_decided_from_the_first_state(model, model_class, labels):
@@ -126,7 +118,7 @@ def test_labels_are_decided_from_the_first_state(model, model_class, labels):
 
 @torch.no_grad()
 def test_answers_are_learned_one_by_one(make_rc3):
-    model, _ = make_rc3(Rc3ForVisualQuestionAnswering, num_labels=7)
+    model, _ = make_rc3(babelens.Rc3ForVisualQuestionAnswering, num_labels=7)
     labels = torch.zeros(4, 7)
     labels[range(4), [3, 0, 6, 2]] = torch.tensor([1.0, 0.3, 1.0, 0.6])
     output = model(**visio_textual_batch(), labels=labels)
@@ -138,7 +130,7 @@ def test_answers_are_learned_one_by_one(make_rc3):
 
 @torch.no_grad()
 def test_candidates_are_compared_within_their_question(make_rc3):
-    model, _ = make_rc3(Rc3ForImageTextRetrieval)
+    model, _ = make_rc3(babelens.Rc3ForImageTextRetrieval)
     batch = visio_textual_batch()
     scores = model(**batch).scores
     assert scores.shape == (4,) and model(**batch).logits.shape == (4, 1)
@@ -153,7 +145,7 @@ def test_candidates_are_compared_within_their_question(make_rc3):
 
 @pytest.fixture
 def writer(make_rc3):
-    return make_rc3(Rc3ForConditionalGeneration)[0]
+    return make_rc3(babelens.Rc3ForConditionalGeneration)[0]
 
 
 @torch.no_grad()
@@ -183,7 +175,7 @@ def free(name: str) -> tuple[int, ...]:
 
 
 def test_a_head_of_the_encoder_can_be_exported(make_rc3):
-    model, _ = make_rc3(Rc3ForVisualReasoning)
+    model, _ = make_rc3(babelens.Rc3ForVisualReasoning)
     batch = visio_textual_batch(images=2)
     # The rows differ from the exported ones in modalities, languages and lengths.
     others = [{n: v[rows] for n, v in batch.items()} for rows in ([3, 2], [3, 2, 1, 0, 0, 2])]
@@ -192,7 +184,7 @@ def test_a_head_of_the_encoder_can_be_exported(make_rc3):
     check_export(Called(model, "forward", "logits"), {n: v[:3] for n, v in batch.items()}, others, free)
 
 
-@pytest.mark.parametrize("model_class", [Rc3Model, *TASK_MODELS])
+@pytest.mark.parametrize("model_class", [babelens.Rc3Model, *TASK_MODELS])
 def test_forward_names_its_inputs(model_class):
     """transformers' Trainer drops the columns of a data set that `forward` does not name."""
     named = inspect.signature(model_class.forward).parameters

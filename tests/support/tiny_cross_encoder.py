@@ -9,13 +9,7 @@ import torch
 from PIL import Image
 from transformers import pipeline
 
-from babelens import (
-    Rc3Config,
-    Rc3ForConditionalGeneration,
-    Rc3ForImageTextRetrieval,
-    Rc3ForVisualQuestionAnswering,
-    Rc3Processor,
-)
+import babelens
 from babelens.processing.processing_rc3 import square_image_processor
 from babelens.processing.tokenizer_training import train_bpe
 from tests.contracts import CAPTIONS
@@ -24,20 +18,20 @@ from tests.support.tiny_layers import encoder_decoder
 
 def tiny_cross_encoder(
     texts: Iterable[str], languages: list[str], *, visual: str = "patches", region_size: int = 6
-) -> tuple[Rc3ForImageTextRetrieval, Rc3Processor]:
+) -> tuple[babelens.Rc3ForImageTextRetrieval, babelens.Rc3Processor]:
     """The same at every call; its initial weights are wide, so scores depend on the inputs."""
     tokenizer, regions = train_bpe(texts, 400, min_frequency=1), {"region_size": region_size, "max_regions": 5}
-    processor = Rc3Processor.new(tokenizer, languages, square_image_processor(16), **regions)
+    processor = babelens.Rc3Processor.new(tokenizer, languages, square_image_processor(16), **regions)
     sizes = encoder_decoder(patch_width=16, image_size=16, patch_size=8, max_position_embeddings=128)
     torch.manual_seed(0)
-    config = Rc3Config(**sizes, init_std=0.5, visual=visual, **processor.config_fields())
-    return Rc3ForImageTextRetrieval(config).eval(), processor
+    config = babelens.Rc3Config(**sizes, init_std=0.5, visual=visual, **processor.config_fields())
+    return babelens.Rc3ForImageTextRetrieval(config).eval(), processor
 
 
 HEADS = {
-    "answers": Rc3ForVisualQuestionAnswering,
-    "translation": Rc3ForConditionalGeneration,
-    "retrieval": Rc3ForImageTextRetrieval,
+    "answers": babelens.Rc3ForVisualQuestionAnswering,
+    "translation": babelens.Rc3ForConditionalGeneration,
+    "retrieval": babelens.Rc3ForImageTextRetrieval,
 }
 ANSWERS = ["red", "blue", "two", "yes", "no"]
 

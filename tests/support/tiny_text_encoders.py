@@ -21,7 +21,6 @@ SIZES: dict[str, Any] = {
 OTHERS: dict[str, dict[str, Any]] = {
     "clip_text_model": {"eos_token_id": 3},
     "siglip_text_model": {"projection_size": 24},
-    "altclip_text_model": {"project_dim": 12},
     "distilbert": {"hidden_dim": 32},
     "mt5": {"d_kv": 8, "d_ff": 32},
 }

@@ -9,16 +9,7 @@ import torch.distributed as dist
 from accelerate.state import PartialState
 from transformers import Trainer, TrainingArguments, set_seed
 
-from babelens import (
-    MlaTrainer,
-    Rc3Config,
-    Rc3ForImageTextRetrieval,
-    SmalrConfig,
-    SmalrModel,
-    SmalrProcessor,
-    SmalrTrainer,
-    SmalrTrainingArguments,
-)
+import babelens
 from babelens.modeling.losses import contrastive_loss
 from babelens.processing.processing_smalr import frequent_words
 from babelens.processing.tokenizer_training import train_wordpiece
@@ -82,8 +73,8 @@ def smalr_loss_and_gradients(shares: list[int]) -> tuple[float, dict[str, np.nda
     rank = PartialState(cpu=True).process_index
     torch.manual_seed(0)
     sizes = {"hidden_size": 8, "word_size": 3, "image_feature_size": 5, "image_hidden_size": 6, "latent_tokens": 4}
-    config = SmalrConfig(languages=["en", "de"], vocabulary_sizes=[6, 6], specific_words=3, **sizes)
-    model = SmalrModel(config).double().eval()  # neither masks nor batch statistics
+    config = babelens.SmalrConfig(languages=["en", "de"], vocabulary_sizes=[6, 6], specific_words=3, **sizes)
+    model = babelens.SmalrModel(config).double().eval()  # neither masks nor batch statistics
     count = sum(shares)
     ids, features = torch.randint(3, 9, (2 * count, 4)), torch.randn(count, 5, dtype=torch.float64)
     start = sum(shares[:rank])
@@ -135,18 +126,18 @@ def test_a_batch_may_have_more_texts_than_images():
 DESCENT = {"optim": "sgd", "max_steps": 6, "weight_decay": 0.0, "lr_scheduler_type": "constant", "warmup_steps": 0}
 
 
-def parallel_mla_trainer(output: Path, **changes: Any) -> MlaTrainer:
+def parallel_mla_trainer(output: Path, **changes: Any) -> babelens.MlaTrainer:
     parts = tiny_mla(tiny_clip(), train_wordpiece(shapes_texts(), 200, min_frequency=1))
     parts[0].double()
     settings = DESCENT | {"learning_rate": 0.1, "cache": output / "cache"}
     return mla_trainer(parts, output, ["text_text", "image_text"], **settings | changes)
 
 
-def smalr_trainer(output: Path, *, mask: bool = False, **changes: Any) -> SmalrTrainer:
+def smalr_trainer(output: Path, *, mask: bool = False, **changes: Any) -> babelens.SmalrTrainer:
     """With all losses but masked words, whose masks are random, unless `mask`."""
     set_seed(1)
     vocabularies = {language: frequent_words(texts, language) for language, texts in sorted(shapes_captions().items())}
-    config = SmalrConfig(
+    config = babelens.SmalrConfig(
         languages=list(vocabularies),
         vocabulary_sizes=[len(own) for own in vocabularies.values()],
         word_size=8,
@@ -162,15 +153,15 @@ def smalr_trainer(output: Path, *, mask: bool = False, **changes: Any) -> SmalrT
         image_feature_size=12,
     )
     settings = SETTINGS | DESCENT | {"learning_rate": 0.05, "max_grad_norm": 1.0}
-    model = SmalrModel(config).double()
+    model = babelens.SmalrModel(config).double()
     model.vision_model.float()
     # In training mode it would divide by the statistics of its own process's images.
     norm = model.image_branch.norm.eval()
     norm.train = lambda mode=True: norm
-    return SmalrTrainer(
+    return babelens.SmalrTrainer(
         model,
-        SmalrTrainingArguments(output_dir=str(output), **settings | changes),
-        processing_class=SmalrProcessor(shapes_processor().image_processor, vocabularies),
+        babelens.SmalrTrainingArguments(output_dir=str(output), **settings | changes),
+        processing_class=babelens.SmalrProcessor(shapes_processor().image_processor, vocabularies),
         train_dataset={"image_text": shapes_corpus()},
         cache_dir=str(output / "cache"),
     )
@@ -229,7 +220,7 @@ def test_masks_of_words_are_drawn_by_each_process(tmp_path):
 def train_rc3_head(folder: Path, **settings: Any) -> dict[str, np.ndarray]:
     """By transformers' own `Trainer`."""
     torch.manual_seed(0)
-    model = Rc3ForImageTextRetrieval(Rc3Config(**TINY_RC3 | {"dropout": 0.0}))
+    model = babelens.Rc3ForImageTextRetrieval(babelens.Rc3Config(**TINY_RC3 | {"dropout": 0.0}))
     quiet = {name: value for name, value in QUIET.items() if name != "precision"}
     given = quiet | {"max_steps": 2, "per_device_train_batch_size": 1, "remove_unused_columns": False}
     arguments = TrainingArguments(folder, **given | settings)

@@ -6,25 +6,17 @@ import numpy as np
 import pytest
 from transformers import HfArgumentParser, TrainingArguments
 
-from babelens import (
-    Embedder,
-    LiweTrainingArguments,
-    MlaTrainingArguments,
-    MuralTrainer,
-    Rc3TaskTrainingArguments,
-    Rc3TrainingArguments,
-    SmalrTrainingArguments,
-)
+import babelens
 from babelens.trainers.retrieval_evaluator import RetrievalEvaluator
 from babelens.utils.errors import InputError
 from tests.support.tiny_training import shapes_corpus, shapes_trainer
 
 ARGUMENTS = [
-    MlaTrainingArguments,
-    SmalrTrainingArguments,
-    LiweTrainingArguments,
-    Rc3TaskTrainingArguments,
-    Rc3TrainingArguments,
+    babelens.MlaTrainingArguments,
+    babelens.SmalrTrainingArguments,
+    babelens.LiweTrainingArguments,
+    babelens.Rc3TaskTrainingArguments,
+    babelens.Rc3TrainingArguments,
 ]
 
 
@@ -46,15 +38,15 @@ def given(tmp_path):
 )
 def test_what_would_have_no_effect_is_refused_by_name(given, changes, named):
     with pytest.raises(InputError, match=named):
-        MuralTrainer(**given | changes)
+        babelens.MuralTrainer(**given | changes)
 
 
 @pytest.mark.parametrize(
     ("kind", "option"),
     [
-        (SmalrTrainingArguments, "embed_chunk_size"),
-        (SmalrTrainingArguments, "towers"),
-        (MlaTrainingArguments, "text_augmentation"),
+        (babelens.SmalrTrainingArguments, "embed_chunk_size"),
+        (babelens.SmalrTrainingArguments, "towers"),
+        (babelens.MlaTrainingArguments, "text_augmentation"),
     ],
 )
 def test_methods_do_not_have_the_options_that_they_would_not_read(tmp_path, kind, option):
@@ -75,13 +67,13 @@ def test_the_arguments_of_a_user_stay_as_they_are(tmp_path):
     args.ignore_data_skip, args.save_total_limit = False, 1
     before = vars(args).copy()
     parts = {"processing_class": trainer.processing_class, "train_dataset": trainer.train_dataset}
-    MuralTrainer(trainer.model, args, **parts).train()
+    babelens.MuralTrainer(trainer.model, args, **parts).train()
     assert vars(args) == before
 
 
 def test_saved_arguments_hold_no_token(given):
     given["args"].hub_token = "hunter2"
-    trainer = MuralTrainer(**given)
+    trainer = babelens.MuralTrainer(**given)
     assert trainer.args.hub_token == "hunter2" and b"hunter2" not in pickle.dumps(trainer.args)
 
 
@@ -90,16 +82,16 @@ def test_evaluators_replace_retrieval_and_data_may_have_names(given):
         return {"width": model.config.projection_dim, "rows": len(data)}
 
     given["eval_dataset"] = {"shapes": shapes_corpus()}
-    found = MuralTrainer(**given, evaluator=[width, RetrievalEvaluator(languages=["de"])]).evaluate()
+    found = babelens.MuralTrainer(**given, evaluator=[width, RetrievalEvaluator(languages=["de"])]).evaluate()
     assert {"eval_shapes_rows", "eval_shapes_mean_recall_de", "eval_shapes_loss"} <= found.keys()
     assert "eval_shapes_mean_recall_en" not in found
 
 
 def test_the_evaluation_loss_is_that_of_one_batch(given):
     """In float64 by the definition: pairs of the same image are positives, the others negatives."""
-    trainer = MuralTrainer(**given)
+    trainer = babelens.MuralTrainer(**given)
     metrics, corpus = trainer.evaluate(), shapes_corpus()
-    embedder = Embedder(trainer.model, trainer.processing_class)
+    embedder = babelens.Embedder(trainer.model, trainer.processing_class)
     images = embedder.encode_image(corpus["image"]).astype(np.float64)
     losses = []
     for language in ("en", "de", "fr"):

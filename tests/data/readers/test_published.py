@@ -16,9 +16,7 @@ from tests.support.published_layouts import (
     write_flickr30k,
     write_mscoco_with_chinese,
     write_multi30k,
-    write_opus,
 )
-from tests.support.published_rc3 import write_wikimatrix
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +29,6 @@ def folder(tmp_path_factory):
         write_mscoco_with_chinese(Path("data/mscoco"))
         write_cc12m()
         write_cc300k()
-        write_opus("data/opus", ("de", "fr"))
-        write_wikimatrix("de-en", "en-fr")
     return folder
 
 
