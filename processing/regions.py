@@ -3,7 +3,6 @@ width 2048 (Zhou et al. 2023, section 3.2). A pickle can run any program, and is
 
     *.h5        a group for each image: `features` float32 [36, 2048], `boxes` [36, 4], `obj_id`, `img_w`, ...
     *.lmdb      tensorpack's records `00000000`, `00000001`, … as msgpack: [features, …, image id, caption] of thirteen
-    a folder    `<image id>.npy` (the `_info.npy` next to it is pickled), or `<image id>.npz` with `features` or `x`
 """
 
 import os
@@ -29,8 +28,7 @@ def forms_of(image_id: str) -> list[str]:
     """Returns the names under which files may list an image: `id/39-1.jpg` -> `id/39-1.jpg`, `id/39-1`, `39-1.jpg`,
     `39-1`."""
     forms: list[str] = []
-    alone = image_id if ".." in image_id.split("/") else image_id.rpartition("/")[2]
-    for name in dict.fromkeys((image_id, alone)):
+    for name in dict.fromkeys((image_id, image_id.rpartition("/")[2])):
         stem, dot, suffix = name.rpartition(".")
         known = dot + suffix.lower() in _IMAGE_SUFFIXES
         forms += [name, stem] if known else [name, *(name + ending for ending in _IMAGE_SUFFIXES)]
@@ -91,10 +89,9 @@ class RegionFeatures(Mapping[str, np.ndarray]):
 def open_regions(
     paths: str | Path | Sequence[str | Path], *, region_size: int = 2048, max_regions: int = 36
 ) -> RegionFeatures:
-    """Returns the regions of paths: `.h5`, `.hdf5`, an LMDB folder or `.lmdb` file, or a folder of arrays. Image ids
-    may have the ending of an image file or not, whatever the file has. `{language}` in a name, as in
-    `marvl-{language}_boxes36.h5`, means one file per language, with ids `<language>/<name>`: MaRVL repeats names
-    across languages.
+    """Returns the regions of paths: `.h5`, `.hdf5`, or an LMDB file or folder. Image ids may have the ending of an
+    image file or not, whatever the file has. `{language}` in a name, as in `marvl-{language}_boxes36.h5`, means one
+    file per language, with ids `<language>/<name>`: MaRVL repeats names across languages.
 
     Examples:
         >>> regions = open_regions("flickr30k_boxes36.h5")
@@ -125,8 +122,7 @@ def _opened(path: Path) -> Any:
             except OSError as error:
                 raise InputError(f"{path}: {error}") from error
         else:
-            is_lmdb = path.suffix == ".lmdb" or (path / "data.mdb").is_file()
-            _OPENED[path] = _Tensorpack(path) if is_lmdb else _Folder(path)
+            _OPENED[path] = _Tensorpack(path)
     return _OPENED[path]
 
 
@@ -140,33 +136,6 @@ def _forget() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
-
-
-class _Folder:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        if not path.is_dir():
-            raise InputError(f"{path}: not a folder")
-
-    def _file_of(self, image_id: str) -> Path | None:
-        candidates = (self.path / f"{image_id}{suffix}" for suffix in (".npy", ".npz"))
-        inside = self.path.resolve()
-        return next((file for file in candidates if file.resolve().is_relative_to(inside) and file.is_file()), None)
-
-    def __getitem__(self, key: str) -> Any:
-        loaded = np.load(self._file_of(key) or self.path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return loaded
-        with loaded:
-            return loaded["x" if "x" in loaded else "features"]
-
-    def __contains__(self, key: str) -> bool:
-        return self._file_of(key) is not None
-
-    def __iter__(self) -> Iterator[str]:
-        for file in sorted(self.path.rglob("*.np[yz]")):
-            if not file.name.endswith("_info.npy"):
-                yield str(file.relative_to(self.path).with_suffix(""))
 
 
 class _Tensorpack:

@@ -36,7 +36,7 @@ REGION_SIZES = ("region_size", "max_regions")  # keys of `Rc3Config`
 class RegionsSource(Section):
     """The source of the regions of RC3's images. Give one of these."""
 
-    # Files or folders of precomputed regions (`open_regions`). `{language}` in a file name is replaced by each
+    # Files of precomputed regions (`open_regions`). `{language}` in a file name is replaced by each
     # language of MaRVL, which has one file per language.
     features: str | list[str] | None = None
     detector: str | None = None  # folder or Hub id of a transformers object detector
