@@ -64,38 +64,23 @@ class Lamb(Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
         for group in self.param_groups:
-            # A weight may have had no gradient in earlier steps. Its moments then need another bias correction.
-            by_age: dict[int, list[Tensor]] = {}
             for weight in (weight for weight in group["params"] if weight.grad is not None):
-                state = self.state[weight]
-                if not state:
-                    state.update(step=0, exp_avg=torch.zeros_like(weight), exp_avg_sq=torch.zeros_like(weight))
-                state["step"] += 1
-                by_age.setdefault(state["step"], []).append(weight)
-            for age, members in by_age.items():
-                self._update(group, age, members)
+                self._update(weight, weight.grad, group)
 
-    def _update(self, group: dict[str, Any], age: int, weights: list[Tensor]) -> None:
-        beta1, beta2 = group["betas"]
-        gradients = [weight.grad for weight in weights]
-        means = [self.state[weight]["exp_avg"] for weight in weights]
-        squares = [self.state[weight]["exp_avg_sq"] for weight in weights]
-        torch._foreach_lerp_(means, gradients, 1 - beta1)
-        torch._foreach_mul_(squares, beta2)
-        torch._foreach_addcmul_(squares, gradients, gradients, 1 - beta2)
-        denominators = torch._foreach_div(squares, 1 - beta2**age)
-        torch._foreach_sqrt_(denominators)
-        torch._foreach_add_(denominators, group["eps"])
-        steps = torch._foreach_div(means, 1 - beta1**age)
-        torch._foreach_div_(steps, denominators)
+    def _update(self, weight: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        state, (beta1, beta2) = self.state[weight], group["betas"]
+        if not state:
+            state.update(step=0, exp_avg=torch.zeros_like(weight), exp_avg_sq=torch.zeros_like(weight))
+        state["step"] += 1
+        mean = state["exp_avg"].lerp_(gradient, 1 - beta1)
+        square = state["exp_avg_sq"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        denominator = (square / (1 - beta2 ** state["step"])).sqrt_().add_(group["eps"])
+        step = (mean / (1 - beta1 ** state["step"])).div_(denominator)
         if group["weight_decay"]:
-            torch._foreach_add_(steps, weights, alpha=group["weight_decay"])
-        ratios = [
-            torch.where((weight_norm > 0) & (step_norm > 0), weight_norm / step_norm, 1.0) * -group["lr"]
-            for weight_norm, step_norm in zip(torch._foreach_norm(weights), torch._foreach_norm(steps), strict=True)
-        ]
-        torch._foreach_mul_(steps, ratios)
-        torch._foreach_add_(weights, steps)
+            step.add_(weight, alpha=group["weight_decay"])
+        weight_norm, step_norm = weight.norm(), step.norm()
+        ratio = torch.where((weight_norm > 0) & (step_norm > 0), weight_norm / step_norm, 1.0)
+        weight.add_(step.mul_(ratio * -group["lr"]))
 
 
 class TaskOptimizer(Optimizer):
@@ -143,8 +128,9 @@ class TaskOptimizer(Optimizer):
                     f"the gradient's norm is {norms[-1].item()} in task {task!r}; training stopped before it reached "
                     "the weights"
                 )
-            if gradients:
-                torch._foreach_mul_(gradients, (self.max_norm / (norms[-1] + 1e-6)).clamp(max=1.0))
+            factor = (self.max_norm / (norms[-1] + 1e-6)).clamp(max=1.0)
+            for gradient in gradients:
+                gradient.mul_(factor)
         self.grad_norm = torch.stack(norms).max()
 
     @torch.no_grad()
