@@ -20,7 +20,6 @@ from .processing_dual_encoder import note_cut_texts
 
 # Steps of image processors that come after the random transforms; `include_top` is EfficientNet's second division.
 _LATER = ("do_center_crop", "do_rescale", "do_normalize", "include_top")
-_REMEMBERED_WORDS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -140,10 +139,6 @@ class SubwordDropout:
             raise ValueError(f"subword_dropout needs a WordPiece tokenizer, not {type(tokenizer).__name__}")
         self.tokenizer, self.augmentation, self.max_length = tokenizer, augmentation, max_length
         self._vocabulary = tokenizer.get_vocab()
-        self._fitting: dict[str, list[list[tuple[int, int]]]] = {}  # remembered
-
-    def __getstate__(self) -> dict[str, object]:
-        return vars(self) | {"_fitting": {}}
 
     def __call__(self, texts: Sequence[str], seeds: Sequence[int], column: int = 0) -> dict[str, Tensor]:
         """Segments N texts, each by its own seed, into [N, T]; `column` distinguishes texts of one example, which
@@ -163,28 +158,14 @@ class SubwordDropout:
         return dict(self.tokenizer.pad({"input_ids": rows}, return_tensors="pt"))
 
     def _pieces(self, word: str, dropout: float, rng: np.random.Generator) -> list[int]:
-        fitting = self._fitting.get(word)
-        if fitting is None:
-            fitting = self._find_fitting(word)
-            if len(self._fitting) < _REMEMBERED_WORDS:
-                self._fitting[word] = fitting
-        pieces, start = [], 0
-        while start < len(word):
-            fits = fitting[start] if fitting else ()
-            if not fits:
+        model, pieces, start = self.tokenizer.backend_tokenizer.model, [], 0
+        while start < len(word) <= model.max_input_chars_per_word:
+            prefix = model.continuing_subword_prefix if start else ""
+            found = ((end, self._vocabulary.get(prefix + word[start:end])) for end in range(len(word), start, -1))
+            fitting = [(end, piece) for end, piece in found if piece is not None]
+            if not fitting:
                 return [self.tokenizer.unk_token_id]
             # The shortest piece that fits is never skipped, so known letters never become unknown.
-            start, piece = next((fit for fit in fits[:-1] if not dropout or rng.random() >= dropout), fits[-1])
+            start, piece = next((fit for fit in fitting[:-1] if not dropout or rng.random() >= dropout), fitting[-1])
             pieces.append(piece)
-        return pieces
-
-    def _find_fitting(self, word: str) -> list[list[tuple[int, int]]]:
-        """Returns, for every position, the (end, id) of the fitting pieces, longest first; none for a word that is too
-        long."""
-        model = self.tokenizer.backend_tokenizer.model
-        prefix, found = model.continuing_subword_prefix, []
-        for start in range(len(word) if len(word) <= model.max_input_chars_per_word else 0):
-            marked = prefix if start else ""
-            pieces = ((end, self._vocabulary.get(marked + word[start:end])) for end in range(len(word), start, -1))
-            found.append([(end, piece) for end, piece in pieces if piece is not None])
-        return found
+        return pieces or [self.tokenizer.unk_token_id]  # of a word that is too long
