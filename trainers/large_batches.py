@@ -18,29 +18,20 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
+from torch.utils.checkpoint import get_device_states, set_device_states
 
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
 
 # ---- Gradient caching ----
 
 
-class RandomState:
-    """The state of the random generators that a forward pass on a device uses, including the CPU's."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.devices = [] if device.type == "cpu" else [device]
-        self.generators: Any = getattr(torch, device.type)
-        self.cpu, self.own = torch.get_rng_state(), [self.generators.get_rng_state(each) for each in self.devices]
-
-    @contextmanager
-    def replayed(self) -> Iterator[None]:
-        """A context in which the generators start from this state; afterwards, they continue where they were."""
-        kind = self.devices[0].type if self.devices else "cuda"
-        with torch.random.fork_rng(self.devices, device_type=kind):
-            torch.set_rng_state(self.cpu)
-            for device, state in zip(self.devices, self.own, strict=True):
-                self.generators.set_rng_state(state, device)
-            yield
+@contextmanager
+def _replayed(device: torch.device, cpu: Tensor, devices: list[int], states: list[Tensor]) -> Iterator[None]:
+    """A context in which the random generators start from these states; afterwards, they continue where they were."""
+    with torch.random.fork_rng(devices, device_type=device.type):
+        torch.set_rng_state(cpu)
+        set_device_states(devices, states, device_type=device.type)
+        yield
 
 
 @contextmanager
@@ -88,7 +79,7 @@ def backward_in_chunks(
     states, outputs = [], [type(graph)(**{name: value.detach() for name, value in graph.items()})]
     with still_running_statistics(model), torch.no_grad():
         for rows in others:
-            states.append(RandomState(rows.device))
+            states.append((torch.get_rng_state(), *get_device_states(rows)))
             with autocast():
                 outputs.append(model(**_take(inputs, rows), return_logits=False))
     cached = _concatenate(outputs, order.argsort())
@@ -104,7 +95,7 @@ def backward_in_chunks(
         # last chunk are dense because DistributedDataParallel exchanges dense gradients.
         by_row = nullcontext() if is_last else gradients_by_row(model)
         with nullcontext() if is_last else without_sync():
-            with by_row, state.replayed(), autocast():
+            with by_row, _replayed(order.device, *state), autocast():
                 output = model(**_take(inputs, rows), return_logits=False)
             backward(_surrogate(output, gradients, rows, is_last))
     return loss.detach()
