@@ -95,12 +95,11 @@ class FrozenEncoder:
         """The view with features instead of frozen towers' inputs; streams and other views are returned unchanged."""
         if not isinstance(view, CorpusView) or (self.text is None and self.image is None):
             return view
-        with self.args.main_process_first(desc="features of frozen towers"):
-            bare = view.without_images() if self.image else view
-            featured = self.with_texts(bare, bare)
-            if self.image and view.has_images:
-                featured = FeatureView(featured, "image_features", self.image_features(view.images), view.rows)
-            return featured
+        bare = view.without_images() if self.image else view
+        featured = self.with_texts(bare, bare)
+        if self.image and view.has_images:
+            featured = FeatureView(featured, "image_features", self.image_features(view.images), view.rows)
+        return featured
 
     def with_texts(
         self, view: SizedView, source: CorpusView, columns: Collection[str] = tuple(FEATURES_OF)

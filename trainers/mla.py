@@ -140,8 +140,7 @@ class MlaTrainer(ContrastiveTrainer):
         if self._caches_features:
             if task != TEXT_TEXT:
                 refuse_augmentation(self.args, IMAGE)
-            with self.args.main_process_first(desc="frozen features"):
-                views = self._with_features(task, views)
+            views = self._with_features(task, views)
         return GroupedView(views, one_at_a_time=not self.args.mix_languages)
 
     def transform_of(self, task: str) -> Any:

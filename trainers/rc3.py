@@ -151,8 +151,7 @@ class Rc3Trainer(BabelensTrainer):
         if augmented:
             compute = partial(extractor.versions, images, self._augmentation, augmented)
             identity = f"{identity} {self._augmentation} {augmented}"
-        with self.args.main_process_first(desc="regions"):
-            features = features_of_images(compute, images, identity, self.cache_dir)
+        features = features_of_images(compute, images, identity, self.cache_dir)
         return FeatureView(examples, "regions", features, view.rows)
 
     @cached_property

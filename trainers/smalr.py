@@ -38,9 +38,8 @@ class WordDualEncoderTrainer(ContrastiveTrainer):
             return view
         refuse_augmentation(self.args, IMAGE)
         identity = model_identity(self._backbone, self.processing_class.image_processor)
-        with self.args.main_process_first(desc="frozen features"):
-            compute = partial(self._compute_features, view.images)
-            features = features_of_images(compute, view.images, identity, self.cache_dir)
+        compute = partial(self._compute_features, view.images)
+        features = features_of_images(compute, view.images, identity, self.cache_dir)
         return FeatureView(view.without_images(), "image_features", features, view.rows)
 
     def make_collator(self, task: str) -> Collator:
