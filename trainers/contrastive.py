@@ -61,7 +61,6 @@ class ContrastiveTrainer(BabelensTrainer):
             [*self.weights, *(self.args.task_learning_rates or {}), *(self.args.task_batch_sizes or {}), *augmented]
         )
         set_trained_towers(self.model, self.args.towers)
-        self._views: dict[str, Any] = {}
         self._corpora: dict[int, tuple[Any, Any]] = {}
         self._logged_losses: dict[str, Tensor] = {}
         self._logged_steps = 0
@@ -75,25 +74,23 @@ class ContrastiveTrainer(BabelensTrainer):
         self.frozen_towers = frozen_towers(model, self.processing_class, args, self.cache_dir)
         given = train_dataset if isinstance(train_dataset, dict) else {next(iter(self.task_weights)): train_dataset}
         self._check_tasks(given)
-        self._views = {}
+        views: dict[str, Any] = {}
         for task in self.task_weights:  # in this order: an epoch is one pass over the data of the first task
             if task in given:
                 data = given[task]
                 if isinstance(data, Dataset | IterableDataset):
                     data = TaskData(ensure_corpus(data, args.languages))
                 view = self.make_view(task, data) if isinstance(data, TaskData) else data
-                self._views[task] = self.frozen_towers.with_features(view)
+                views[task] = self.frozen_towers.with_features(view)
         # The memory layout of the images (`TrainingTransform`). With weights in the other layout, the gradient of a
         # convolution in bfloat16 takes 25 times as long on a CPU.
         model.to(memory_format=torch.channels_last)
-        return TaskMixture(self._views, {task: self.make_collator(task) for task in self._views})
+        return TaskMixture(views, {task: self.make_collator(task, view) for task, view in views.items()})
 
     @property
     def tasks(self) -> dict[str, Any]:
         """Task -> its examples."""
-        if not self._views and self.train_dataset is not None:
-            self._views = self.mixture.tasks
-        return self._views
+        return dict(self.mixture.tasks)
 
     def _check_tasks(self, tasks: Iterable[str]) -> None:
         for task in tasks:
@@ -103,7 +100,7 @@ class ContrastiveTrainer(BabelensTrainer):
     @property
     def task_batch_size(self) -> int | Mapping[str, int]:
         size, own = self._train_batch_size, self.args.task_batch_sizes
-        return batch_sizes_of(self.args, size, self._views, own) if own else size
+        return batch_sizes_of(self.args, size, self.tasks, own) if own else size
 
     def make_view(self, task: str, data: TaskData) -> SizedView | StreamView:
         """The examples of a task of `task_weights`."""
@@ -111,8 +108,8 @@ class ContrastiveTrainer(BabelensTrainer):
             return image_text_pairs(data.corpus, data.languages or self.args.languages)
         return translation_pairs(data.corpus, data.pairs, co_captions=True)
 
-    def make_collator(self, task: str) -> Collator:
-        """The function from the examples of a task and their seeds to the model's inputs and `positives`."""
+    def make_collator(self, task: str, view: Any) -> Collator:
+        """The function from examples of a task's view and their seeds to the model's inputs and `positives`."""
         processor, segment = self.processing_class, None
         augmentation = TextAugmentation(**(self.args.text_augmentation or {}))
         augmented = self.task_weights if augmentation.tasks is None else augmentation.tasks
@@ -121,11 +118,11 @@ class ContrastiveTrainer(BabelensTrainer):
                 raise InputError(f"text_augmentation.subword_dropout leaves out the prompt {processor.text_prompt!r}")
             segment = SubwordDropout(processor.tokenizer, augmentation, processor.text_kwargs["max_length"])
         equal_texts = self.args.equal_texts_are_positives
-        return ContrastiveCollator(processor, self.transform_of(task), segment=segment, equal_texts=equal_texts)
+        return ContrastiveCollator(processor, self.transform_of(view), segment=segment, equal_texts=equal_texts)
 
-    def transform_of(self, task: str) -> TrainingTransform | None:
-        """The transform for the images of a task; None if the task has no images or uses their features."""
-        return self.training_transform() if has_images(self.tasks[task]) else None
+    def transform_of(self, view: Any) -> TrainingTransform | None:
+        """The transform for the images of a view; None if it has no images or their features."""
+        return self.training_transform() if has_images(view) else None
 
     def training_transform(self) -> TrainingTransform:
         augmentation = ImageAugmentation(**(self.args.image_augmentation or {}))

@@ -143,7 +143,7 @@ class MlaTrainer(ContrastiveTrainer):
             views = self._with_features(task, views)
         return GroupedView(views, one_at_a_time=not self.args.mix_languages)
 
-    def transform_of(self, task: str) -> Any:
+    def transform_of(self, view: Any) -> Any:
         """As in `ContrastiveTrainer`; without `image_augmentation`, images are prepared as for inference."""
         if self._caches_features:
             return None
@@ -157,9 +157,9 @@ class MlaTrainer(ContrastiveTrainer):
     def _caches_features(self) -> bool:
         return self.args.trainable == "acquirers" and self.args.cache_frozen_features
 
-    def make_collator(self, task: str) -> Collator:
+    def make_collator(self, task: str, view: Any) -> Collator:
         reader, equal_texts = self._native.processor, self.args.equal_texts_are_positives
-        return ContrastiveCollator(self.processing_class, self.transform_of(task), reader, equal_texts=equal_texts)
+        return ContrastiveCollator(self.processing_class, self.transform_of(view), reader, equal_texts=equal_texts)
 
     def _with_features(self, task: str, views: dict[str, Any]) -> dict[str, Any]:
         teacher = self._teacher()

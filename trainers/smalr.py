@@ -42,7 +42,7 @@ class WordDualEncoderTrainer(ContrastiveTrainer):
         features = features_of_images(compute, view.images, identity, self.cache_dir)
         return FeatureView(view.without_images(), "image_features", features, view.rows)
 
-    def make_collator(self, task: str) -> Collator:
+    def make_collator(self, task: str, view: Any) -> Collator:
         args, transform = self.args, self.training_transform()
         batch = args.sentences_per_image, args.languages_per_batch, args.world_size
         return SentenceCollator(self.processing_class, transform, *batch)

@@ -112,7 +112,7 @@ def test_equal_texts_are_positives_unless_the_run_says_otherwise(tmp_path):
     for equal in (True, False):
         trainer = shapes_trainer(tmp_path, equal_texts_are_positives=equal)
         for task, rows in (("image_text", examples), ("text_text", pairs)):
-            labels = trainer.make_collator(task)(rows, [0, 1, 2])["positives"]
+            labels = trainer.mixture.collators[task](rows, [0, 1, 2])["positives"]
             found[task, equal] = (labels[:, :, None] == labels[:, None]).any(0).int().tolist()
     assert found["image_text", True] == [[1, 1, 1], [1, 1, 0], [1, 0, 1]]
     assert found["image_text", False] == [[1, 0, 1], [0, 1, 0], [1, 0, 1]]

@@ -166,7 +166,7 @@ def test_augmentation_without_an_effect_is_refused(tmp_path):
     trainer.processing_class.text_prompt = "query: "
     trainer.args.text_augmentation = {"subword_dropout": 0.1}
     with pytest.raises(InputError, match="query: "):
-        trainer.make_collator("image_text")
+        trainer.prepare(trainer.model, trainer.train_dataset)
     assert ContrastiveTrainingArguments(output_dir=str(tmp_path)).cache_frozen_features
 
 
