@@ -1,6 +1,6 @@
 """Which weights of a tower are trained: all, none (LiT, Zhai et al. 2022), or the upper layers."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -51,10 +51,11 @@ def set_trained_towers(model: Any, towers: Mapping[str, Any] | None) -> None:
     """Sets which weights of the towers of a model are trained, by the training option `towers`. Towers without
     settings are trained as before."""
     for name, setting in checked_training(model, towers).items():
-        depths = layer_depths(model.towers[name]) if setting.layers else {}
-        for weight, parameter in model.towers[name].named_parameters() if setting.train else ():
-            is_upper = setting.layers is not None and depths[weight] < setting.layers
-            parameter.requires_grad_(setting.train == "all" or is_upper)
+        if setting.train:
+            model.towers[name].requires_grad_(setting.train == "all")
+        if setting.layers:
+            for weight in upper_weights(model.towers[name], setting.layers):
+                weight.requires_grad_(True)
 
 
 # ---- The layers of a tower, whatever its kind, in their order ----
@@ -78,25 +79,18 @@ def tower_layers(tower: nn.Module) -> list[list[nn.Module]]:
     return [list(layer) for layer in zip(*parallel, strict=True)]
 
 
-def layer_depths(tower: nn.Module) -> dict[str, int]:
-    """Parameter name -> its depth: 0 in the top layer and above it, 1 in the layer below; embeddings have the
-    largest."""
-    layers = tower_layers(tower)
-    in_layers = {
-        parameter: len(layers) - 1 - index
-        for index, layer in enumerate(layers)
-        for module in layer
-        for parameter in module.parameters()
-    }
+def upper_weights(tower: nn.Module, count: int) -> Iterator[nn.Parameter]:
+    """Yields the weights of the top `count` layers of a tower, and those above all layers that are not embeddings."""
+    layers = [[weight for module in layer for weight in module.parameters()] for layer in tower_layers(tower)]
+    upper, lower = ({weight for layer in part for weight in layer} for part in (layers[-count:], layers[:-count]))
     embeddings = {
         weight for module in tower.modules() if isinstance(module, nn.Embedding) for weight in module.parameters()
     }
-    depths, has_layers_below = {}, False
-    for name, parameter in tower.named_parameters():
-        has_layers_below = has_layers_below or parameter in in_layers
-        outside = 0 if has_layers_below and parameter not in embeddings else len(layers)
-        depths[name] = in_layers.get(parameter, outside)
-    return depths
+    is_above = False
+    for weight in tower.parameters():
+        is_above = is_above or weight in upper or weight in lower
+        if weight in upper or (is_above and weight not in lower and weight not in embeddings):
+            yield weight
 
 
 def _size(module: nn.Module) -> int:
