@@ -125,7 +125,6 @@ class WordMasking:
         """Masks each word of texts [N, T] with a given probability, but leaves one of each text. Returns the masked
         ids, and labels [N, T]: the original ids of masked pieces, -100 elsewhere."""
         check_probabilities(probability=probability)
-        self.refuse_all_masked(input_ids)
         words = self.words(input_ids)
         counts = words.amax(-1, keepdim=True) + 1  # [N, 1]
         drawn = torch.rand(words.shape, generator=generator)  # [N, T]: the first entries are the words' random numbers
@@ -134,12 +133,6 @@ class WordMasking:
         chosen = (drawn < probability).scatter(-1, drawn.argmax(-1, keepdim=True), False)
         masked = chosen.gather(-1, words.clamp(min=0)) & (words != _NO_WORD)
         return input_ids.masked_fill(masked, self.mask_token_id), input_ids.masked_fill(~masked, -100)
-
-    def refuse_all_masked(self, input_ids: Tensor, first: int = 0) -> None:
-        """Checks that every text has a word that is not masked; `first` is the number of the first text in errors."""
-        nothing_left = (input_ids == self.mask_token_id).any(-1) & (self.words(input_ids) == _NO_WORD).all(-1)
-        if nothing_left.any():
-            raise InputError(f"all words of text {first + int(nothing_left.nonzero()[0])} are masked: leave some")
 
 
 def _continues(piece: str) -> bool:
@@ -293,9 +286,6 @@ class Rc3Processor(PerLanguageProcessor):
         ends = [self.language_token_id(language) for language in languages]
         words = layout.tokens(self.tokenizer, texts, room=2, add_special_tokens=False)
         rows = [[self.tokenizer.bos_token_id, *ids, end] for ids, end in zip(words, ends, strict=True)]
-        for index, row in enumerate(rows):
-            if self.tokenizer.mask_token_id in row:
-                self._masking.refuse_all_masked(torch.tensor([row]), index)
         return {"input_ids": layout.padded(rows, [self.tokenizer.pad_token_id] * len(rows))} | layout.mask(rows)
 
     def _encode_targets(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, Any]:
@@ -323,21 +313,19 @@ class Rc3Processor(PerLanguageProcessor):
 
     def _regions(self, regions: list[Any], shape: tuple[int, ...]) -> dict[str, np.ndarray]:
         """Returns the regions of images, each features [R, region_size] or None, padded to the largest R."""
+        none = np.zeros((0, self.region_size), np.float32)
         checked = [
-            None if given is None else check_regions(given, self.region_size, self.max_regions, f"image {index}")
+            none if given is None else check_regions(given, self.region_size, self.max_regions, f"image {index}")
             for index, given in enumerate(regions)
         ]
-        longest = max(0 if own is None else len(own) for own in checked)
-        if not longest:
+        counts = np.array([len(own) for own in checked])
+        if not counts.any():
             return {}
-        features = np.zeros((len(checked), longest, self.region_size), np.float32)
-        mask = np.zeros((len(checked), longest), bool)
-        for row, own in enumerate(checked):
-            if own is not None:
-                features[row, : len(own)], mask[row, : len(own)] = own, True
+        features = np.stack([np.pad(own, ((0, counts.max() - len(own)), (0, 0))) for own in checked])
+        mask = np.arange(counts.max()) < counts[:, None]
         return {
             "region_features": features.reshape(*shape, *features.shape[1:]),
-            "region_mask": mask.reshape(*shape, longest),
+            "region_mask": mask.reshape(*shape, -1),
         }
 
     @cached_property

@@ -4,7 +4,6 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from babelens.processing.processing_rc3 import Rc3Processor, square_image_processor
-from babelens.utils.errors import InputError
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 PIECES = {  # each text as pieces, with the word that each belongs to
@@ -82,9 +81,7 @@ def test_never_all_words_of_a_text_are_masked(processor):
     assert {word for row, word in spared if row == 2} == {0, 1, 2, 3}  # any may be the one that is left
 
 
-def test_a_text_of_masks_alone_is_refused(processor):
-    ids, _ = rows(processor, {"en": PIECES["en"], "de": [("<mask>", -1), ("<mask>", -1)]})
-    with pytest.raises(InputError, match="all words of text 1 are masked"):
-        processor.mask_words({"input_ids": ids})
-    nothing, _ = rows(processor, {"en": []})
-    assert torch.equal(processor.mask_words({"input_ids": nothing})[0], nothing)  # there was nothing to mask
+def test_a_text_without_words_stays_as_it_is(processor):
+    for pieces in ([], [("<mask>", -1), ("<mask>", -1)]):
+        ids, _ = rows(processor, {"en": pieces})
+        assert torch.equal(processor.mask_words({"input_ids": ids}, 1.0)[0], ids)
