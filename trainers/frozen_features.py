@@ -71,12 +71,10 @@ def _kept(file: Path) -> np.ndarray | None:
         return None
     try:
         features: Tensor = load_file(file)["features"]
-        if features.isfinite().all():
-            return features.numpy()
     except (OSError, SafetensorError, KeyError):
-        pass
-    logger.warning("%s is damaged: its features are computed again", file)
-    return None
+        logger.warning("%s is damaged: its features are computed again", file)
+        return None
+    return features.numpy()
 
 
 @dataclass

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from babelens.trainers.frozen_features import frozen_features
 from babelens.utils.errors import InputError
@@ -48,14 +47,10 @@ def test_what_is_interrupted_leaves_nothing(computed, tmp_path, monkeypatch):
     assert computed()
 
 
-@pytest.mark.parametrize("damage", ["truncated", "nan"])
-def test_a_damaged_file_is_named_and_computed_again(computed, tmp_path, caplog, damage):
+def test_a_damaged_file_is_named_and_computed_again(computed, tmp_path, caplog):
     assert computed()
     (file,) = (tmp_path / "cache").iterdir()
-    if damage == "truncated":
-        file.write_bytes(file.read_bytes()[:-4])
-    else:
-        save_file({"features": FEATURES * np.float32("nan")}, file)
+    file.write_bytes(file.read_bytes()[:-4])
     assert computed() and not computed()
     assert f"{file} is damaged" in caplog.text
 
