@@ -1,7 +1,6 @@
 """Splits texts into words for word-level methods (SMALR: Burns et al. 2020, section 3), the base class of whose
-processors is here. Texts are normalized as
-Unicode normalizes identifiers (NFKC_Casefold) and split. Only words with a letter or a digit are kept. Words may
-change with the version of a segmenter.
+processors is here. Texts are normalized as Unicode normalizes identifiers (NFKC_Casefold) and split. Only words with a
+letter or a digit are kept. Words may change with the version of a segmenter.
 
     most languages            the word boundaries of Unicode (UAX #29), as implemented by `regex`. Words with an
                               apostrophe are split as in Moses' tokenizer: man 's, l' homme.
