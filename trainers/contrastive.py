@@ -21,13 +21,14 @@ from ..configuration.configuration_two_tower import IMAGE_TEXT, TwoTowerConfig
 from ..data.batching.collators import ContrastiveCollator
 from ..data.batching.mixture import Collator, SizedView, TaskData, TaskMixture, has_images
 from ..data.batching.views import StreamView, image_text_pairs, translation_pairs
+from ..data.corpus.normalize import ensure_corpus
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
 from ..processing.augmentation import ImageAugmentation, SubwordDropout, TextAugmentation, TrainingTransform
 from ..utils.errors import InputError
 from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments, batch_sizes_of
 from .base import BabelensTrainer
 from .frozen_features import frozen_towers
-from .large_batches import backward_in_chunks, gather_labels, gather_rows, row_counts
+from .large_batches import backward_in_chunks, gather_rows, row_counts
 from .optimizers import BoundTemperature, Lamb, TaskOptimizer, parameter_groups
 from .retrieval_evaluator import RetrievalEvaluator, evaluated_languages
 from .tower_training import set_trained_towers
@@ -195,7 +196,7 @@ class ContrastiveTrainer(BabelensTrainer):
             size, rows = positives.shape[-1], {name: value for name, value in output.items() if value.dim()}
             gathered = {name: gather_rows(rows[name], counts if len(rows[name]) == size else None) for name in rows}
             output = type(output)({**output, **gathered})
-            positives = gather_labels(positives, counts)
+            positives = gather_rows(positives.movedim(-1, 0), counts).movedim(0, -1)  # [n] or [K, n]
         return self.model.contrastive_objective(output, positives=positives, **self.objective_options())
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -266,10 +267,3 @@ class ContrastiveTrainer(BabelensTrainer):
         size = self.args.per_device_eval_batch_size
         evaluator = RetrievalEvaluator(languages=self.args.eval_languages, batch_size=size)
         return evaluator(self.model, self.processing_class, data)
-
-
-def ensure_corpus(data: Any, languages: list[str] | None) -> Any:
-    """Returns a data set of images and texts as a caption corpus, and any other training data unchanged."""
-    from ..data.corpus import normalize  # reads columns of any form, which training on a corpus does not need
-
-    return normalize.ensure_corpus(data, languages)

@@ -164,11 +164,6 @@ def gather_rows(rows: Tensor, counts: list[int] | None = None) -> Tensor:
     return rows if len(counts) == 1 else _GatherWithGradient.apply(rows, counts)
 
 
-def gather_labels(positives: Tensor, counts: list[int]) -> Tensor:
-    """Gathers labels of additional positives (see `contrastive_loss`), integers, [n] or [K, n] -> [N] or [K, N]."""
-    return gather_rows(positives.movedim(-1, 0), counts).movedim(0, -1)
-
-
 class _GatherWithGradient(torch.autograd.Function):
     """[n, ...] on each process -> [N, ...] on all of them."""
 

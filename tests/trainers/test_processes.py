@@ -14,7 +14,7 @@ from babelens.modeling.losses import contrastive_loss
 from babelens.processing.processing_smalr import frequent_words
 from babelens.processing.tokenizer_training import train_wordpiece
 from babelens.trainers.contrastive import ContrastiveTrainer
-from babelens.trainers.large_batches import gather_labels, gather_rows, row_counts
+from babelens.trainers.large_batches import gather_rows, row_counts
 from tests.contracts import TINY_RC3, visio_textual_batch
 from tests.support.mla_training import SETTINGS, mla_trainer
 from tests.support.processes import together
@@ -63,7 +63,7 @@ def loss_and_gradients(shares: list[int]) -> tuple[float, np.ndarray, np.ndarray
     x, y = (side.detach()[mine].requires_grad_() for side in (x, y))
     counts = row_counts(len(x), x.device)
     assert counts == shares
-    positives = gather_labels(labels[:, mine], counts)
+    positives = gather_rows(labels[:, mine].T, counts).T
     loss = sum(contrastive_loss(gather_rows(x, counts), gather_rows(y, counts), temperature, positives=positives))
     loss.backward()
     return loss.item(), x.grad.numpy(), y.grad.numpy(), temperature.grad.item()
