@@ -112,11 +112,6 @@ class PrecisionTrainingArguments(TrainingArguments):
         """`float32`, `bfloat16` or `float16`."""
         return _NAMES.get(self.mixed_precision, "float32")
 
-    def autocast(self) -> torch.autocast:
-        """Returns a context manager and decorator that computes in the chosen precision on the device of training."""
-        precision = self.chosen_precision
-        return torch.autocast(self.device.type, getattr(torch, precision), enabled=precision != "float32")
-
 
 @with_help
 @dataclass

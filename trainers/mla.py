@@ -13,6 +13,7 @@ from ..data.batching.collators import ContrastiveCollator
 from ..data.batching.mixture import Collator, FeatureView, GroupedView, SizedView, TaskData, TaskMixture
 from ..data.batching.views import CorpusView, image_text_pairs, translation_pairs, triplets
 from ..data.corpus.corpus import languages_of
+from ..inference.embedder import Embedder
 from ..modeling.acquirer import plain_state_dict
 from ..modeling.modeling_mla import MlaPreTrainedModel
 from ..modeling.peft_mla import to_mla_model
@@ -93,8 +94,6 @@ class MlaTrainer(ContrastiveTrainer):
             self.processing_class.save_pretrained(folder)
 
     def prepare(self, model: MlaPreTrainedModel, train_dataset: Any) -> TaskMixture:
-        from ..inference.embedder import Embedder
-
         args = self.args
         learned = model.config.learned_languages
         self.languages = [learned_language(tag, learned) for tag in normalize_languages(args.languages or learned)]

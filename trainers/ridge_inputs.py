@@ -9,7 +9,8 @@ import torch
 from datasets.utils.logging import tqdm
 from torch import Tensor
 
-from ..inference.embedder import autocasting, evaluation_mode
+from ..inference.embedder import Embedder, autocasting, evaluation_mode
+from ..inference.translation import source_tokens, token_of
 from ..modeling.modeling_ridge import RidgeModel
 from ..processing.processing_ridge import RidgeProcessor
 from ..utils.identity import model_identity
@@ -33,8 +34,6 @@ class NativeTeacher:
     reads_any = True
 
     def __init__(self, model: RidgeModel, processor: RidgeProcessor) -> None:
-        from ..inference.embedder import Embedder  # imports the loaders of all encoders
-
         self._embedder = Embedder(model.native_model, processor.native, batch_size=_AT_ONCE)
         self._language = processor.native_language
 
@@ -102,8 +101,6 @@ def encoder_features(
 
 def language_codes(tokenizer: Any, languages: Iterable[str] | None = None) -> dict[str, str]:
     """The tokens by which a tokenizer such as NLLB's or SONAR's states these languages (default: all that it has)."""
-    from ..inference.translation import source_tokens, token_of
-
     tokens = source_tokens(tokenizer)
     if languages is None:
         languages = [normalize_language("-".join(filter(None, written))) for written in tokens]

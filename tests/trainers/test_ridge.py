@@ -51,7 +51,7 @@ class Teacher:
 
 def test_a_language_finds_what_it_was_not_solved_with(learner, monkeypatch, tmp_path):
     model, processor = learner
-    monkeypatch.setattr("babelens.inference.embedder.Embedder", Teacher)
+    monkeypatch.setattr("babelens.trainers.ridge_inputs.Embedder", Teacher)
     results = ridge.learn(model, processor, {"de": (MIRRORED, SENTENCES)}, glossaries=False, cache_dir=str(tmp_path))
     assert results["de"].pairs == results["de"].tested == 30
     assert results["de"].r10 > 2 * results["de"].chance
@@ -130,7 +130,7 @@ def test_a_cast_model_keeps_and_learns_its_maps_in_float32(learner, tmp_path):
 
 def test_a_language_learns_words_from_names_that_no_sentence_has(learner, monkeypatch, tmp_path):
     model, processor = learner
-    monkeypatch.setattr("babelens.inference.embedder.Embedder", Teacher)
+    monkeypatch.setattr("babelens.trainers.ridge_inputs.Embedder", Teacher)
     names = NameTranslations("de", 0.2, [([word[::-1] for word in THINGS], THINGS)])
     learned = {"de": ([row[::-1] for row in KNOWN], KNOWN)}
     more = {"names": {"de": names}, "glossaries": False, "cache_dir": str(tmp_path)}
@@ -335,7 +335,7 @@ def images_of(sentences):
 
 
 def test_captions_alone_find_their_images(learner, monkeypatch, tmp_path):
-    monkeypatch.setattr("babelens.inference.embedder.Embedder", Teacher)
+    monkeypatch.setattr("babelens.trainers.ridge_inputs.Embedder", Teacher)
     model, processor = learner
     images, more = images_of(SENTENCES), {"glossaries": False, "cache_dir": str(tmp_path)}
     found = ridge.learn(model, processor, {"de": ([], [])}, captions={"de": (SENTENCES, images)}, **more)["de"]
@@ -344,7 +344,7 @@ def test_captions_alone_find_their_images(learner, monkeypatch, tmp_path):
 
 
 def test_captions_tell_of_a_word_that_no_sentence_has(learner, monkeypatch, tmp_path):
-    monkeypatch.setattr("babelens.inference.embedder.Embedder", Teacher)
+    monkeypatch.setattr("babelens.trainers.ridge_inputs.Embedder", Teacher)
     pairs = {"de": ([row[::-1] for row in KNOWN], KNOWN)}
     expected, found = Teacher().encode_text(SENTENCES, language="en"), []
     for captions in ({}, {"de": (MIRRORED, images_of(SENTENCES))}):
