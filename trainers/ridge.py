@@ -37,13 +37,13 @@ from .glossary_learning import (
 from .ridge_inputs import NativeTeacher, Teacher, encoder_features, language_codes, native_targets
 from .ridge_solving import (
     CAPTIONS,
+    CHUNK,
     GLOSS_WEIGHTS,
     SENTENCES,
     WORDS,
     Further,
     LanguageResult,
     Solution,
-    chunks,
     discriminating,
     gloss_weight_of,
     in_random_order,
@@ -73,7 +73,7 @@ _CAPTION_WEIGHTS = (0.03, 0.1, 0.3)  # relative to translations
 
 Captions = tuple[list[str], Tensor]  # texts and the embedding of each image [n, d]
 Values = dict[str, Tensor]  # of one map, as `RidgeMaps.rounded` returns them
-Characters = Callable[[slice | Tensor], Tensor]  # positions -> code points [n, C] of the texts
+Characters = Callable[[Tensor], Tensor]  # positions -> code points [n, C] of the texts
 
 
 def learn(
@@ -334,7 +334,7 @@ class _Learner:
         lists, kept = lesson.texts[: len(tested)], [row for row in range(len(words)) if not is_held_out(row)]
         solved, values = solved_from(slice(len(tested), None), kept)
         characters = _characters(self.processor, lists, language)
-        found = torch.sparse.mm(_ngrams(model, characters, slice(None), values["importance"]), solved.ngrams)
+        found = torch.sparse.mm(_ngrams(model, characters, tested, values["importance"]), solved.ngrams)
         if pooled is not None and solved.encoder is not None:
             found = found + centered(pooled[: len(found)], values["encoder_mean"]) @ solved.encoder
         found, weight = normalize(found), 0.0
@@ -487,12 +487,7 @@ def _at_once(do: Callable[[str], _Learned], languages: Sequence[str]) -> Iterato
 
 def _characters(processor: RidgeProcessor, texts: list[str], language: str) -> Characters:
     """Returns a function from positions to the code points [n, C] of the texts at these positions."""
-
-    def of(rows: slice | Tensor) -> Tensor:
-        chosen = texts[rows] if isinstance(rows, slice) else [texts[row] for row in rows.tolist()]
-        return processor.characters(chosen, language)
-
-    return of
+    return lambda rows: processor.characters([texts[row] for row in rows.tolist()], language)
 
 
 def _solve(
@@ -508,14 +503,14 @@ def _solve(
     importance = torch.zeros(width)
     if characters is not None:
         seen = torch.zeros(width)
-        for rows in chunks(count):
+        for rows in torch.arange(count).split(CHUNK):
             places, kept = model.maps.rows_of(characters(rows))
             seen += _sparse(places, kept.float(), width).indices()[1].bincount(minlength=width)
         importance = ((1 + count) / (1 + seen)).log() + 1
 
-    def ngrams(rows: slice | Tensor) -> Tensor:
+    def ngrams(rows: Tensor) -> Tensor:
         if characters is None:
-            return torch.zeros(len(targets[rows]), 0).to_sparse()
+            return torch.zeros(len(rows), 0).to_sparse()
         return _ngrams(model, characters, rows, importance)
 
     mean = None if pooled is None else pooled.mean(0)
@@ -525,7 +520,7 @@ def _solve(
         parts = [
             each.weight**0.5 * _ngrams(model, each.characters, rows, importance)
             for each in further
-            for rows in chunks(len(each.targets))
+            for rows in torch.arange(len(each.targets)).split(CHUNK)
         ]
         added = Further(torch.cat(parts), torch.cat([each.weight**0.5 * each.targets for each in further]))
     solution = solve(ngrams, encoded, targets, added)
@@ -534,7 +529,7 @@ def _solve(
     return solution, model.maps.rounded(importance, learned, encoder)
 
 
-def _ngrams(model: RidgeModel, characters: Characters, rows: slice | Tensor, importance: Tensor) -> Tensor:
+def _ngrams(model: RidgeModel, characters: Characters, rows: Tensor, importance: Tensor) -> Tensor:
     """Returns the weighted n-grams of texts, sparse [n, width]."""
     places, weights = model.maps.weighted_ngrams(characters(rows), importance[None])
     return _sparse(places, weights, len(importance))

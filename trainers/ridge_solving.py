@@ -4,7 +4,7 @@ minimize the leave-one-out error, which has a closed form. With more texts, a pa
 normal equations are summed over chunks, so the n-grams of all texts are never in memory at once; with fewer texts than
 features, similarities are still used. Predictions of held-out texts show how well a language was learned."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ _RESAMPLES = 1000
 # either.
 GLOSS_WEIGHTS = (1.0, 0.5)
 
-Features = Callable[[slice | Tensor], Tensor]  # positions -> features of the texts, [n, W]; sparse for n-grams
+Features = Callable[[Tensor], Tensor]  # positions -> features of the texts, [n, W]; sparse for n-grams
 
 
 class Further(NamedTuple):
@@ -76,7 +76,7 @@ def solve_by_similarities(
     ngrams: Features, encoded: Features | None, targets: Tensor, further: Further | None = None
 ) -> Solution:
     """Like `solve`, for texts whose similarities fit in memory."""
-    whole = slice(0, len(targets))
+    whole = torch.arange(len(targets))
     words, features = ngrams(whole), None if encoded is None else encoded(whole)
     # With additional texts, this only chooses the parameters; single precision is enough for that and takes half the
     # time.
@@ -104,7 +104,7 @@ def solve_by_similarities(
         coefficients, left_out = _solve_further(words, beside, further.targets, targets, strength)
     encoder = None if features is None else weight * (features.T @ coefficients[-len(features) :])
     learned = torch.sparse.mm(words.T, coefficients)
-    return Solution(learned, encoder, strength, weight, torch.arange(len(targets)), left_out)
+    return Solution(learned, encoder, strength, weight, whole, left_out)
 
 
 def _solve_further(
@@ -149,14 +149,14 @@ def solve_by_held_out(
     """Like `solve`, for any number of texts."""
     weight = 0.0 if encoded is None else 0.5
 
-    def features(rows: slice | Tensor) -> Tensor:
+    def features(rows: Tensor) -> Tensor:
         words = ngrams(rows).to_dense()
         return words if encoded is None else torch.cat([words, weight**0.5 * encoded(rows)], 1)
 
     order = torch.from_numpy(in_random_order(len(targets)))
     tested = order[: min(_HELD_OUT, len(order) // 5)].sort().values
     unseen = features(tested)
-    rows, width = ngrams(slice(0, 1)).shape[1], unseen.shape[1]
+    rows, width = ngrams(order[:1]).shape[1], unseen.shape[1]
     count = len(order) + (0 if further is None else len(further.targets))
     equations = _Similarities(rows) if count < width else _NormalEquations(width, targets.shape[1])
     for part in order[len(tested) :].split(CHUNK):
@@ -221,12 +221,6 @@ class _Similarities:
 def in_random_order(count: int) -> np.ndarray:
     """The same order at every call, so the texts on which the base model is evaluated are among the held-out texts."""
     return np.random.default_rng(0).permutation(count)
-
-
-def chunks(count: int) -> Iterator[slice]:
-    """Yields the positions of texts, some at a time."""
-    for start in range(0, count, CHUNK):
-        yield slice(start, min(start + CHUNK, count))
 
 
 # ---- How well a language was learned: held-out predictions retrieve the native sentences ----
