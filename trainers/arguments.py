@@ -5,7 +5,6 @@ loss are always in float32."""
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
@@ -342,10 +341,3 @@ class Rc3TaskTrainingArguments(PrecisionTrainingArguments):
 def data_seed(args: TrainingArguments) -> int:
     """The seed for sampling batches: `data_seed` if it is set, otherwise `seed`."""
     return args.data_seed if args.data_seed is not None else args.seed
-
-
-def batch_sizes_of(args: TrainingArguments, size: int, names: Iterable[str], own: Mapping[str, int]) -> dict[str, int]:
-    """The number of examples of each task or data set per batch and process: from `own`, or `size`. If memory forced
-    `size` below the batch size in `args` (`auto_find_batch_size`), the numbers in `own` shrink proportionally."""
-    share = size / args.train_batch_size
-    return {name: max(int(own[name] * share), 1) if name in own else size for name in names}

@@ -107,15 +107,21 @@ class BabelensTrainer(Trainer):
         return self._mixture
 
     @property
-    def task_batch_size(self) -> int | Mapping[str, int]:
-        """The number of examples of each task per batch and process, or a dict task -> number."""
-        size: int = self._train_batch_size
-        return size
+    def own_batch_sizes(self) -> Mapping[str, int]:
+        """Task -> its number of examples per batch and process, if it is not `per_device_train_batch_size`."""
+        return {}
+
+    @property
+    def batch_sizes(self) -> dict[str, int]:
+        """Task -> its number of examples per batch and process. If memory forced the general number below the one in
+        `args` (`auto_find_batch_size`), own numbers shrink proportionally."""
+        size, own = self._train_batch_size, self.own_batch_sizes
+        share = size / self.args.train_batch_size
+        return {task: max(int(own[task] * share), 1) if task in own else size for task in self.mixture.tasks}
 
     def get_train_dataloader(self) -> DataLoader | StreamLoader:
         args, mixture = self.args, self.mixture
-        size, seed = self.task_batch_size, data_seed(args)
-        sampler = TaskSampler(mixture, size, seed=seed, num_processes=args.world_size)
+        sampler = TaskSampler(mixture, self.batch_sizes, seed=data_seed(args), num_processes=args.world_size)
         if not mixture.has_streams:
             return self.accelerator.prepare(mixture_loader(sampler, args))
         if args.max_steps <= 0:

@@ -25,7 +25,7 @@ from ..data.corpus.normalize import ensure_corpus
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
 from ..processing.augmentation import ImageAugmentation, SubwordDropout, TextAugmentation, TrainingTransform
 from ..utils.errors import InputError
-from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments, batch_sizes_of
+from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments
 from .base import BabelensTrainer
 from .frozen_features import frozen_towers
 from .large_batches import backward_in_chunks, gather_rows, row_counts
@@ -99,9 +99,8 @@ class ContrastiveTrainer(BabelensTrainer):
                 raise InputError(f"{type(self).__name__} has no task {task!r}, only {list(self.task_weights)}")
 
     @property
-    def task_batch_size(self) -> int | Mapping[str, int]:
-        size, own = self._train_batch_size, self.args.task_batch_sizes
-        return batch_sizes_of(self.args, size, self.tasks, own) if own else size
+    def own_batch_sizes(self) -> Mapping[str, int]:
+        return self.args.task_batch_sizes or {}
 
     def make_view(self, task: str, data: TaskData) -> SizedView | StreamView:
         """The examples of a task of `task_weights`."""
@@ -132,14 +131,13 @@ class ContrastiveTrainer(BabelensTrainer):
     # ---- Training ----
 
     def get_train_dataloader(self) -> Any:
-        loader, sizes = super().get_train_dataloader(), self.task_batch_size
-        # Other methods may compare with frozen embeddings.
-        for task in self.tasks if self.args.should_log and isinstance(self.model.config, TwoTowerConfig) else ():
-            if (sizes if isinstance(sizes, int) else sizes[task]) * self.args.world_size == 1:
+        needs_negatives = isinstance(self.model.config, TwoTowerConfig)  # others may compare with frozen embeddings
+        for task, size in self.batch_sizes.items() if needs_negatives and self.args.should_log else ():
+            if size * self.args.world_size == 1:
                 logger.warning(
                     "%s: with one example per batch there are no negatives, and the model learns nothing", task
                 )
-        return loader
+        return super().get_train_dataloader()
 
     def objective_options(self) -> dict[str, Any]:
         """Additional keyword arguments of the model's `contrastive_objective`."""

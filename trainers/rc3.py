@@ -37,7 +37,7 @@ from ..data.batching.views import CorpusView, StreamView, translation_pairs, tri
 from ..modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from ..processing.augmentation import ImageAugmentation, TrainingTransform
 from ..utils.errors import InputError
-from .arguments import Rc3TrainingArguments, batch_sizes_of, data_seed
+from .arguments import Rc3TrainingArguments, data_seed
 from .base import BabelensTrainer, mixture_loader
 from .frozen_features import features_of_images
 from .large_batches import gather_rows
@@ -169,8 +169,8 @@ class Rc3Trainer(BabelensTrainer):
         return TripletCollator(self.processing_class, probability, transform)
 
     @property
-    def task_batch_size(self) -> dict[str, int]:
-        return batch_sizes_of(self.args, self._train_batch_size, self.data_sets, self.args.data_set_batch_sizes or {})
+    def own_batch_sizes(self) -> Mapping[str, int]:
+        return self.args.data_set_batch_sizes or {}
 
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
