@@ -21,14 +21,7 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mla import MlaStudentConfig, feature_width
 from ..configuration.configuration_two_tower import TextPooling, text_width
-from .acquirer import (
-    AcquiredBlock,
-    Acquirer,
-    MasksByLanguage,
-    RowsByLanguage,
-    initialize_linears,
-    name_of_blocks,
-)
+from .acquirer import AcquiredBlock, Acquirer, MasksByLanguage, RowsByLanguage, initialize_linears, name_of_blocks
 from .modeling_common import initialized_by_itself, is_exporting
 from .modeling_dual_encoder import (
     eval_frozen_modules,

@@ -26,14 +26,7 @@ from ..processing.processing_dual_encoder import counting_cut_texts
 from ..processing.processing_ridge import RidgeProcessor
 from ..utils.errors import CorpusError
 from ..utils.languages import UNDETERMINED
-from .glossary_learning import (
-    TESTED_LISTS,
-    glossary_from,
-    held_out_glosses,
-    is_held_out,
-    known_words,
-    word_lists,
-)
+from .glossary_learning import TESTED_LISTS, glossary_from, held_out_glosses, is_held_out, known_words, word_lists
 from .ridge_inputs import NativeTeacher, Teacher, encoder_features, language_codes, native_targets
 from .ridge_solving import (
     CAPTIONS,
