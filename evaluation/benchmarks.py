@@ -38,7 +38,7 @@ class LoadedBenchmark:
         language. Returns the name as `benchmark`; `results`, test set -> language -> metric -> number: except for
         `cxc`, one test set, named like the benchmark, with the metrics of `evaluate_retrieval`; `means` over several
         languages; and `published`, the papers' tables for these languages, as `Figures` with the new `ours`."""
-        name, collected = self.facts.name, dict[str, QueryRanks]()
+        name, collected = self.facts.name, {} if ranks is None else ranks
         if self.facts.protocol == "crisscrossed":
             found = evaluate_crisscrossed(embedder, self.data, ranks=collected)
             by_ranking = dict.fromkeys(PROTOCOLS, found)
@@ -54,8 +54,6 @@ class LoadedBenchmark:
                 }
                 for ranking in PROTOCOLS
             }
-        if ranks is not None:
-            ranks |= collected
         measured = by_ranking["standard"]
         tables = [_next_to(figures, by_ranking[figures.ranking]) for figures in self.facts.figures]
         return {
