@@ -452,7 +452,7 @@ def task(
     if not isinstance(loaded, Rc3TaskRecipe) or not loaded.test:
         raise typer.BadParameter(f"{recipe} has no task with test data", param_hint="--recipe")
     results, code = new_results(), {"trust_remote_code": trust_remote_code}
-    report = evaluate_task(loaded, Rc3TaskData(loaded).tests, model, results=results, **code)
+    report = evaluate_task(loaded, Rc3TaskData(loaded).tests, model, results, **code)
     if output:
         results.save(output)
     print_task_report(report, loaded.rc3_task)

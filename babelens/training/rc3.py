@@ -87,10 +87,7 @@ class Rc3Builder(ModelBuilder):
     starts: ClassVar[tuple[str, ...]] = (Rc3Config.model_type, MBART)
     overrides_start = True
     in_pipelines = False
-
-    @property
-    def tasks(self) -> list[str]:
-        return [STRICT, WEAK, PARALLEL]
+    tasks: list[str] = [STRICT, WEAK, PARALLEL]
 
     @cached_property
     def _regions(self) -> RegionExtractor | RegionFeatures | None:

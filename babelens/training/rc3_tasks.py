@@ -236,14 +236,12 @@ class Rc3TaskReporting(Reporting):
 
     def report(self) -> TaskReport | None:
         """Evaluates the saved model by test set and language; returns None if the recipe has no test data."""
-        if not self.recipe.test:
-            return None
-        return self._evaluate(self.data.tests, self.results)
+        return self._evaluate(self.data.tests, self.results) if self.recipe.test else None
 
-    def _evaluate(self, sets: Mapping[str, list[TaskData]], results: Measured | None = None) -> TaskReport:
+    def _evaluate(self, sets: Mapping[str, list[TaskData]], results: Measured) -> TaskReport:
         default: Any = Rc3TaskTrainingArguments.per_device_eval_batch_size
         size: int = self.recipe.training.get("per_device_eval_batch_size", default)
-        return evaluate_task(self.recipe, sets, self.output, batch_size=size, results=results, **self.builder.code)
+        return evaluate_task(self.recipe, sets, self.output, results, batch_size=size, **self.builder.code)
 
     def report_results(self, report: TaskReport) -> list[Result]:
         return [Result(dataset=name, scores=scores, command=self.command) for name, scores in report.items()]
@@ -253,8 +251,8 @@ class Rc3TaskReporting(Reporting):
         source, data = self.recipe.validation, self.data.validation
         if source is None or data is None:
             return []
-        results = self.report_results(self._evaluate({f"Validation data ({source.source})": [data]}))
-        return [replace(result, note=self.validation_note(trainer)) for result in results]
+        report = self._evaluate({f"Validation data ({source.source})": [data]}, Measured(""))
+        return [replace(result, note=self.validation_note(trainer)) for result in self.report_results(report)]
 
     def card_facts(self, trainer: BabelensTrainer, report: TaskReport | None) -> ModelCardFacts:
         task = self.recipe.rc3_task
@@ -294,9 +292,6 @@ class Rc3TaskBuilder(Rc3Builder):
     recipe: Rc3TaskRecipe
     data: Rc3TaskData  # type: ignore[assignment]  # its languages are the languages of its parts
 
-    def make_processor(self) -> ProcessorMixin:
-        return load_processor(AutoProcessor, self.start, **self.code)
-
     def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
         for data in [self.data.training, *chain.from_iterable(self.data.tests.values())]:
             for tag in _languages_in(data):
@@ -321,9 +316,9 @@ def evaluate_task(
     recipe: Rc3TaskRecipe,
     sets: Mapping[str, list[TaskData]],
     model: str | Path,
+    results: Measured,
     *,
     batch_size: int = 64,
-    results: Measured | None = None,
     **loading: Any,
 ) -> TaskReport:
     """Evaluates a model, by its folder or Hub id, on a task, whose recipe names the regions of the images; returns
@@ -345,6 +340,5 @@ def evaluate_task(
             reading: dict[str, Any] = {"regions": regions, "batch_size": batch_size, "ranks": found}
             scores = task.evaluate(task_model, processor, part, **reading)
             report[name] |= scores
-            if results is not None:
-                results.add(scores, found, dataset=name)
+            results.add(scores, found, dataset=name)
     return report
