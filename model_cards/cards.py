@@ -1,6 +1,7 @@
 """Model cards (https://huggingface.co/docs/hub/model-cards): `template.md.jinja` holds the text of all cards,
 `<method>.md` fills in its blocks."""
 
+import ast
 import importlib.metadata
 import json
 import re
@@ -20,7 +21,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from pydantic import TypeAdapter
 from transformers import CONFIG_MAPPING
-from transformers.dynamic_module_utils import get_imports
 
 from ..utils.errors import InputError, ModelFolderError, first_line
 from ..utils.files import atomic_file
@@ -58,7 +58,13 @@ _SEARCHES_OF_ONE = "search from text to image and image to text"
 
 def requirements(folder: str | Path, also: Sequence[str] = ()) -> list[str]:
     """Lists the imports of the folder's Python files, and `also`, as pip names with babelens' version bounds."""
-    imported = {*also, *(module for path in Path(folder).glob("*.py") for module in get_imports(path))}
+    imported = set(also)
+    for path in Path(folder).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names = [str(node.module)]
+            imported |= {name.partition(".")[0] for name in names}
     distributions = importlib.metadata.packages_distributions()
     needed = {name for module in imported - sys.stdlib_module_names for name in distributions.get(module, [module])}
     try:
