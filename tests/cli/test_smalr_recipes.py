@@ -48,6 +48,19 @@ def test_both_stages(run, content, tmp_path):
 MULE = {"specific_words": None, "latent_tokens": 0, "mask_weight": 0}
 
 
+def test_word_vectors_are_those_of_files_or_trained_on_captions(content, tmp_path):
+    one, other = "1 2 " * 30, "2 1 " * 30
+    (tmp_path / "de.vec").write_text(f"3 60\nin {one}\nrot {other}\nQuadrat {one}\n")
+    model = content["model"] | {"overrides": content["model"]["overrides"] | MULE}
+    output = train(content, tmp_path, words={"vectors": {"de": str(tmp_path / "de.vec")}}, model=model)
+    warm = AutoModel.from_pretrained(output / "checkpoints/latent/finished")  # the warm-up leaves vectors as they are
+    german, english, _ = warm.word_embedding.specific.split(warm.config.specific_sizes)
+    words = AutoProcessor.from_pretrained(output).vocabularies["de"]
+    assert (german[words.index("in")] == german[words.index("quadrat")]).all()
+    assert (german[words.index("in")] - german[words.index("rot")]).abs().max() > 1
+    assert english.any(dim=1).all()
+
+
 def test_rare_words_have_the_embedding_of_their_translation(content, tmp_path):
     (tmp_path / "de-en.txt").write_text("rot red\nRot scarlet\nquadrat\tsquare\ngelb amber\nball ball\n")
     words = {"dictionary": {"files": {"de": str(tmp_path / "de-en.txt")}, "threshold": 5}}
