@@ -55,8 +55,8 @@ def serve(
         service = ImageService(embedder, images, model=model, cache=IMAGE_CACHE, language=language)
         address = f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}/"
         server = make_server(create_app(service, host=host, token=token))
-        # The socket listens already: a request that comes before the server runs waits for it.
-        typer.echo(f"{len(service)} images can be searched at {address} (Ctrl-C stops the server)")
         with suppress(KeyboardInterrupt):
+            # The socket listens already: a request that comes before the server runs waits for it.
+            typer.echo(f"{len(service)} images can be searched at {address} (Ctrl-C stops the server)")
             server.run(sockets=[bound])
         console.print("The server has stopped.")
