@@ -105,9 +105,10 @@ def acquire_from_names(base: Path, output: Path, console: "Console") -> None:
     acquisition.load()
     acquisition.learn()
     seconds = perf_counter() - started
-    if not (output / ACQUIRED).is_file():  # an earlier demo saved the same model
+    is_kept = (output / ACQUIRED).is_file()  # by an earlier demo
+    if not is_kept:
         acquisition.save(output, typed_command("babelens"))
-    embedders = [Embedder.from_pretrained(str(folder)) for folder in (base, output)]
+    embedders = Embedder.from_pretrained(str(base)), Embedder(acquisition.model, acquisition.processor)
     logging.disable(logging.WARNING)  # the base warns that it cannot read these languages, which the table shows
     try:
         before, after = (evaluate_retrieval(each, gallery, list(LANGUAGES)) for each in embedders)
@@ -123,7 +124,7 @@ def acquire_from_names(base: Path, output: Path, console: "Console") -> None:
     console.print(table)
     for tag in LANGUAGES:
         search(embedders[1], tag, console, gallery)
-    console.print(f"\nThe model: {output}")
+    console.print(f"\n{output} held a model already, which was kept." if is_kept else f"\nThe model: {output}")
 
 
 def search(embedder: "Embedder", language: str, console: "Console", gallery: "Dataset") -> None:
