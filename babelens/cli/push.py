@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..utils.errors import PublishError
 from .common import begin_work, check_folder, plain_console
 
 if TYPE_CHECKING:
@@ -35,18 +36,17 @@ def push(
 
     Log in once with `hf auth login`, or set HF_TOKEN.
     """
-    begin_work()
     from huggingface_hub.utils import validate_repo_id
 
-    from ..publishing import doubts, files_to_publish, folder_problems, push as push_folder, push_space, space_files
-    from ..utils.errors import PublishError
-
-    console = plain_console()
     for name in (repository, *([space] if space else [])):
         try:
             validate_repo_id(name)
         except ValueError as error:
             raise PublishError(str(error)) from error
+    begin_work()
+    from ..publishing import doubts, files_to_publish, folder_problems, push as push_folder, push_space, space_files
+
+    console = plain_console()
     _show(console, f"{folder} → {repository}", files_to_publish(folder))
     # Without a page, `push_folder` checks the folder, which loads the model.
     if (dry_run or space) and (problems := folder_problems(folder)):

@@ -50,6 +50,8 @@ def search(
         raise typer.BadParameter("give either --images or --index", param_hint="--images")
     if where is not None and index is None:
         raise typer.BadParameter("--where requires --index", param_hint="--where")
+    if index is not None and "://" not in index:
+        check_folder(Path(index))
     language = None if language is None else normalize_language(language)
     begin_work()
     from ..inference.embedder import Embedder

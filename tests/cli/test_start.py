@@ -109,6 +109,8 @@ WRONG = [
     (["acquire", *DICTIONARY, "--language", "pl"], ["pl", "en, uk"]),
     (["search", "clip", "a cat", "--images", "fotos"], ["fotos", "photos"]),
     (["search", "clip", "a cat", "--images", "file.txt"], ["file.txt is a file, not a folder"]),
+    (["search", "clip", "a cat", "--index", "foto"], ["foto", "photos"]),
+    (["push", "clip", "us//clip"], ["us//clip"]),
     (["serve", "clip", "--images", "photos", "--language", "ua"], ["'ua'", "'uk'"]),
     (["evaluate", "captions", "clip", "--data", "paris.tsv"], ["paris.tsv", "pairs.tsv"]),
     (["evaluate", "captions", "clip", "--data", "pairs.tsv", "--languages", "ua"], ["'ua'", "'uk'"]),
