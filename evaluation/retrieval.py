@@ -9,7 +9,7 @@ import datasets
 import numpy as np
 
 from ..data.batching.views import RetrievalSets, images_of
-from ..inference.cross_encoder import Reranker, reranked_scores
+from ..inference.cross_encoder import Reranker
 from ..inference.embedder import COSINE_TIE, Embedder
 from ..inference.translation import TranslatingEmbedder, Translator
 from ..utils.errors import InputError, LanguageTagError
@@ -67,10 +67,7 @@ def evaluate_retrieval(
             embeddings[queries.language] = (texts, own, queries.text_to_images)
         alike = queries.with_equal_texts()
         count = sum(map(operator.ne, alike.text_to_images, queries.text_to_images))
-        if reranker is None:
-            scores = cosine_scores(own, texts)
-        else:
-            scores = reranked_scores(own, texts, reranker.score_function(queries), reranker.top_k)
+        scores = cosine_scores(own, texts) if reranker is None else reranker.scores(queries, own, texts)
         found, *other = (
             ranks_by(*scores, each.text_to_images, len(texts), len(own), protocol=protocol, tie=COSINE_TIE)
             for each in ([queries, alike] if count else [queries])

@@ -142,45 +142,29 @@ class Reranker:
     regions: Callable[[RetrievalSet], Sequence[Any]] | None = None
     show_progress: bool | None = None
 
-    def score_function(self, queries: RetrievalSet) -> Callable[[np.ndarray], np.ndarray]:
-        """The function from pairs [M, 2] of the indices of a text and an image of `queries` to their scores [M]."""
-        images, regions = (queries.images, None) if self.regions is None else (None, self.regions(queries))
-        if isinstance(images, ImageFeatures):
+    def scores(
+        self, queries: RetrievalSet, image_embeddings: np.ndarray, text_embeddings: np.ndarray
+    ) -> tuple[Scores, Scores]:
+        """The scores of texts with all images, and of images with all texts: cosines, but for the candidates those of
+        the cross-encoder, above all cosines. Each pair is scored once. Ties are within `COSINE_TIE`."""
+        shown, regions = (queries.images, None) if self.regions is None else (None, self.regions(queries))
+        if isinstance(shown, ImageFeatures):
             raise InputError("a cross-encoder reads images or regions, and not features of images: give regions=")
-        given: Any = {"language": queries.language, "regions": regions, "show_progress": self.show_progress}
-        return lambda pairs: self.cross_encoder.score_pairs(queries.texts, images, pairs, **given)
-
-
-def reranked_scores(
-    image_embeddings: np.ndarray,
-    text_embeddings: np.ndarray,
-    score: Callable[[np.ndarray], np.ndarray],
-    top_k: int,
-) -> tuple[Scores, Scores]:
-    """The scores of texts with all images, and of images with all texts: cosines, but for the best `top_k` items
-    scores of a cross-encoder, above all cosines. `score` is called once, with the pairs [M, 2] of all shortlists.
-    Ties are within `COSINE_TIE`."""
-    images, texts = unit_rows(image_embeddings), unit_rows(text_embeddings)
-    found_images = _shortlists(texts, images, top_k)  # [M, 2]: text, image
-    found_texts = _shortlists(images, texts, top_k).flip(1)
-    # A pair as one code, so a pair on two shortlists is scored once.
-    codes = [pairs[:, 0] * len(images) + pairs[:, 1] for pairs in (found_images, found_texts)]
-    wanted = torch.cat(codes).unique()  # sorted
-    scores = np.asarray(score(torch.stack([wanted // len(images), wanted % len(images)], 1).numpy()))
-    if not np.isfinite(scores).all():
-        raise InputError(f"scores: {np.sum(~np.isfinite(scores))} of {len(scores)} pairs have NaN or infinity")
-    levels = _ABOVE_COSINES + torch.from_numpy(np.unique(scores, return_inverse=True)[1]).double()
-    by_text, by_image = (levels[torch.searchsorted(wanted, code)] for code in codes)
-    return (
-        _reranked(texts, images, found_images, by_text),
-        _reranked(images, texts, found_texts.flip(1), by_image),
-    )
+        images, texts = unit_rows(image_embeddings), unit_rows(text_embeddings)
+        of_texts, of_images = _shortlists(texts, images, self.top_k), _shortlists(images, texts, self.top_k)
+        # A pair as one code, so a pair on two shortlists is scored once.
+        codes = [of_texts[:, 0] * len(images) + of_texts[:, 1], of_images[:, 1] * len(images) + of_images[:, 0]]
+        wanted = torch.cat(codes).unique()  # sorted
+        pairs = torch.stack([wanted // len(images), wanted % len(images)], 1).numpy()
+        options: Any = {"language": queries.language, "regions": regions, "show_progress": self.show_progress}
+        scores = self.cross_encoder.score_pairs(queries.texts, shown, pairs, **options)
+        levels = _ABOVE_COSINES + torch.from_numpy(np.unique(scores, return_inverse=True)[1]).double()
+        by_text, by_image = (levels[torch.searchsorted(wanted, code)] for code in codes)
+        return _reranked(texts, images, of_texts, by_text), _reranked(images, texts, of_images, by_image)
 
 
 def _shortlists(queries: Tensor, items: Tensor, top_k: int) -> Tensor:
     """Returns the pairs of queries [n, d] and their best items [m, d]: [M, 2], ascending."""
-    if top_k < 1:
-        raise ValueError(f"top_k={top_k}: at least one item is reranked")
     if top_k >= len(items):
         return torch.cartesian_prod(torch.arange(len(queries)), torch.arange(len(items)))
     found = []

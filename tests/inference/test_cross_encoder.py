@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from babelens.evaluation import ranking
 from babelens.evaluation.ranking import COSINE_TIE, ranks_by, score_ranks
 from babelens.evaluation.retrieval import evaluate_retrieval
 from babelens.inference import cross_encoder as cross_encoder_module
-from babelens.inference.cross_encoder import CrossEncoder, Reranker, reranked_scores
+from babelens.inference.cross_encoder import CrossEncoder, Reranker
 from babelens.inference.embedder import Embedder
 from tests.support.tiny_cross_encoder import tiny_cross_encoder
 
@@ -120,7 +122,9 @@ def test_ranks_equal_brute_force(seed, top_k, at_once, monkeypatch):
     for module in (ranking, cross_encoder_module):
         monkeypatch.setattr(module, "SCORES_AT_ONCE", at_once)
     images, texts, right, scores = random_case(seed)
-    by_score = reranked_scores(images, texts, lambda pairs: scores[pairs[:, 0], pairs[:, 1]], top_k)
+    judge = SimpleNamespace(score_pairs=lambda _, __, pairs, **options: scores[pairs[:, 0], pairs[:, 1]])
+    queries = SimpleNamespace(texts=None, images=None, language="en")
+    by_score = Reranker(judge, top_k).scores(queries, images, texts)
     found = ranks_by(*by_score, right, len(texts), len(images), protocol="standard", tie=COSINE_TIE)
     cosines = unit(texts) @ unit(images).T
     assert found.text_to_image.tolist() == [
