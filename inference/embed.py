@@ -48,7 +48,6 @@ _COUNTS = b"babelens.counts"  # in the metadata of an output shard
 _TYPES = {"text": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
 _TEXT_BATCHES = 16  # encoded together, so texts of similar length can share a batch
 _ROW_GROUP_ROWS = 8192  # small row groups are read slowly
-_ROWS_AT_ONCE = 16_384
 _IDS = ("image_id", "id")
 _KINDS = {"images": ("tar", "parquet", "jsonl"), "texts": ("parquet", "jsonl", "txt")}
 
@@ -153,14 +152,12 @@ def _of_tar(address: str, names: list[str], what: What) -> Iterator[Record]:
 
 def _of_parquet(address: str, names: list[str], what: What) -> Iterator[Record]:
     columns = [*_IDS, *(["image"] if what == "images" else ["text", LANGUAGE]), *names]
-    row = 0
     with _parquet(address) as file:
-        for batch in file.iter_batches(256, columns=[*dict.fromkeys(columns)]):
-            for values in batch.to_pylist():
-                place = f"{address} row {row}"
-                name = _id_of(values, place, f"{Path(address).stem}:{row}")
-                yield Record(name, place, _cell(values.get("image"), place), values)
-                row += 1
+        batches = file.iter_batches(256, columns=[*dict.fromkeys(columns)])
+        for row, values in enumerate(chain.from_iterable(batch.to_pylist() for batch in batches)):
+            place = f"{address} row {row}"
+            name = _id_of(values, place, f"{Path(address).stem}:{row}")
+            yield Record(name, place, _cell(values.get("image"), place), values)
 
 
 @contextmanager
@@ -516,16 +513,3 @@ def shard_file(folder: Path, number: int) -> Path:
 def shard_files(folder: str | Path) -> list[Path]:
     # A millionth shard has a longer name than the others.
     return sorted(Path(folder).glob("shard-*.parquet"), key=lambda path: (len(path.name), path.name))
-
-
-def read_embeddings(path: Path) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """The rows of a parquet file, some thousand at a time, each time with their embeddings as an array [n, d]."""
-    file = pq.ParquetFile(path, pre_buffer=False)
-    kind = file.schema_arrow.field(EMBEDDING).type
-    if not (pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type)):
-        raise CorpusError(f"{path} has no column `{EMBEDDING}` of lists of numbers, all of one length")
-    for batch in file.iter_batches(_ROWS_AT_ONCE):
-        column = batch.column(EMBEDDING)
-        if column.null_count or column.flatten().null_count:
-            raise CorpusError(f"{path}: a row has no embedding, or one with a missing number")
-        yield batch, column.flatten().to_numpy().reshape(len(batch), kind.list_size)

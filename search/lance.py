@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..inference.embed import EMBEDDING, ID, EmbeddingsInfo, read_embeddings, read_info, shard_files
+from ..inference.embed import EMBEDDING, ID, EmbeddingsInfo, read_info, shard_files
 from ..inference.embedder import Embedder, ImageLike, first_dimensions
 from ..utils.errors import BabelensError, CorpusError, InputError, SaveError, requires
 from ..utils.files import new_folder
@@ -21,6 +21,7 @@ from ..utils.redaction import redact
 
 _TABLE, _FACTS = "vectors", b"babelens"
 _LENGTH_TOLERANCE = 0.01  # the length of float16 vectors with 1000 dimensions deviates from 1 by a few ten-thousandths
+_ROWS_AT_ONCE = 16_384
 _SPARE = 16  # additional candidates: LanceDB orders them by float16 scores
 _CELLED = 10_000  # with fewer vectors, a scan is as fast as searching cells
 _PROBES, _REFINE = 64, 10
@@ -81,10 +82,17 @@ def _checked_rows(files: list[Path], schema: pa.Schema) -> Iterator[pa.RecordBat
     hashes = np.empty(0, np.int64)
     for file in files:
         try:
-            for batch, vectors in read_embeddings(file):
-                ids = batch[ID].to_pylist()
+            rows = pq.ParquetFile(file, pre_buffer=False)  # otherwise pyarrow keeps all that it has read
+            kind = rows.schema_arrow.field(EMBEDDING).type
+            if not (pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type)):
+                raise CorpusError(f"{file} has no column `{EMBEDDING}` of lists of numbers, all of one length")
+            for batch in rows.iter_batches(_ROWS_AT_ONCE):
+                ids, column = batch[ID].to_pylist(), batch[EMBEDDING]
                 if None in ids or "" in ids:
                     raise CorpusError(f"{file}: a row has no id")
+                if column.null_count or column.flatten().null_count:
+                    raise CorpusError(f"{file}: a row has no embedding, or one with a missing number")
+                vectors = column.flatten().to_numpy().reshape(len(batch), kind.list_size)
                 lengths = np.linalg.norm(vectors.astype(np.float32), axis=1)
                 if (wrong := ~(abs(lengths - 1) <= _LENGTH_TOLERANCE)).any():
                     first = int(wrong.argmax())

@@ -14,7 +14,6 @@ from babelens.inference.embed import (
     embed_on_ray,
     embed_source,
     parse_columns,
-    read_embeddings,
     read_info,
     shard_files,
 )
@@ -37,9 +36,8 @@ def job_of(source, output, columns=(), **settings):
 
 def run(embedder, source, output, columns=(), **settings):
     counts = embed_source(embedder, job_of(source, output, columns, **settings), model="tiny")
-    rows = [each for path in shard_files(output) for each in read_embeddings(path)]
-    ids = [name for batch, _ in rows for name in batch.column("id").to_pylist()]
-    return counts, ids, np.concatenate([embeddings for _, embeddings in rows])
+    table = table_of(output)
+    return counts, table["id"].to_pylist(), np.array(table["embedding"].to_pylist(), np.float16)
 
 
 def expected(embedder, numbers):
