@@ -30,7 +30,6 @@ from ..utils.errors import InputError
 from .pipelines import Parameters, Rows, as_rows, fetched, stated
 
 _CANDIDATES_AT_ONCE = 64
-_PARTS = ("text", "visual", "candidates")
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +46,7 @@ def _check_visual_inputs(pipeline: Pipeline, *, pixels: bool, regions: bool) -> 
 
 def _best(scores: Tensor, top_k: int | None, name: str, values: Mapping[int, str] | None = None) -> list[Any]:
     """The highest scores, first, with their indices or the values of these."""
-    found = scores.float().flatten().sort(descending=True, stable=True)  # [n], or [1, n] out of a batch
+    found = scores.float().flatten().sort(descending=True, stable=True)  # [1, n]
     pairs = list(zip(found.values.tolist(), found.indices.tolist(), strict=True))[:top_k]
     return [{"score": score, name: values[index] if values else index} for score, index in pairs]
 
@@ -88,15 +87,14 @@ class ImageTextRetrievalPipeline(Pipeline):
         loaded = [fetched(image) for image in images or [query]]
         words = self.processor(text=texts or [query], language=language, return_tensors="pt")
         visual = self.processor(images=loaded, return_tensors="pt").to(self.dtype)
-        return dict(zip(_PARTS, (dict(words), dict(visual), len(texts or loaded)), strict=True))
+        return {"inputs": {**words, **visual}, "candidates": len(texts or loaded)}
 
-    def _forward(self, inputs: dict[str, Any]) -> Tensor:
-        """The scores of all candidates, [n]; for a batch of queries, whose inputs are lists, [queries, n]."""
-        if isinstance(inputs["candidates"], int):
-            return self._scores(**inputs)
-        return torch.stack([self._scores(*each) for each in zip(*map(inputs.get, _PARTS), strict=True)])
+    def _forward(self, queries: Rows) -> Tensor:
+        """The scores of all candidates, [queries, n]."""
+        rows = as_rows(queries)
+        return torch.stack([self._scores(*each) for each in zip(rows["inputs"], rows["candidates"], strict=True)])
 
-    def _scores(self, text: dict[str, Tensor], visual: dict[str, Tensor], candidates: int) -> Tensor:
+    def _scores(self, inputs: dict[str, Tensor], candidates: int) -> Tensor:
         """The scores of one query with its candidates, [n], some candidates at a time."""
 
         def rows(given: Tensor, chunk: Tensor) -> Tensor:  # the single row of the query is repeated
@@ -104,7 +102,7 @@ class ImageTextRetrievalPipeline(Pipeline):
 
         return torch.cat(
             [
-                self.model(**{name: rows(given, chunk) for name, given in (text | visual).items()}).scores
+                self.model(**{name: rows(given, chunk) for name, given in inputs.items()}).scores
                 for chunk in torch.arange(candidates).split(_CANDIDATES_AT_ONCE)
             ]
         )
