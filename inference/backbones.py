@@ -33,11 +33,7 @@ RESIZE, CROP = 512, 448
 
 def load_backbone(folder_or_repo: str | Path, **loading: Any) -> PreTrainedModel:
     """Loads a vision model: a model of only images, or the vision tower of a dual encoder or of an MLA model."""
-    model = load_model(AutoModel, folder_or_repo, **loading)
-    try:
-        return vision_tower(model)
-    except ModelKindError as error:
-        raise ModelKindError(f"{folder_or_repo} has no vision model") from error
+    return vision_tower(load_model(AutoModel, folder_or_repo, **loading))
 
 
 def check_backbone(backbone: PreTrainedModel, image_processor: BaseImageProcessor, called: str | Path) -> None:
@@ -201,26 +197,23 @@ class RegionExtractor:
     def __call__(
         self,
         images: Sequence[Any],
-        seeds: Sequence[int] | None = None,
+        seeds: Sequence[int] = (),
         augmentation: ImageAugmentation | None = None,
     ) -> np.ndarray:
         """The regions of N images (`as_images`), float32 [N, R, d]; `augmentation` changes each image by its seed."""
         if not len(images):
             raise InputError("no images")
-        transform = None
-        if augmentation is not None and seeds is not None:
-            if not self.can_augment:
-                raise InputError("the images of a detector have different sizes and cannot be augmented")
-            transform = TrainingTransform(self.image_processor, augmentation)
+        if augmentation is not None and not self.can_augment:
+            raise InputError("the images of a detector have different sizes and cannot be augmented")
+        transform = None if augmentation is None else TrainingTransform(self.image_processor, augmentation)
         batches = []
         for start in range(0, len(images), self.batch_size):
             batch = list(images[start : start + self.batch_size])
-            if transform is None or seeds is None:
+            if transform is None:
                 inputs = self.image_processor(as_images(batch), return_tensors="pt")
             else:
                 inputs = BatchFeature({"pixel_values": transform(batch, list(seeds[start : start + len(batch)]))})
-            inputs = inputs.to(self.model.device)
-            inputs["pixel_values"] = inputs["pixel_values"].to(self.model.dtype)
+            inputs = inputs.to(self.model.device, self.model.dtype)
             output = self.model(**inputs)
             if self.can_augment:
                 size = inputs["pixel_values"].shape[-2:]
