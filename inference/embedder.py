@@ -81,9 +81,7 @@ class Embedder:
         for name, value in (("truncate_dim", truncate_dim), ("batch_size", batch_size)):
             if value is not None and value < 1:
                 raise InputError(f"{name}={value} must be at least 1")
-        of_images: Any = getattr(model, "get_image_features", None)
-        self.takes_images = of_images is not None
-        if not (hasattr(model, "get_text_features") and (self.takes_images or isinstance(model, SentenceEncoder))):
+        if not (hasattr(model, "get_text_features") and hasattr(model, "get_image_features")):
             raise ModelKindError(
                 f"{type(model).__name__} is not a dual encoder: it lacks get_text_features or get_image_features. "
                 "Save a text encoder with its pooling by sentence-transformers; babelens evaluate task measures RC3's "
@@ -98,7 +96,8 @@ class Embedder:
         size = getattr(getattr(processor, "image_processor", None), "size", None) or {}
         sides = [2 * size[name] for name in ("shortest_edge", "height", "width") if size.get(name)]
         self.draft = max(sides, default=None) if draft_jpegs else None
-        self._takes_features = self.takes_images and "image_features" in inspect.signature(of_images).parameters
+        self.takes_images = getattr(model, "takes_images", True)
+        self._takes_features = "image_features" in inspect.signature(self.model.get_image_features).parameters
         # A transformer has a single convolution, which cuts the image into patches.
         self._is_convolutional = sum(isinstance(part, nn.Conv2d) for part in self.model.modules()) > 1
 
@@ -379,9 +378,8 @@ def autocasting(device: torch.device, precision: str) -> torch.autocast:
 
 def progress_bar(total: int, description: str, show: bool | None) -> tqdm:
     """Returns a progress bar; by default it appears on a terminal, for jobs of more than two seconds."""
-    if show is None:
-        return tqdm(total=total, desc=description, delay=2.0, leave=False, disable=None)
-    return tqdm(total=total, desc=description, leave=False, disable=not show)
+    shown = {"delay": 2.0, "disable": None} if show is None else {"disable": not show}
+    return tqdm(total=total, desc=description, leave=False, **shown)
 
 
 def batches(items: Any, size: int, description: str, show: bool | None = None) -> Iterator[Any]:

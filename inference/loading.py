@@ -50,8 +50,7 @@ def load_encoder(
                 # Of its weights, only safetensors are read.
                 weights = {"use_safetensors": where.get("use_safetensors", True)} | where.pop("model_kwargs", {})
                 loaded = load_sentence_transformer(source, model_kwargs=weights, **where)
-                kind = SentenceImageEncoder if loaded.supports("image") else SentenceEncoder
-                return kind(loaded, text_prompt), SentenceInputs()
+                return SentenceEncoder(loaded, text_prompt), SentenceInputs()
     if text_prompt is not None:
         raise ModelKindError(f"{source} is not an embedder of sentence-transformers: leave out text_prompt")
     return load_dual_encoder(source, **loading)
@@ -124,12 +123,12 @@ def _load_adapted(configuration: str, source: str, **loading: Any) -> DualEncode
 
 
 class SentenceEncoder(nn.Module):
-    """A `SentenceTransformer` as a model that reads texts. `query_prompt` precedes every text; by default it is the
-    prompt named `query` that the folder states, else its default one."""
+    """A `SentenceTransformer` as a dual encoder. `query_prompt` precedes every text; by default it is the prompt named
+    `query` that the folder states, else its default one."""
 
     def __init__(self, model: Any, query_prompt: str | None = None) -> None:
         super().__init__()
-        self.sentence_transformer = model
+        self.sentence_transformer, self.takes_images = model, model.supports("image")
         stated: Mapping[str, str] = model.prompts or {}
         default = stated.get(model.default_prompt_name or "", "")
         self.query_prompt = query_prompt if query_prompt is not None else stated.get("query") or default
@@ -140,11 +139,6 @@ class SentenceEncoder(nn.Module):
     def config(self) -> PreTrainedConfig:
         inside = getattr(self.sentence_transformer[0], "model", None)
         return getattr(inside, "config", None) or PreTrainedConfig()
-
-    def get_input_embeddings(self) -> nn.Module:
-        """The table of tokens of the model inside; an AttributeError where it has none."""
-        table: nn.Module = self.sentence_transformer[0].model.get_input_embeddings()
-        return table
 
     @property
     def identity_settings(self) -> str:
@@ -164,18 +158,16 @@ class SentenceEncoder(nn.Module):
         """The embeddings of texts, as `pooler_output`, [N, d]."""
         return self._embedded(texts, self.query_prompt)
 
+    def get_image_features(self, images: Sequence[Any]) -> BaseModelOutputWithPooling:
+        """The embeddings of Pillow images, as `pooler_output`, [N, d]; only where the model `takes_images`."""
+        return self._embedded(images, self.image_prompt)
+
     def _embedded(self, inputs: Sequence[Any], prompt: str) -> BaseModelOutputWithPooling:
         from sentence_transformers.util import batch_to_device
 
         model = self.sentence_transformer
         features = batch_to_device(model.preprocess(list(inputs), prompt=prompt or None), self.device)
         return BaseModelOutputWithPooling(pooler_output=model(features)["sentence_embedding"][:, : model.truncate_dim])
-
-
-class SentenceImageEncoder(SentenceEncoder):
-    def get_image_features(self, images: Sequence[Any]) -> BaseModelOutputWithPooling:
-        """The embeddings of Pillow images, as `pooler_output`, [N, d]."""
-        return self._embedded(images, self.image_prompt)
 
 
 class SentenceInputs:

@@ -14,9 +14,9 @@ from ..processing.images import SHOWN
 from ..processing.processing_dual_encoder import call_tokenizer, counting_cut_texts, is_counting
 from ..processing.processing_mla import MlaProcessor
 from ..processing.processing_ridge import RidgeProcessor
-from ..utils.errors import BabelensError, LanguageTagError
+from ..utils.errors import BabelensError
 from ..utils.files import optional_file
-from ..utils.languages import UNDETERMINED, normalize_languages
+from ..utils.languages import UNDETERMINED, normalize_language, normalize_languages
 
 logger = logging.getLogger(__name__)
 
@@ -59,22 +59,19 @@ def languages_of(processor: Any, model: str) -> tuple[list[str], bool]:
     """The languages of a processor that refuses others, or else of the model's card, and whether it takes others."""
     if (known := known_languages(processor)) is not None:
         return known, False
-    try:
-        return normalize_languages([tag for tag in _card_languages(model) if tag != _ANY]), True
-    except LanguageTagError as error:
-        logger.warning("the card of %s names an unknown language: %s", model, error)
-        return [], True
+    return [tag for tag in _card_languages(model) if tag != _ANY], True
 
 
 def _card_languages(model: str) -> list[str]:
-    """The languages that the card of a model names, where the card is on this machine."""
+    """The languages that the card of a model names, or `_ANY`, where the card is on this machine."""
     try:
         file = optional_file(model, "README.md", {"local_files_only": True})
         named = None if file is None else ModelCard.load(file).data.get("language")
+        tags = [named] if isinstance(named, str) else [str(tag) for tag in named or []]
+        return list(dict.fromkeys(tag if tag == _ANY else normalize_language(tag) for tag in tags))
     except (BabelensError, OSError, ValueError) as error:
         logger.warning("the card of %s cannot be read: %s", model, error)
         return []
-    return [named] if isinstance(named, str) else [str(tag) for tag in named or []]
 
 
 def warn_of_language(language: str, stated: list[str], takes_any: bool, model: str) -> None:
