@@ -148,9 +148,11 @@ def convert(source: Path, target: Path, precision: str) -> None:
 
     with _quietly():
         if precision == "fp16":
-            from onnxruntime.transformers.float16 import convert_float_to_float16
+            from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST, convert_float_to_float16
 
-            graph = convert_float_to_float16(onnx.load(source), keep_io_types=True)
+            # On processors, onnxruntime has no sums of float16 by ScatterElements, which ridge models need.
+            in_float32 = [*DEFAULT_OP_BLOCK_LIST, "ScatterElements"]
+            graph = convert_float_to_float16(onnx.load(source), keep_io_types=True, op_block_list=in_float32)
             large = graph.ByteSize() >= onnx.checker.MAXIMUM_PROTOBUF
             onnx.save(graph, target, save_as_external_data=large, location=f"{target.name}.data")
         else:

@@ -116,11 +116,12 @@ def test_a_ridge_model_reads_ten_languages_by_the_code_that_the_server_gives(rid
 
 
 @pytest.mark.slow
-def test_a_siglip_of_eight_bits_reads_other_queries_as_the_stated_language(tmp_path):
+@pytest.mark.parametrize("precision", ["fp16", "int8"])
+def test_a_siglip_of_fewer_bits_reads_other_queries_as_the_stated_language(tmp_path, precision):
     saved(tiny_ridge(*tiny_siglip()), tmp_path / "model")
     output = tmp_path / "nllb-clip-base-siglip__v1"
     words = ["export", tmp_path / "model", "--format", "immich", "--language", "ru", "--output", output]
-    done = CliRunner().invoke(app, [*map(str, words), "--precision", "int8"], catch_exceptions=False)
+    done = CliRunner().invoke(app, [*map(str, words), "--precision", precision], catch_exceptions=False)
     assert "read as ru" in done.output and "replaces nllb-clip-base-siglip__v1" in done.output
     assert [path.name for path in (output / "textual").glob("*.onnx")] == ["model.onnx"]
     server, embedder = Server(output), Embedder.from_pretrained(tmp_path / "model", device="cpu")
