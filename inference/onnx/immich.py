@@ -26,7 +26,6 @@ import torch
 from PIL import Image
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 from torch import Tensor, nn
-from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ...modeling.modeling_dual_encoder import as_output, normalize
 from ...processing.processing_dual_encoder import counting_cut_texts
@@ -121,18 +120,17 @@ class _Server(nn.Module):
         self.model, self.texts, self.width = model, texts, width
         self.inside = slice(images.margin, images.margin + images.crop)
 
-    def get_text_features(self, text: Tensor) -> BaseModelOutputWithPooling:
+    def get_text_features(self, text: Tensor) -> Tensor:
         return self._padded(self.texts.features(self.model, text.long()))
 
-    def get_image_features(self, image: Tensor) -> BaseModelOutputWithPooling:
+    def get_image_features(self, image: Tensor) -> Tensor:
         pixels = image[:, :, self.inside, self.inside]
         found = self.model.get_image_features(pixel_values=pixels)  # type: ignore[operator]
         return self._padded(as_output(found).pooler_output)
 
-    def _padded(self, features: Tensor) -> BaseModelOutputWithPooling:
+    def _padded(self, features: Tensor) -> Tensor:
         features = normalize(features[:, : self.kept])
-        features = nn.functional.pad(features, (0, self.width - features.shape[-1]))
-        return BaseModelOutputWithPooling(pooler_output=features)
+        return nn.functional.pad(features, (0, self.width - features.shape[-1]))
 
 
 class _Images:
