@@ -201,8 +201,6 @@ class RegionExtractor:
         augmentation: ImageAugmentation | None = None,
     ) -> np.ndarray:
         """The regions of N images (`as_images`), float32 [N, R, d]; `augmentation` changes each image by its seed."""
-        if not len(images):
-            raise InputError("no images")
         if augmentation is not None and not self.can_augment:
             raise InputError("the images of a detector have different sizes and cannot be augmented")
         transform = None if augmentation is None else TrainingTransform(self.image_processor, augmentation)
@@ -236,9 +234,7 @@ def query_regions(output: Any, num_labels: int, max_regions: int) -> Tensor:
     """The states of the queries with the highest probability of an object, [n, R, d], from a detector's `logits`
     [n, Q, labels] and `last_hidden_state` [n, ..., d], which ends in the states of the queries. With one logit more
     than labels, for no object, the logits are normalised by a softmax (DETR, YOLOS); otherwise each by a sigmoid."""
-    logits, states = getattr(output, "logits", None), getattr(output, "last_hidden_state", None)
-    if logits is None or states is None or logits.ndim != 3 or states.ndim != 3:
-        raise InputError(f"a {type(output).__name__} has no logits and states of queries: it is not DETR's")
+    logits, states = output.logits, output.last_hidden_state
     has_no_object = logits.shape[-1] == num_labels + 1
     scores = logits.softmax(-1)[..., :-1] if has_no_object else logits.sigmoid()
     queries = logits.shape[1]
@@ -262,6 +258,4 @@ def grid_regions(states: Tensor, image: Sequence[int], config: Any, grid: int) -
         if not height * width or prefix < 0 or (prefix and merges):
             raise InputError(f"{states.shape[1]} states are not a map of {tuple(image)} pixels in patches of {size}")
         states = states[:, prefix:].mT.unflatten(-1, (height, width))
-    if states.ndim != 4:
-        raise InputError(f"states of shape {tuple(states.shape)} are not a map of features")
     return adaptive_avg_pool2d(states, grid).flatten(2).mT  # [n, d, grid, grid] -> [n, grid * grid, d]

@@ -173,7 +173,7 @@ class SentenceEncoder(nn.Module):
 class SentenceInputs:
     """Passes texts, in any language, and images on, because sentence-transformers prepares them itself."""
 
-    needs_language, any_language = False, True
+    needs_language = False
     tokenizer = image_processor = None
 
     def __call__(

@@ -61,8 +61,6 @@ def build_index(address: str | Path, embeddings: str | Path, *, approximate: boo
     location = nullcontext(address) if _is_remote(address) else new_folder(address)
     with location as place, _lance_errors(address, failed):
         database = library.connect(str(place))
-        if _TABLE in database.list_tables().tables:
-            raise SaveError(f"{address} already has an index: choose another address")
         table = database.create_table(_TABLE, pa.RecordBatchReader.from_batches(schema, batches()), schema=schema)
         count, width = table.count_rows(), info.dimension
         if not count:
@@ -165,8 +163,6 @@ def search_index(
 ) -> list[Hit]:
     """The vectors with the highest mean cosine to texts and images that describe one thing, such as a German text and
     its French translation, best first."""
-    if not texts and not len(images):
-        raise InputError("a search needs a text or an image")
     embedder.check_takes_images()  # other models have no joint space for texts and images
     fingerprint, stored = image_identity(embedder.model, embedder.processor), index.info
     if stored.fingerprint != fingerprint:
