@@ -192,10 +192,6 @@ class ImageTranslationPipeline(ImageTextToTextPipeline):
         return Pipeline.__call__(self, _paired("images", images, "text", text), **kwargs)
 
     def _sanitize_parameters(self, **given: Any) -> Parameters:
-        # The languages may come as processor arguments, as in transformers' pipeline.
-        told = given.pop("processor_kwargs", None) or {}
-        told = given.pop("text_kwargs", None) or told.get("text_kwargs") or told
-        given = {name: told[name] for name in ("language", "target_language") if name in told} | given
         options = {name: given.pop(name, None) for name in ("max_new_tokens", "generate_kwargs")}
         _, forward, _ = super()._sanitize_parameters(**options)
         return {name: value for name, value in given.items() if value is not None}, forward, {}
