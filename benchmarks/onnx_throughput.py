@@ -69,7 +69,7 @@ def graphs(model: nn.Module, tower: str, folder: Path, tokens: int) -> dict[str,
     traced, paths = made(tower, 2, tokens), {name: folder / f"{name}.onnx" for name in PRECISIONS}
     write_graph(model, tower, traced, paths["fp32"])
     convert(paths["fp32"], paths["int8"], "int8")
-    return {name: open_graph(path, threads=1) for name, path in paths.items()}
+    return {name: open_graph(path) for name, path in paths.items()}
 
 
 def made(tower: str, size: int, tokens: int) -> dict[str, Tensor]:

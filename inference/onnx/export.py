@@ -217,7 +217,7 @@ def _write_graphs(embedder: Embedder, graphs: Path, precisions: list[str], ident
 @torch.no_grad()
 def _largest_difference(model: nn.Module, tower: str, path: Path, batches: list[dict[str, Tensor]]) -> float:
     """The largest absolute difference between the normalized embeddings of a graph and of its model."""
-    session, module, largest = open_graph(path, torch.get_num_threads()), Tower(model, tower), 0.0
+    session, module, largest = open_graph(path), Tower(model, tower), 0.0
     for inputs in batches:
         (found,) = session.run(None, {name: value.numpy() for name, value in inputs.items()})
         difference = float((normalize(torch.from_numpy(found)) - normalize(module(inputs).float())).abs().max())

@@ -170,8 +170,7 @@ def _lowest_cosines(
     tokenizer = Tokenizer.from_file(str(folder / "textual" / "tokenizer.json"))
     tokenizer.enable_padding(length=texts.length, pad_token=_PAD)
     tokenizer.enable_truncation(max_length=texts.length)
-    threads = torch.get_num_threads()
-    textual, visual = (open_graph(folder / name / "model.onnx", threads) for name in ("textual", "visual"))
+    textual, visual = (open_graph(folder / name / "model.onnx") for name in ("textual", "visual"))
     random = np.random.default_rng(0)
     drawn = [drawn_image(random, images.size, images.size) for _ in range(_IMAGES)]
     codes, languages, samples = zip(*texts.samples, strict=True)

@@ -8,9 +8,8 @@ config.json, …, preprocessor_config.json        the configuration and the proc
 
 import json
 import logging
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -53,7 +52,7 @@ class GraphSettings:
             given = json.loads(path.read_text("utf-8"))
             if given["format"] > _FORMAT:
                 raise ModelFolderError(f"{source} was exported by a later version of babelens: export it again")
-            return cls(**{field.name: given[field.name] for field in fields(cls) if field.name in given})
+            return cls(**given)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelFolderError(f"{path} is damaged ({error}): export the model again") from error
 
@@ -71,12 +70,12 @@ def graph_file(tower: str, precision: str) -> str:
     return f"{TOWERS[tower][0]}{PRECISIONS[precision]}.onnx"
 
 
-def open_graph(path: Path, threads: int | None = None) -> Any:
-    """Opens a graph with onnxruntime on the processor, by default with OMP_NUM_THREADS threads or one per core."""
+def open_graph(path: Path) -> Any:
+    """Opens a graph with onnxruntime on the processor, with as many threads as torch has."""
     with requires("onnxruntime"):
         import onnxruntime
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads or int(os.environ.get("OMP_NUM_THREADS") or 0)
+    options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3  # only errors
     try:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
@@ -148,7 +147,7 @@ def load_onnx(
             raise ModelFolderError(f"{source}: {GRAPH_FOLDER}/{name} is missing: export the model again")
         weights = file(f"{name}.data")  # weights of more than 2 GB have their own file
         files += [graph, *([weights] if weights else [])]
-        sessions[tower] = open_graph(graph, torch.get_num_threads())
+        sessions[tower] = open_graph(graph)
     config = load_config(source, **loading)
     processor = load_processor(AutoProcessor, source, **loading)
     kind = OnnxFeatureEncoder if "image_features" in settings.inputs["image"] else OnnxDualEncoder
