@@ -36,7 +36,7 @@ from ..utils.files import atomic_file
 from ..utils.identity import image_identity, model_identity, remote_state, state_of
 from ..utils.languages import normalize_language
 from ..utils.redaction import redact
-from .embedder import MAX_THREADS, Embedder, autocasting, prefetch, progress_bar
+from .embedder import Embedder, autocasting, prefetch, progress_bar
 from .texts import sample_languages
 
 logger = logging.getLogger(__name__)
@@ -281,10 +281,9 @@ class ShardEmbedder:
         columns = pa.schema([(ID, pa.string()), *self.metadata])
         schema = columns.insert(1, pa.field(EMBEDDING, pa.list_(pa.float16(), self.width)))
         waiting = schema.empty_table()
-        prepare, size, threads = self._prepared_texts, self.embedder.batch_size * _TEXT_BATCHES, 0
-        if self.job.what == "images":
-            prepare, size = self._prepared_images, self.embedder.batch_size
-            threads = min(MAX_THREADS, os.cpu_count() or 1)
+        of_images = self.job.what == "images"
+        size = self.embedder.batch_size * (1 if of_images else _TEXT_BATCHES)
+        prepare = self._prepared_images if of_images else self._prepared_texts
         records = shard.read(self.metadata.names, self.job.what)
         jobs = (partial(prepare, some) for some in iter(lambda: list(islice(records, size)), []))
         try:
@@ -292,7 +291,7 @@ class ShardEmbedder:
                 atomic_file(file) as unfinished,
                 # Few embeddings have equal values: a dictionary of them would be larger than they are.
                 pq.ParquetWriter(unfinished, schema, use_dictionary=columns.names) as writer,
-                closing(prefetch(jobs, threads)) as batches,
+                closing(prefetch(jobs, in_threads=of_images)) as batches,
                 autocasting(self.embedder.model.device, self.job.precision),
             ):
                 for rows, left_out, encode in batches:

@@ -231,8 +231,7 @@ class Embedder:
             return str(item) if isinstance(item, str | Path) else f"image {position}"
 
         jobs = map(preparation, range(0, len(items), self.batch_size))
-        threads = 0 if len(items) <= self.batch_size else min(MAX_THREADS, os.cpu_count() or 1)
-        with closing(prefetch(jobs, threads)) as prepared:
+        with closing(prefetch(jobs, in_threads=len(items) > self.batch_size)) as prepared:
             order = list(range(len(items)))
             given = "images", show_progress, normalize, describe
             return self._encode(order, lambda _: self._image_features(next(prepared)), *given)
@@ -297,8 +296,9 @@ def default_device() -> torch.device | None:
     return torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
 
 
-def prefetch(jobs: Iterator[Callable[[], Result]], threads: int) -> Generator[Result, None, None]:
+def prefetch(jobs: Iterator[Callable[[], Result]], *, in_threads: bool) -> Generator[Result, None, None]:
     """Yields the results of jobs in their order; threads compute a few ahead, so memory stays bounded."""
+    threads = min(MAX_THREADS, os.cpu_count() or 1) if in_threads else 0
     if not threads:
         yield from (job() for job in jobs)
         return
