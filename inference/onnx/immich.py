@@ -40,9 +40,9 @@ from ...processing.text_normalization import (
     UNSEEN,
     spelling_of,
 )
-from ...utils.errors import InputError, LanguageTagError, ModelKindError
+from ...utils.errors import InputError, ModelKindError
 from ...utils.files import check_new, new_folder
-from ...utils.language_matching import learned_language
+from ...utils.language_matching import learned_language, nearest_language
 from ...utils.languages import UNDETERMINED, normalize_language
 from ..embedder import Embedder
 from ..texts import SAMPLE_TEXTS
@@ -225,7 +225,7 @@ class CharacterTexts:
         if stated is None and not embedder.model.maps.has_shared:
             raise InputError(f"this model has no map for other languages: name one of {', '.join(languages)}")
         known = [UNDETERMINED, *languages]  # in the order of the maps
-        route = {code: _language_of(code, languages) for code in _CODES.split()}
+        route = {code: nearest_language(normalize_language(code), tuple(languages)) for code in _CODES.split()}
         self.routed = tuple(dict.fromkeys(tag for tag in route.values() if tag))
         spellings = {spelling_of(tag): tag for tag in known}  # with a language of each
         self._codes = {code: known.index(tag or self.stated) for code, tag in route.items()}
@@ -323,14 +323,6 @@ def _in_every_language() -> normalizers.Normalizer:
             normalizers.Replace("եւ", "եվ"),
         ]
     )
-
-
-def _language_of(code: str, languages: list[str]) -> str | None:
-    """The learned language for one of the server's codes, if any."""
-    try:
-        return learned_language(code, languages)
-    except LanguageTagError:
-        return None
 
 
 def _without_gaps(codes: Tensor) -> Tensor:
