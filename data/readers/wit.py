@@ -19,14 +19,7 @@ from ..corpus.corpus import CAPTIONS, MAX_CHARACTERS, RowCount
 from ..corpus.files import files_matching
 from ..corpus.normalize import ImageRules, SkippedImage, as_caption_corpus
 
-_TEXTS = {
-    "reference": "caption_reference_description",
-    "page": "context_page_description",
-    "section": "context_section_description",
-    "alt": "caption_alt_text_description",
-    "attribution": "caption_attribution_description",
-}
-_COLUMNS = ["image", "image_url", "caption_attribution_description", "wit_features"]
+_TEXTS = {"reference": "caption_reference_description", "page": "context_page_description"}
 
 # ---- Splits ----
 # MURAL's authors divide WIT's training images (Jain et al. 2021, section 2.3, appendix A.3): in each language 5,000,
@@ -90,9 +83,8 @@ def load_wit(
     """Loads a caption corpus of WIT for `weak_pairs`: `image`, `image_id` (the address of the image) and `captions`,
     all of its texts, without repetitions, texts in unknown languages, and texts of more than 10,000 characters.
     `files` are a folder or a pattern, such as `wit_base/data/train-*.parquet`. `texts` are `reference` (under the
-    image on the page), `page` (the beginning of the page), `section`, `alt`, and `attribution` (the description on
-    Wikimedia Commons, if WIT found that it is in the language of the page). A `split` is drawn as MURAL's authors
-    divide WIT's images (`wit_split`)."""
+    image on the page) and `page` (the beginning of the page). A `split` is drawn as MURAL's authors divide WIT's
+    images (`wit_split`)."""
     if split is not None and streaming:
         raise CorpusError("WIT is divided into splits by all of its images at once: give streaming=False")
     if unknown := [name for name in texts if name not in _TEXTS]:
@@ -100,7 +92,8 @@ def load_wit(
     found = [str(file) for file in files_matching(files) if file.suffix == ".parquet"]
     if not found:
         raise CorpusError(f"{files}: no such file, or none that ends in .parquet, as those of wikimedia/wit_base")
-    data = datasets.load_dataset("parquet", data_files=found, split="train", streaming=streaming, columns=_COLUMNS)
+    columns = ["image", "image_url", "wit_features"]
+    data = datasets.load_dataset("parquet", data_files=found, split="train", streaming=streaming, columns=columns)
     wanted = None if languages is None else tuple(normalize_languages(languages))
     count = RowCount("WIT")
     captions = partial(_captions, wanted=wanted, kinds=tuple(texts), least=min_languages, count=count)
@@ -108,7 +101,7 @@ def load_wit(
     corpus = data.cast_column("image", Image(decode=False)).rename_column("image_url", "image_id")
     # The counts are not in the cache.
     options: dict[str, Any] = {} if streaming else {"load_from_cache_file": False, "batch_size": 100}
-    corpus = corpus.map(captions, features=features, remove_columns=_COLUMNS[2:], batched=True, **options)
+    corpus = corpus.map(captions, features=features, remove_columns="wit_features", batched=True, **options)
     if not streaming:
         count.report()
         if not len(corpus):
@@ -123,17 +116,14 @@ def _captions(
     batch: dict[str, list[Any]], wanted: Sequence[str] | None, kinds: Sequence[str], least: int, count: RowCount
 ) -> dict[str, list[Any]]:
     rows = []
-    for image, image_id, attribution, pages in zip(*(batch[name] for name in batch), strict=True):
+    for image, image_id, pages in zip(*(batch[name] for name in batch), strict=True):
         found: dict[tuple[str, str], None] = {}
         for page, tag in enumerate(pages["language"]):
             try:
                 language = normalize_language(tag)
             except LanguageTagError:
                 continue
-            texts = {name: pages[_TEXTS[name]][page] for name in kinds if name != "attribution"}
-            if "attribution" in kinds and str(pages["attribution_passes_lang_id"][page]).lower() == "true":
-                texts["attribution"] = attribution
-            own = (" ".join((texts.get(name) or "").split()) for name in kinds)
+            own = (" ".join((pages[_TEXTS[name]][page] or "").split()) for name in kinds)
             if wanted is None or language in wanted:
                 found |= {(language, text): None for text in own if 0 < len(text) <= MAX_CHARACTERS}
         if len({language for language, _ in found}) < least:

@@ -21,9 +21,8 @@ MOUNTAIN = [
 ]
 
 
-def page(language, reference=None, page=None, **others):
-    texts = {"caption_reference_description": reference, "context_page_description": page}
-    return {"language": language} | texts | others
+def page(language, reference=None, page=None):
+    return {"language": language, "caption_reference_description": reference, "context_page_description": page}
 
 
 def image(width):
@@ -36,13 +35,12 @@ def wit(tmp_path):
         page("en", 'Half Dome, "the" rock', "Half Dome is a\nrock in Yosemite."),
         page("iw", "האף דום", "x" * 10_001),
         page("klingon", "Qo'noS"),
-        page("de", "Der Half Dome", "Der Half Dome", attribution_passes_lang_id="false", attribution="Foto"),
+        page("de", "Der Half Dome", "Der Half Dome"),
     ]
     lake = [
-        page("id", "citra satelit", caption_alt_text_description="peta", attribution_passes_lang_id="true"),
+        page("id", "citra satelit"),
         page("en", None, "Tonlé Sap is a lake."),
     ]
-    lake[0]["attribution"] = "Foto"
     island = [page("sw", "kisiwa")]
     write_wit(tmp_path / "wit", [(DOME, image(1), dome), (LAKE, image(2), lake), (f"{LAKE}x", image(3), island)])
     return tmp_path / "wit"
@@ -68,8 +66,6 @@ def test_languages_texts_and_their_number_are_chosen(wit):
     assert texts(load_wit(wit, ["en", "id"])) == {LAKE: [("id", "citra satelit"), ("en", "Tonlé Sap is a lake.")]}
     captions = texts(load_wit(wit, texts=("reference",)))
     assert captions == {DOME: [MOUNTAIN[0], *MOUNTAIN[2:]]}
-    others = texts(load_wit(wit, texts=("alt", "attribution"), min_languages=1))
-    assert others == {LAKE: [("id", "peta"), ("id", "Foto")]}  # which did not pass as German
     with pytest.raises(CorpusError, match="title; there are reference, page"):
         load_wit(wit, texts=("title",))
     with pytest.raises(CorpusError, match="no such file"):
