@@ -68,26 +68,19 @@ def load_xgqa(
     images: Folder = None,
     on_unknown_answer: Literal["error", "unlabelled"] = "error",
 ) -> Dataset:
-    """Loads visual question answering (1842 answers) from a file in the format of GQA or of LXMERT.
+    """Loads visual question answering (1842 answers) from a file in the format of GQA.
 
         {"201307251": {"question": "Is it overcast?", "answer": "no", "imageId": "n161313", …}, …}
-        [{"question_id": "201307251", "sent": "Is it overcast?", "label": {"no": 1.0}, "img_id": "n161313"}, …]
 
     Columns: `image` (`<imageId>.jpg` in the folder of GQA's images), `image_id`, `text`, `language`, `label` (one of
     `answers`, English in every language of xGQA), `question_id`. A question with another answer is an error; with
     `on_unknown_answer="unlabelled"`, its label is None, which an evaluation counts as wrong, and a warning names it.
     """
-    known, rows, unknown, content = set(answers), [], list[str](), read_json(Path(file), (dict, list))
-    for key, record in enumerate(content) if isinstance(content, list) else content.items():
-        place = f"{file} entry {key}"
+    known, rows, unknown = set(answers), [], list[str]()
+    for question, record in read_json(Path(file), dict).items():
+        place = f"{file} entry {question}"
         if not isinstance(record, dict):
             raise CorpusError(f"{place}: expected an object with a question, and found {record!r}")
-        record = {"question_id": str(key)} | record
-        if "sent" in record:  # LXMERT's names
-            label = record.get("label")
-            if not isinstance(label, dict) or len(label) != 1:
-                raise CorpusError(f"{place}: expected a label with one answer, and found {label!r}")
-            record |= {"question": record["sent"], "answer": next(iter(label)), "imageId": record.get("img_id")}
         answer: str | None = value_of(record, "answer", place)
         if answer not in known:
             if on_unknown_answer == "error":
@@ -96,7 +89,7 @@ def load_xgqa(
             answer = None
         image_id = value_of(record, "imageId", place)
         row = _row(record, "question", language, place, images, image=(image_id, f"{image_id}.jpg"))
-        rows.append(row | {"label": answer, "question_id": value_of(record, "question_id", place)})
+        rows.append(row | {"label": answer, "question_id": question})
     if unknown:
         logger.warning("%d answers are not in the vocabulary, so not labels: %s", len(unknown), enumeration(unknown))
     return _dataset(rows, answers, file)

@@ -72,14 +72,10 @@ def test_xvnli_has_the_labels_of_the_paper(lines, caplog):
     assert dataset[2] == facts | {"text": "Une hôtesse est debout."}
 
 
-def test_xgqa_in_the_forms_of_gqa_and_lxmert(whole, images, caplog):
+def test_xgqa_has_the_form_of_gqa(whole, images, caplog):
     dataset = load_xgqa(whole({"20": QUESTION}), ["no", "black"], language="de", images=images("n406334.jpg"))
     expected = {"image_id": "n406334", "text": QUESTION["question"], "language": "de", "label": 1, "question_id": "20"}
     assert dataset[0]["image"].width == 1 and dataset.remove_columns("image")[0] == expected
-    record = {"img_id": "n406334", "label": {"black": 1.0}, "question_id": "20", "sent": QUESTION["question"]}
-    assert list(load_xgqa(whole([record]), ["no", "black"], language="de")) == [expected]
-    with pytest.raises(CorpusError, match=r"entry 0: expected a label with one answer, and found \{\}"):
-        load_xgqa(whole([record | {"label": {}}]), ["yes", "no"], language="en")
     file = whole({"7": QUESTION | {"answer": "mauve"}, "8": QUESTION})
     with pytest.raises(CorpusError, match=r"questions\.json entry 7: the answer 'mauve'"):
         load_xgqa(file, ["black"], language="de")
