@@ -13,7 +13,6 @@ from ..corpus.images import path_inside
 TRUTH = ("false", "true")  # the answers to a yes-or-no task, in the order of their labels
 CORPUS = {"image": Image(), "image_id": Value("string"), "captions": CAPTIONS}
 Folder = str | Path | None
-Record = tuple[str, dict[str, Any]]  # (place of a record in its file, for error messages; the record)
 
 
 def find_file(root: str | Path, *paths: str) -> Path:

@@ -19,7 +19,7 @@ from ...utils.languages import normalize_languages
 from ..benchmarks import find_benchmark
 from ..corpus.corpus import RowCount, enumeration, listed
 from ..corpus.files import read_json, read_lines, read_texts
-from . import CORPUS, Record, caption_row, captions_in, find_file, task_dataset, value_of
+from . import CORPUS, caption_row, captions_in, find_file, task_dataset, value_of
 
 CocoTexts: TypeAlias = Literal["coco", "stair", "coco-cn", "korean", "yj"]
 Split: TypeAlias = Literal["train", "val", "validation", "test"]
@@ -90,9 +90,9 @@ def _coco(root: Path, split: str, chosen: Sequence[str], rule: str = "karpathy",
         for image_id, text in _texts(root, name, parts):
             captions[image_id].setdefault(_LANGUAGES[name], []).append(text)
     rows = []
-    for place, record in _karpathy(find_file(root, _KARPATHY), parts):
-        image_id, name = value_of(record, "cocoid", place), value_of(record, "filename", place)
-        english = {"en": _sentences(record, place)} if "coco" in chosen else {}
+    for place, record, name, sentences in _karpathy(find_file(root, _KARPATHY), parts):
+        image_id = value_of(record, "cocoid", place)
+        english = {"en": sentences} if "coco" in chosen else {}
         if own := english | captions.get(image_id, {}):
             rows.append(_coco_row(root, name, own, place))
         elif complete:
@@ -119,10 +119,8 @@ def load_flickr30k(folder: str | Path, split: Split = "train") -> Dataset:
     """Loads Karpathy's split of Flickr30K with five English captions an image: `image`, `image_id` (the file name),
     `captions`, from a folder with `dataset_flickr30k.json` and the images in `flickr30k-images`."""
     rows = []
-    for place, record in _karpathy(find_file(folder, "dataset_flickr30k.json"), _parts(split)[:1]):
-        captions = captions_in({"en": _sentences(record, place)})
-        name = value_of(record, "filename", place)
-        rows.append(caption_row(Path(folder, _FLICKR_IMAGES), name, captions, place))
+    for place, _, name, sentences in _karpathy(find_file(folder, "dataset_flickr30k.json"), _parts(split)[:1]):
+        rows.append(caption_row(Path(folder, _FLICKR_IMAGES), name, captions_in({"en": sentences}), place))
     return task_dataset(rows, CORPUS, folder)
 
 
@@ -214,8 +212,8 @@ def _aligned(names_file: Path, files: Sequence[tuple[str, Path]]) -> dict[str, T
     return texts
 
 
-def _records(file: Path, key: str | None) -> list[Record]:
-    """Returns the records of a JSON file: a list of objects, or an object with the list under a key."""
+def _records(file: Path, key: str | None) -> list[tuple[str, dict[str, Any]]]:
+    """Returns (place, record) of a JSON file: a list of objects, or an object with the list under a key."""
     content = read_json(file) if key is None else read_json(file, dict).get(key)
     if not isinstance(content, list) or not all(isinstance(record, dict) for record in content):
         where = "a list of objects" if key is None else f"an object with a list of objects {key!r}"
@@ -223,21 +221,20 @@ def _records(file: Path, key: str | None) -> list[Record]:
     return [(f"{file} entry {index}", record) for index, record in enumerate(content)]
 
 
-def _karpathy(file: Path, parts: Sequence[str]) -> Iterator[Record]:
-    """Yields (place, record) for the images of `dataset_coco.json` or `dataset_flickr30k.json`, part by part."""
+def _karpathy(file: Path, parts: Sequence[str]) -> Iterator[tuple[str, dict[str, Any], str, list[str]]]:
+    """Yields (place, record, name of the image, captions) from `dataset_coco.json` or `dataset_flickr30k.json`, part
+    by part."""
     records = _records(file, "images")
     for part in parts:
         found = [(place, record) for place, record in records if value_of(record, "split", place) == part]
         if not found:
             raise CorpusError(f"{file}: no image has the split {part!r}")
-        yield from found
-
-
-def _sentences(record: dict[str, Any], place: str) -> list[str]:
-    sentences = record.get("sentences")
-    if not isinstance(sentences, list) or not sentences:
-        raise CorpusError(f"{place}: 'sentences' should be a list of captions, and is {sentences!r:.60}")
-    return [value_of(sentence, "raw", place).strip() for sentence in sentences]
+        for place, record in found:
+            sentences = record.get("sentences")
+            if not isinstance(sentences, list) or not sentences:
+                raise CorpusError(f"{place}: 'sentences' should be a list of captions, and is {sentences!r:.60}")
+            captions = [value_of(sentence, "raw", place).strip() for sentence in sentences]
+            yield place, record, value_of(record, "filename", place), captions
 
 
 def _texts(root: Path, name: str, parts: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -337,8 +334,7 @@ def _crisscrossed(root: Path, languages: Sequence[str]) -> Crisscrossed:
     texts: list[str] = []
     image_of_text: list[int] = []
     known: dict[str, dict[str, int]] = {"caption": {}, "image": {}}
-    for place, record in _karpathy(find_file(root, _KARPATHY), ["test"]):
-        name, own = value_of(record, "filename", place), _sentences(record, place)
+    for place, record, name, own in _karpathy(find_file(root, _KARPATHY), ["test"]):
         for sentence in record["sentences"]:
             known["caption"][value_of(sentence, "sentid", place)] = len(known["caption"])
         known["image"][name] = len(rows)
