@@ -63,9 +63,11 @@ def info(
     corpus = read_source(source, options, skipped=skipped)
     facts: dict[str, Any] = {"source": source} | corpus_statistics(corpus)
     if source == _EMOJI:
-        from ..data.emoji.benchmark import emoji_licenses
+        from ..data.emoji.build import read_sources
 
-        facts["licenses"] = emoji_licenses()
+        sources = read_sources().values()
+        shown = ("package", "version", "license", "attribution", "url")
+        facts["licenses"] = [{"name": each["title"]} | {key: each[key] for key in shown} for each in sources]
     facts["skipped"] = [asdict(each) for each in skipped]
     if as_json:
         print_json(facts)

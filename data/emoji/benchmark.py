@@ -86,12 +86,6 @@ def published_manifest() -> dict[str, Any]:
     return json.loads(files(__package__).joinpath("manifest.json").read_text("utf-8"))
 
 
-def emoji_licenses() -> list[dict[str, str]]:
-    """Returns the name, package, version, license, attribution and url of each source."""
-    keys = ("package", "version", "license", "attribution", "url")
-    return [{"name": each["title"]} | {key: each[key] for key in keys} for each in read_sources().values()]
-
-
 def _table_path(cache_dir: str | Path | None) -> Path:
     """Returns the file of the benchmark, which is built if it is missing."""
     folder = Path(cache_dir or DEFAULT_CACHE)
@@ -109,11 +103,10 @@ def _keep_languages(table: pa.Table, languages: list[str]) -> pa.Table:
         raise CorpusError(f"the emoji benchmark has no names in {', '.join(missing)}; it has {there}")
     for column in ("captions", "keywords"):
         lists = table[column].combine_chunks()
-        texts, rows = pc.list_flatten(lists), pc.list_parent_indices(lists)
-        kept = pc.is_in(pc.struct_field(texts, "language"), value_set=pa.array(languages))
-        counts = np.bincount(rows.filter(kept), minlength=len(table))
-        offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
-        filtered = pa.ListArray.from_arrays(offsets, texts.filter(kept), type=lists.type)
+        kept = pc.is_in(lists.values.field("language"), value_set=pa.array(languages))
+        offsets = np.concatenate([[0], np.cumsum(kept)])[lists.offsets]
+        texts = lists.values.filter(kept)
+        filtered = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), texts, type=lists.type)
         table = table.set_column(table.column_names.index(column), table.field(column), filtered)
     return table
 
