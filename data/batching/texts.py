@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
 from operator import itemgetter
 from typing import Any, ClassVar, TypeVar
 
@@ -15,6 +14,7 @@ from ...utils.errors import CorpusError
 from ...utils.languages import normalize_languages
 from ..corpus.caption_index import LanguagePair
 from ..corpus.corpus import Caption, describe, languages_of, undecoded, with_captions
+from .collators import identity_label
 from .views import Languages, translation_pairs
 
 AnyDataset = TypeVar("AnyDataset", Dataset, IterableDataset)
@@ -139,22 +139,20 @@ class TextFilter:
         Examples:
             >>> corpus = TextFilter(max_images=None).apply(load_captions("photos"))
         """
-        shared: Collection[bytes] = ()
+        shared: Collection[int] = ()
         if self.max_images is not None:
-            fitting = ({_digest(each["text"]) for each in row if self._fits(each["text"])} for row in _rows(corpus))
-            counts = Counter(digest for row in fitting for digest in row)
-            shared = frozenset(digest for digest, images in counts.items() if images > self.max_images)
+            fitting = (
+                {identity_label(each["text"]) for each in row if self._fits(each["text"])} for row in _rows(corpus)
+            )
+            counts = Counter(label for row in fitting for label in row)
+            shared = frozenset(label for label, images in counts.items() if images > self.max_images)
         kept = _changed(corpus, partial(self._kept, shared=shared))
         if isinstance(kept, Dataset):
             logger.info("the text filter keeps %s of %s rows", f"{len(kept):,}", f"{len(corpus):,}")
         return kept
 
-    def _kept(self, row: list[Caption], shared: Collection[bytes]) -> list[Caption]:
-        return [each for each in row if self._fits(each["text"]) and _digest(each["text"]) not in shared]
+    def _kept(self, row: list[Caption], shared: Collection[int]) -> list[Caption]:
+        return [each for each in row if self._fits(each["text"]) and identity_label(each["text"]) not in shared]
 
     def _fits(self, text: str) -> bool:
         return self.min_words <= len(text.split()) <= self.max_words and len(text) <= self.max_characters
-
-
-def _digest(text: str) -> bytes:
-    return blake2b(text.encode(), digest_size=8).digest()
