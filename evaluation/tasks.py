@@ -53,7 +53,7 @@ def label_accuracy(
         own = [row for row, tag in enumerate(examples.languages) if tag == language]
         results[language] = {"accuracy": 100 * float((own_ranks[own] == 1).mean()), "n": len(own)}
         if ranks is not None:
-            texts, ids = ([each[row] for row in own] for each in (examples.texts, examples.image_ids))
+            texts, ids = ([each[row] for row in own] for each in (list(examples.rows["text"]), examples.image_ids))
             ranks[language] = QueryRanks.of_labels(texts, ids, own_ranks[own])
     return results
 

@@ -15,6 +15,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PredictionOutput, SaveStrategy, TrainOutput, seed_worker
 
 from ..data.batching.mixture import StreamBatches, StreamLoader, TaskMixture, TaskSampler
+from ..data.batching.views import StreamView
 from ..utils.errors import InputError
 from ..utils.hub_mixin import card_writers
 from .arguments import PrecisionTrainingArguments, data_seed
@@ -122,7 +123,7 @@ class BabelensTrainer(Trainer):
     def get_train_dataloader(self) -> DataLoader | StreamLoader:
         args, mixture = self.args, self.mixture
         sampler = TaskSampler(mixture, self.batch_sizes, seed=data_seed(args), num_processes=args.world_size)
-        if not mixture.has_streams:
+        if not any(isinstance(data, StreamView) for data in mixture.tasks.values()):
             return self.accelerator.prepare(mixture_loader(sampler, args))
         if args.max_steps <= 0:
             raise InputError("training on a stream needs max_steps, because the length of a stream is unknown")

@@ -18,8 +18,8 @@ from torch.optim import Optimizer
 from transformers import Trainer
 
 from ..configuration.configuration_two_tower import IMAGE_TEXT, TwoTowerConfig
-from ..data.batching.collators import ContrastiveCollator
-from ..data.batching.mixture import Collator, SizedView, TaskData, TaskMixture, has_images
+from ..data.batching.collators import ContrastiveCollator, ImageTransform
+from ..data.batching.mixture import Collator, SizedView, TaskData, TaskMixture
 from ..data.batching.views import StreamView, image_text_pairs, translation_pairs
 from ..data.corpus.normalize import ensure_corpus
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
@@ -86,7 +86,7 @@ class ContrastiveTrainer(BabelensTrainer):
         # The memory layout of the images (`TrainingTransform`). With weights in the other layout, the gradient of a
         # convolution in bfloat16 takes 25 times as long on a CPU.
         model.to(memory_format=torch.channels_last)
-        return TaskMixture(views, {task: self.make_collator(task, view) for task, view in views.items()})
+        return TaskMixture(views, {task: self.make_collator(task) for task in views})
 
     @property
     def tasks(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class ContrastiveTrainer(BabelensTrainer):
             return image_text_pairs(data.corpus, data.languages or self.args.languages)
         return translation_pairs(data.corpus, data.pairs, co_captions=True)
 
-    def make_collator(self, task: str, view: Any) -> Collator:
+    def make_collator(self, task: str) -> Collator:
         """The function from examples of a task's view and their seeds to the model's inputs and `positives`."""
         processor, segment = self.processing_class, None
         augmentation = TextAugmentation(**(self.args.text_augmentation or {}))
@@ -118,13 +118,9 @@ class ContrastiveTrainer(BabelensTrainer):
                 raise InputError(f"text_augmentation.subword_dropout leaves out the prompt {processor.text_prompt!r}")
             segment = SubwordDropout(processor.tokenizer, augmentation, processor.text_kwargs["max_length"])
         equal_texts = self.args.equal_texts_are_positives
-        return ContrastiveCollator(processor, self.transform_of(view), segment=segment, equal_texts=equal_texts)
+        return ContrastiveCollator(processor, self.training_transform(), segment=segment, equal_texts=equal_texts)
 
-    def transform_of(self, view: Any) -> TrainingTransform | None:
-        """The transform for the images of a view; None if it has no images or their features."""
-        return self.training_transform() if has_images(view) else None
-
-    def training_transform(self) -> TrainingTransform:
+    def training_transform(self) -> ImageTransform:
         augmentation = ImageAugmentation(**(self.args.image_augmentation or {}))
         return TrainingTransform(self.processing_class.image_processor, augmentation)
 

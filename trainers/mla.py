@@ -9,7 +9,7 @@ from datasets import IterableDataset
 from torch import Tensor, nn
 
 from ..configuration.configuration_two_tower import IMAGE_TEXT, TEXT_TEXT, TRIPLET
-from ..data.batching.collators import ContrastiveCollator
+from ..data.batching.collators import ContrastiveCollator, ImageTransform
 from ..data.batching.mixture import Collator, FeatureView, GroupedView, SizedView, TaskData, TaskMixture
 from ..data.batching.views import CorpusView, image_text_pairs, translation_pairs, triplets
 from ..data.corpus.corpus import languages_of
@@ -142,11 +142,10 @@ class MlaTrainer(ContrastiveTrainer):
             views = self._with_features(task, views)
         return GroupedView(views, one_at_a_time=not self.args.mix_languages)
 
-    def transform_of(self, view: Any) -> Any:
+    def training_transform(self) -> ImageTransform:
         """As in `ContrastiveTrainer`; without `image_augmentation`, images are prepared as for inference."""
-        if self._caches_features:
-            return None
-        return self._as_in_use if self.args.image_augmentation is None else self.training_transform()
+        is_as_in_use = self.args.image_augmentation is None and not self._caches_features
+        return self._as_in_use if is_as_in_use else super().training_transform()
 
     def _as_in_use(self, images: list[Any], seeds: list[int]) -> Tensor:
         pixels: Tensor = self.processing_class(images=images, return_tensors="pt")["pixel_values"]
@@ -156,9 +155,9 @@ class MlaTrainer(ContrastiveTrainer):
     def _caches_features(self) -> bool:
         return self.args.trainable == "acquirers" and self.args.cache_frozen_features
 
-    def make_collator(self, task: str, view: Any) -> Collator:
+    def make_collator(self, task: str) -> Collator:
         reader, equal_texts = self._native.processor, self.args.equal_texts_are_positives
-        return ContrastiveCollator(self.processing_class, self.transform_of(view), reader, equal_texts=equal_texts)
+        return ContrastiveCollator(self.processing_class, self.training_transform(), reader, equal_texts=equal_texts)
 
     def _with_features(self, task: str, views: dict[str, Any]) -> dict[str, Any]:
         teacher = self._teacher()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
+import numpy as np
 from datasets import Dataset
 from torch import Tensor, nn
 
@@ -25,7 +26,6 @@ from ..data.batching.rc3 import (
     TaskInputs,
     image_vectors,
     most_similar,
-    with_row_index,
 )
 from ..data.batching.views import CorpusView, image_text_pairs, triplets
 from ..data.corpus.corpus import languages_of
@@ -75,7 +75,8 @@ class RetrievalTask(Rc3Task):
     metrics: tuple[str, ...] = ("r1", "t2i_r1", "i2t_r1")
 
     def examples(self, data: TaskData) -> FeatureView:
-        return with_row_index(image_text_pairs(data.corpus, data.languages))
+        view = image_text_pairs(data.corpus, data.languages)
+        return FeatureView(view, "row", view.rows, np.arange(len(view)))
 
     def collator(self, inputs: TaskInputs, examples: FeatureView) -> Collator:
         corpus: Any = examples.view

@@ -34,7 +34,7 @@ class WordDualEncoderTrainer(ContrastiveTrainer):
     def make_view(self, task: str, data: TaskData) -> SizedView:
         languages = data.languages or self.args.languages or getattr(self.processing_class, "languages", None)
         view = CaptionedImages(data.corpus, languages, with_images=task == IMAGE_TEXT)
-        if self._backbone is None or view.images is None:
+        if self._backbone is None or not isinstance(view.images, Images):
             return view
         refuse_augmentation(self.args, IMAGE)
         identity = model_identity(self._backbone, self.processing_class.image_processor)
@@ -42,7 +42,7 @@ class WordDualEncoderTrainer(ContrastiveTrainer):
         features = features_of_images(compute, view.images, identity, self.cache_dir)
         return FeatureView(view.without_images(), "image_features", features, view.rows)
 
-    def make_collator(self, task: str, view: Any) -> Collator:
+    def make_collator(self, task: str) -> Collator:
         args, transform = self.args, self.training_transform()
         batch = args.sentences_per_image, args.languages_per_batch, args.world_size
         return SentenceCollator(self.processing_class, transform, *batch)

@@ -14,7 +14,7 @@ from ...utils.errors import CorpusError
 from ...utils.languages import normalize_languages
 from ..corpus.corpus import describe, languages_of
 from .mixture import FEATURES_OF, seed_of_step
-from .views import Example, ImageFeatures, Images, images_of
+from .views import Example, Images, images_of
 
 # Text column -> the column of its language, and the prefix of its inputs to a dual encoder.
 _TEXT_COLUMNS = {"text": ("language", ""), "text_a": ("language_a", ""), "text_b": ("language_b", "paired_")}
@@ -45,7 +45,7 @@ class ContrastiveCollator:
     the text column) into token ids instead of the processor's tokenizer."""
 
     processor: Any
-    transform: ImageTransform | None  # None if the examples have image features
+    transform: ImageTransform
     paired_processor: Any = None
     segment: Callable[[list[str], list[int], int], dict[str, Tensor]] | None = None
     equal_texts: bool = field(default=True, kw_only=True)
@@ -54,7 +54,6 @@ class ContrastiveCollator:
         columns = {name: [example[name] for example in examples] for name in examples[0]}
         batch: dict[str, Tensor] = {}
         if "image" in columns:
-            assert self.transform is not None
             batch["pixel_values"] = self.transform(columns["image"], seeds)
         for name in columns.keys() & {*FEATURES_OF.values()}:
             batch[name] = torch.from_numpy(np.stack(columns[name]))
@@ -92,22 +91,18 @@ class CaptionedImages:
         self.corpus = corpus
         names = corpus["image_id"] if "image_id" in corpus.column_names else [str(row) for row in range(len(corpus))]
         self._examples = [{"image_id": names[row], "captions": captions[row]} for row in self.rows]
-        images = images_of(corpus) if with_images and {"image", "features"} & set(corpus.column_names) else None
-        self.images = images if isinstance(images, Images) else None
-        self.features = images if isinstance(images, ImageFeatures) else None
+        self.images = images_of(corpus) if with_images and {"image", "features"} & set(corpus.column_names) else None
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitems__(self, indices: list[int]) -> list[Example]:
         examples: list[Example] = [self._examples[index] for index in indices]
-        rows = self.rows[indices].tolist()
-        if self.features is not None:
-            found = zip(examples, self.features[rows], strict=True)
-            return [example | {"image_features": features} for example, features in found]
         if self.images is None:
             return examples
-        return [example | {"image": self.images[row]} for example, row in zip(examples, rows, strict=True)]
+        column = "image" if isinstance(self.images, Images) else "image_features"
+        cells = self.images[self.rows[indices].tolist()]
+        return [example | {column: cell} for example, cell in zip(examples, cells, strict=True)]
 
     def without_images(self) -> "CaptionedImages":
         return CaptionedImages(self.corpus, self.languages, with_images=False)

@@ -89,10 +89,6 @@ class TaskMixture(torch_data.Dataset):
         """Sets the epoch to sample next; accelerate's data loader calls it when an epoch begins or resumes."""
         self.epoch = epoch
 
-    @property
-    def has_streams(self) -> bool:
-        return any(isinstance(data, StreamView) for data in self.tasks.values())
-
     def __len__(self) -> int:
         return len(next(iter(self.tasks.values())))
 
@@ -440,10 +436,3 @@ class FeatureView:
         examples: Any = self.view.__getitems__(indices)
         keys = [each["image_id"] for each in examples] if self.indices is None else self.indices[indices]
         return [each | {self.name: self.features[key]} for each, key in zip(examples, keys, strict=True)]
-
-
-def has_images(view: Any) -> bool:
-    """Returns whether the examples of a view have images, not only features of them."""
-    while isinstance(view, FeatureView):
-        view = view.view
-    return view.has_images if isinstance(view, CorpusView) else True

@@ -19,7 +19,6 @@ from ...utils.languages import normalize_languages
 from ..corpus.corpus import describe
 from ..corpus.images import read_image
 from .collators import ImageTransform, labels_of
-from .mixture import FeatureView
 from .views import CorpusView, Example, Images
 
 Batch = dict[str, Any]
@@ -146,29 +145,25 @@ class LabelledExamples:
         self._images = [name for name, feature in dataset.features.items() if isinstance(feature, Image)]
         for name in self._images:
             dataset = dataset.cast_column(name, Image(decode=False))
-        self._rows = dataset
+        self.rows = dataset
         self.languages: list[str] = list(dataset["language"])
         answers = dataset.features["label"].names
         self.labels: list[str | None] = [None if index is None else answers[index] for index in dataset["label"]]
-
-    @property
-    def texts(self) -> list[str]:
-        return list(self._rows["text"])
 
     @property
     def image_ids(self) -> list[str]:
         """Names of the image or images of each row; rows of data without names are numbered."""
         for columns in IMAGE_COLUMNS.values():
             names = [f"{name}_id" for name in columns]
-            if set(names) <= set(self._rows.column_names):
-                return ["\n".join(ids) for ids in zip(*(self._rows[name] for name in names), strict=True)]
+            if set(names) <= set(self.rows.column_names):
+                return ["\n".join(ids) for ids in zip(*(self.rows[name] for name in names), strict=True)]
         return [str(row) for row in range(len(self))]
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.rows)
 
     def __getitems__(self, indices: list[int]) -> list[Example]:
-        examples: list[Example] = self._rows.__getitems__(indices)
+        examples: list[Example] = self.rows.__getitems__(indices)
         for row, example in zip(indices, examples, strict=True):
             example["label"] = self.labels[row]
             example |= {name: read_image(example[name], f"row {row}") for name in self._images}
@@ -276,16 +271,11 @@ _ROWS = 1024  # number of images whose similarities are computed together
 _ATTEMPTS = 1000  # number of random examples tried to find one with another image_id
 
 
-def with_row_index(view: CorpusView) -> FeatureView:
-    """Returns the examples with the index of their row in the corpus as `row`, as `CandidateCollator` needs them."""
-    return FeatureView(view, "row", view.rows, np.arange(len(view)))
-
-
 class CandidateCollator:
     """Turns captioned images into the inputs of their candidates, one after another, and `labels`; seeds decide the
     candidates. Negatives have captions in the same language, so the language does not reveal the answer. `view` has
     the `image_text_pairs` of all candidates, and `neighbors` [rows, k] the rows of the images most similar to each row
-    of its corpus."""
+    of its corpus; an example has the index of its row as `row`."""
 
     def __init__(self, inputs: TaskInputs, view: CorpusView, neighbors: np.ndarray) -> None:
         self.inputs, self.view, self.neighbors = inputs, view, neighbors

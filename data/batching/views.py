@@ -190,9 +190,9 @@ class Images(Sequence[PIL.Image.Image]):
     def __len__(self) -> int:
         return len(self._corpus)
 
-    def __getitem__(self, index: int | slice) -> Any:
-        row = range(len(self))[index]
-        return [self[each] for each in row] if isinstance(row, range) else _with_image(self._corpus[row], row)["image"]
+    def __getitem__(self, index: int | slice | list[int]) -> Any:
+        row = index if isinstance(index, list) else range(len(self))[index]
+        return _with_image(self._corpus[row], row)["image"] if isinstance(row, int) else [self[each] for each in row]
 
     def encoded(self, row: int) -> bytes:
         stored = self._corpus[row]

@@ -24,12 +24,11 @@ from babelens.data.batching.rc3 import (
     TaskInputs,
     image_vectors,
     most_similar,
-    with_row_index,
 )
 from babelens.evaluation.tasks import label_accuracy, translation_quality
 from babelens.inference.backbones import RegionExtractor
 from babelens.trainers.arguments import Rc3TaskTrainingArguments
-from babelens.trainers.rc3_tasks import Rc3TaskTrainer, task_of
+from babelens.trainers.rc3_tasks import RC3_TASKS, Rc3TaskTrainer, task_of
 from babelens.utils.errors import CorpusError, InputError
 from tests.contracts import assert_equal
 from tests.support.tiny_rc3_tasks import (
@@ -96,7 +95,7 @@ def test_a_caption_has_four_candidates_of_its_own_language(inputs):
     ids = list(CORPUS["image_id"])
     like = most_similar(image_vectors(None, ids, REGIONS), ids, count=1)
     collate = CandidateCollator(inputs, view, like)
-    examples = with_row_index(view).__getitems__([0, 3])
+    examples = RC3_TASKS["image-text-retrieval"].examples(TaskData(CORPUS, ["en", "de"])).__getitems__([0, 3])
     batch = collate(examples, [1, 2])
     assert batch["labels"].tolist() == [0, 0] and len(batch["input_ids"]) == 2 * CANDIDATES
     texts = inputs.processor.batch_decode(batch["input_ids"])
