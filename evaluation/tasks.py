@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from transformers import BatchFeature, PreTrainedModel, ProcessorMixin
 
-from ..data.batching.rc3 import LabelledExamples, Regions, TaskInputs, check_answer, regions_of, sources
+from ..data.batching.rc3 import LabelledExamples, Regions, TaskInputs, check_answer, regions_of
 from ..data.batching.views import CorpusView, Images, RetrievalSets
 from ..inference.cross_encoder import CrossEncoder
 from ..inference.embedder import batches, evaluation_mode
@@ -107,7 +107,7 @@ def translation_quality(
     with evaluation_mode(model):
         for examples in batches(view, batch_size, "Translations"):
             targets = [example["language_b"] for example in examples]
-            read = BatchFeature(inputs(sources(examples))).to(model.device, model.dtype)
+            read = BatchFeature(inputs(examples)).to(model.device, model.dtype)
             generated = model.generate(**read, language=targets, **limit)
             for example, text in zip(examples, processor.batch_decode(generated), strict=True):
                 pair = example["language_a"], example["language_b"]

@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, lru_cache
 from itertools import count, islice
 from pathlib import Path
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -109,7 +109,8 @@ class TaskSampler(torch_data.Sampler[Draw]):
         self.mixture, self.seed, self.num_processes = mixture, seed, num_processes
         self.sizes = {task: batch_size if isinstance(batch_size, int) else batch_size[task] for task in mixture.tasks}
         for task, data in mixture.tasks.items():
-            parts = data.groups.items() if _one_at_a_time(data) else [("", data)]
+            by_group = isinstance(data, GroupedView) and data.one_at_a_time
+            parts = data.groups.items() if by_group else [("", data)]
             for name, part in parts if not isinstance(data, StreamView) else ():
                 if len(part) < self.sizes[task]:
                     raise CorpusError(
@@ -159,7 +160,7 @@ Schedule = Callable[[int], Sequence[int]]  # step -> its group, and the number o
 def _order(data: Any, batch_size: int, seed: list[int], num_processes: int) -> Order:
     if isinstance(data, StreamView):  # which shuffles the rows as it reads them
         return lambda batch: list(range(batch * batch_size, (batch + 1) * batch_size))
-    if not _one_at_a_time(data):
+    if not (isinstance(data, GroupedView) and data.one_at_a_time):
         return _shuffled(len(data), batch_size, seed)
     by_group = [_shuffled(size, batch_size, [*seed, k]) for k, size in enumerate(data.sizes)]
     # A group of at least one batch that does not fill a step begins its next permutation within the step.
@@ -172,10 +173,6 @@ def _order(data: Any, batch_size: int, seed: list[int], num_processes: int) -> O
         return [data.starts[group] + position for position in by_group[group](earlier * num_processes + within)]
 
     return order
-
-
-def _one_at_a_time(data: Any) -> TypeGuard[GroupedView]:
-    return isinstance(data, GroupedView) and data.one_at_a_time
 
 
 def _shuffled(size: int, batch_size: int, seed: list[int]) -> Order:

@@ -35,7 +35,7 @@ class TripletCollator:
     transform: ImageTransform | None = None  # by default the processor's
 
     def __call__(self, examples: list[Example], seeds: list[int]) -> Batch:
-        rngs, batch_rng = [np.random.Generator(np.random.PCG64(seed)) for seed in seeds], _batch_rng(seeds)
+        rngs, batch_rng = [np.random.default_rng(seed) for seed in seeds], np.random.default_rng([seeds[0], 1])
         batch, second = _text_pairs(self.processor, examples, batch_rng)
         columns = {name: [example[name] for example in examples] for name in examples[0]}
         if "image" in columns and self.transform is not None:
@@ -71,7 +71,7 @@ class TranslationCollator:
     processor: Any
 
     def __call__(self, examples: list[Example], seeds: list[int]) -> Batch:
-        batch, _ = _text_pairs(self.processor, examples, _batch_rng(seeds))
+        batch, _ = _text_pairs(self.processor, examples, np.random.default_rng([seeds[0], 1]))
         columns = {name: [each[name] for each in examples] for name in ("text_a", "text_b")}
         # A translation pair without an image has a unique identity.
         columns["image_id"] = [each.get("image_id", f"{each['text_a']}\n{each['text_b']}") for each in examples]
@@ -96,13 +96,9 @@ def partners(image_ids: Sequence[str], rng: np.random.Generator) -> np.ndarray:
     return partner
 
 
-def _batch_rng(seeds: list[int]) -> np.random.Generator:
-    """Returns the generator for random choices of a whole batch; independent of its first example's random numbers."""
-    return np.random.default_rng([seeds[0], 1])
-
-
 def _text_pairs(processor: Any, examples: list[Example], rng: np.random.Generator) -> tuple[Batch, dict[str, Any]]:
-    """Samples l_i; returns the text inputs `first` (x_i) and `second` (x_j), and x_j as the decoder's targets."""
+    """Samples l_i by the generator of the batch, whose numbers are unrelated to those of its first example. Returns
+    the text inputs `first` (x_i) and `second` (x_j), and x_j as the decoder's targets."""
     pairs = {tuple(sorted((example["language_a"], example["language_b"]))) for example in examples}
     if len(pairs) > 1:
         named = ", ".join(f"{a} with {b}" for a, b in sorted(pairs))
@@ -183,8 +179,10 @@ class TaskInputs:
     training_regions: Callable[[list[Any], list[int]], np.ndarray] | None = None
 
     def __call__(self, examples: list[Example], seeds: list[int] | None = None) -> dict[str, Tensor]:
-        """Returns the inputs [N, …] of examples; with seeds, they are augmented for training."""
-        texts, languages = ([example[name] for example in examples] for name in ("text", "language"))
+        """Returns the inputs [N, …] of examples, those of `triplets` with the text to translate; with seeds, they are
+        augmented for training."""
+        names = ("text", "language") if "text" in examples[0] else ("text_a", "language_a")
+        texts, languages = ([example[name] for example in examples] for name in names)
         inputs = dict(self.processor(text=texts, language=languages, return_tensors="pt"))
         count, given = self.config.images_per_text, examples[0]
         columns = IMAGE_COLUMNS[count]
@@ -241,17 +239,12 @@ class TargetCollator:
     def __call__(self, examples: list[Example], seeds: list[int]) -> dict[str, Tensor]:
         texts, languages = ([example[name] for example in examples] for name in ("text_b", "language_b"))
         targets = self.inputs.processor(text_target=texts, target_language=languages, return_tensors="pt")
-        return self.inputs(sources(examples), seeds) | dict(targets)
+        return self.inputs(examples, seeds) | dict(targets)
 
 
 def regions_of(regions: Any, image_ids: Sequence[str], images: Sequence[Any]) -> Sequence[np.ndarray]:
     """Returns the `Regions` of images, [R, region_size] each, looked up or computed."""
     return [regions[image_id] for image_id in image_ids] if isinstance(regions, Mapping) else list(regions(images))
-
-
-def sources(examples: list[Example]) -> list[Example]:
-    """Returns examples of `triplets` with the text to translate as `text`."""
-    return [example | {"text": example["text_a"], "language": example["language_a"]} for example in examples]
 
 
 def check_answer(answer: str | None, known: Mapping[str, int], place: str) -> None:

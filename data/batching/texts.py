@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from datasets import Dataset, IterableDataset
 
@@ -19,26 +19,23 @@ from .views import Languages, translation_pairs
 
 AnyDataset = TypeVar("AnyDataset", Dataset, IterableDataset)
 
+_Row = dict[str, list[Caption]]  # the captions of a row
 _BATCH_ROWS = 1000  # whose texts are read together
 
 logger = logging.getLogger(__name__)
 
 
-def _changed(corpus: AnyDataset, change: Callable[[list[Caption]], list[Caption]]) -> AnyDataset:
+def _changed(corpus: AnyDataset, change: Callable[[list[Caption]], _Row]) -> AnyDataset:
     """Changes the captions of each row, and leaves out rows without any; images are not decoded."""
     if isinstance(corpus, IterableDataset):
         encoded = undecoded(corpus.with_format(None))
-        changed = encoded.map(partial(_of_row, change=change)).filter(itemgetter("captions"))
+        changed = encoded.map(change, input_columns="captions").filter(itemgetter("captions"))
         return changed.cast(corpus.features)
-    captions = [change(row) for row in _rows(corpus)]
+    captions = [change(row)["captions"] for row in _rows(corpus)]
     rows = [index for index, row in enumerate(captions) if row]
     if not rows:
         raise CorpusError(f"no caption is left of those in {describe(languages_of(corpus)) or 'no language'}")
     return with_captions(corpus.select(rows), filter(None, captions))
-
-
-def _of_row(row: dict[str, Any], change: Callable[[list[Caption]], list[Caption]]) -> dict[str, Any]:
-    return {"captions": change(row["captions"])}
 
 
 def _rows(corpus: Dataset | IterableDataset) -> Iterator[list[Caption]]:
@@ -76,9 +73,6 @@ def add_translations(
     if not isinstance(translations, Dataset):
         raise CorpusError("translations must be a Dataset, not a stream")
     wanted = None if languages is None else frozenset(normalize_languages(languages))
-    if isinstance(corpus, Dataset) and wanted is not None and not wanted & languages_of(corpus).keys():
-        there = describe(languages_of(corpus))
-        raise CorpusError(f"no captions in {', '.join(sorted(wanted)) or 'no language'}; the corpus has {there}")
     known: _Known = {}
     for pair in translation_pairs(translations, pairs):
         a, b = ((pair[f"language_{side}"], pair[f"text_{side}"]) for side in "ab")
@@ -97,10 +91,10 @@ def _keys(row: list[Caption], wanted: Collection[str] | None) -> list[_Key]:
     return [(each["language"], each["text"]) for each in row if wanted is None or each["language"] in wanted]
 
 
-def _translated(row: list[Caption], wanted: Collection[str] | None, known: _Known) -> list[Caption]:
+def _translated(row: list[Caption], wanted: Collection[str] | None, known: _Known) -> _Row:
     own = _keys(row, wanted)
     added = dict.fromkeys(key for each in own for key in known.get(each, ()) if key not in {*own})
-    return [{"language": language, "text": text} for language, text in [*own, *added]]
+    return {"captions": [{"language": language, "text": text} for language, text in [*own, *added]]}
 
 
 # ---- Filter ----
@@ -122,11 +116,6 @@ class TextFilter:
     max_words: int = 100
     max_characters: int = 1000
     max_images: int | None = 10
-
-    def __post_init__(self) -> None:
-        most_images = 1 if self.max_images is None else self.max_images
-        if not 1 <= self.min_words <= self.max_words or min(self.max_characters, most_images) < 1:
-            raise CorpusError(f"no text passes {self}")
 
     def __str__(self) -> str:
         """For model cards, such as `texts of 3 to 100 words, 1000 characters at most and 10 images at most`."""
@@ -151,8 +140,9 @@ class TextFilter:
             logger.info("the text filter keeps %s of %s rows", f"{len(kept):,}", f"{len(corpus):,}")
         return kept
 
-    def _kept(self, row: list[Caption], shared: Collection[int]) -> list[Caption]:
-        return [each for each in row if self._fits(each["text"]) and identity_label(each["text"]) not in shared]
+    def _kept(self, row: list[Caption], shared: Collection[int]) -> _Row:
+        kept = (each for each in row if self._fits(each["text"]))
+        return {"captions": [each for each in kept if identity_label(each["text"]) not in shared]}
 
     def _fits(self, text: str) -> bool:
         return self.min_words <= len(text.split()) <= self.max_words and len(text) <= self.max_characters

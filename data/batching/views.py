@@ -1,13 +1,6 @@
-"""Views of a corpus: the examples that a task trains on, made from the rows of the corpus on access.
-
-    image_text_pairs   image, image_id, text, language                      one example for each caption
-    translation_pairs  text_a, language_a, text_b, language_b, (image_id)   one for each translation pair
-    triplets           the columns of both                                  one for each image and translation pair
-    weak_pairs         the columns of both                                  one for each image and two languages
-
-A view stores two or three integers for each example: its row, and the indices of its captions. Images, upright RGB,
-stay on disk until an example is read. A corpus' `features` come in addition to its images, or instead of them.
-"""
+"""Views of a corpus: the examples that a task trains on, made from the rows of the corpus on access. A view stores two
+or three integers for each example: its row, and the indices of its captions. Images, upright RGB, stay on disk until
+an example is read. A corpus' `features` come in addition to its images, or instead of them."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence

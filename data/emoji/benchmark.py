@@ -233,8 +233,6 @@ def emoji_questions(corpus: Dataset, languages: str | list[str] | tuple[str, ...
         if category in wordings["en"]:
             truths = {row: "yes" if its == category else "no" for row, its in categories.items()}
             asked += [(category, *each) for each in _balanced(truths, rng, ("yes", "no"))]
-    if not asked:
-        raise CorpusError("the images have no category and no colour that could be asked about")
     worded = [(*question, rng.randrange(len(wordings["en"][question[0]]))) for question in asked]
     examples = [
         (row, wordings[tag][about][wording], tag, answer) for tag in tags for about, row, answer, wording in worded
@@ -299,8 +297,6 @@ def weakly_aligned_emoji(corpus: Dataset, *, pairs: int = 1, seed: int = 0) -> D
     Each image has `pairs` rows with different pairs of languages, fewer if it has fewer. A keyword that equals the
     name in its language is left out, and at most five are sampled. (The only keyword of a flag is the word for `flag`;
     select rows by `category` to leave flags out.) Choices depend on the seed, the image and the languages only."""
-    if pairs < 1:
-        raise CorpusError(f"pairs is the number of rows for each image, not {pairs}")
     concepts = corpus.select_columns(["image_id", "vendor", "captions", "keywords"])
     sampled = [(row, texts) for row, concept in enumerate(concepts) for texts in _sampled(concept, pairs, seed)]
     if not sampled:

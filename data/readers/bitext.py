@@ -96,8 +96,6 @@ def load_bitext(
         >>> corpus = load_bitext("wikimatrix/*.tsv.gz", languages=["de", "en", "fr"], min_score=1.04)
     """
     tags = None if languages is None else tuple(normalize_languages(languages))
-    if tags is not None and len(tags) < 2:
-        raise CorpusError(f"a translation needs two languages or more, not {tags[0]!r} alone")
     found = bitexts(files)
     read = [
         each for each in found if tags is None or len({counts_as(tag, tags) for tag in each.languages} - {None}) > 1
