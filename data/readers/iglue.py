@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from datasets import ClassLabel, Dataset, Image, Value
+from datasets import ClassLabel, Dataset
 
 from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.languages import normalize_language
 from ..corpus.corpus import CaptionRules, RowCount, enumeration, normalize_row
 from ..corpus.files import read_json, read_json_lines
-from . import CORPUS, TRUTH, Folder, caption_row, image_path, task_dataset, value_of
+from . import TRUTH, Folder, caption_row, image_path, task_dataset, value_of
 
-ENTAILMENT = ("contradiction", "neutral", "entailment")
+ENTAILMENT = ["contradiction", "neutral", "entailment"]
 _SIDES = ("left_image", "right_image")
 
 logger = logging.getLogger(__name__)
@@ -39,16 +39,16 @@ def load_xvnli(
     error; with `on_unlabelled="skip"`, they are left out, and a warning counts and names them."""
     rows, count = [], RowCount(str(file))
     for place, record in read_json_lines(file):
-        label = record.get("gold_label")
-        if label == "-" and on_unlabelled == "skip":
+        if record.get("gold_label") == "-" and on_unlabelled == "skip":
             count.leave_out("without a label on which the annotators agreed", place)
             continue
         image_id = value_of(record, "Flikr30kID", place).removesuffix(".jpg")
         row = _row(record, "sentence2", language, place, images, image=(image_id, f"{image_id}.jpg"))
-        rows.append(row | {"label": _label(label, ENTAILMENT, place), "pair_id": value_of(record, "pairID", place)})
+        row["label"] = _label(record, "gold_label", ENTAILMENT, place)
+        rows.append(row | {"pair_id": value_of(record, "pairID", place)})
         count.read += 1
     count.report()
-    return _dataset(rows, ENTAILMENT, file)
+    return task_dataset(rows, file, label=ClassLabel(names=ENTAILMENT))
 
 
 def load_answers(file: str | Path) -> list[str]:
@@ -92,7 +92,7 @@ def load_xgqa(
         rows.append(row | {"label": answer, "question_id": question})
     if unknown:
         logger.warning("%d answers are not in the vocabulary, so not labels: %s", len(unknown), enumeration(unknown))
-    return _dataset(rows, answers, file)
+    return task_dataset(rows, file, label=ClassLabel(names=answers))
 
 
 def load_nlvr2(file: str | Path, *, language: str = "en", images: Folder = None) -> Dataset:
@@ -106,8 +106,8 @@ def load_nlvr2(file: str | Path, *, language: str = "en", images: Folder = None)
         folder, name = f"{record['directory']}/" if "directory" in record else "", f"{example.rpartition('-')[0]}-img"
         sides = {side: (f"{name}{k}", f"{folder}{name}{k}.png") for k, side in enumerate(_SIDES)}
         row = _row(record, "sentence", language, place, images, **sides)
-        rows.append(row | {"label": _truth(record, place), "example_id": example})
-    return _dataset(rows, TRUTH, file)
+        rows.append(row | {"label": _label(record, "label", TRUTH, place), "example_id": example})
+    return task_dataset(rows, file, label=ClassLabel(names=list(TRUTH)))
 
 
 def load_marvl(file: str | Path, *, images: Folder = None) -> Dataset:
@@ -123,8 +123,9 @@ def load_marvl(file: str | Path, *, images: Folder = None) -> Dataset:
         names = [value_of(record, key, place) for key in ("left_img", "right_img")]
         sides = {side: (f"{language}/{Path(name).stem}", name) for side, name in zip(_SIDES, names, strict=True)}
         row = _row(record, "caption", language, place, images, **sides)
-        rows.append(row | {"label": _truth(record, place), "example_id": value_of(record, "id", place)})
-    return _dataset(rows, TRUTH, file)
+        row["label"] = _label(record, "label", TRUTH, place)
+        rows.append(row | {"example_id": value_of(record, "id", place)})
+    return task_dataset(rows, file, label=ClassLabel(names=list(TRUTH)))
 
 
 def load_xflickrco(file: str | Path, *, language: str, images: Folder = None) -> Dataset:
@@ -134,32 +135,22 @@ def load_xflickrco(file: str | Path, *, language: str, images: Folder = None) ->
     for place, record in read_json_lines(file):
         captions = normalize_row(record.get("sentences"), rules, place)
         rows.append(caption_row(images, value_of(record, "img_path", place), captions, place))
-    return task_dataset(rows, CORPUS, file)
+    return task_dataset(rows, file)
 
 
 def _row(
     record: dict[str, Any], key: str, language: str, place: str, images: Folder, **files: tuple[str, str]
 ) -> dict[str, Any]:
     """Returns the text of a record, and the ids and any paths of its images; `files` has (id, file name) by column."""
-    row = {"text": value_of(record, key, place), "language": normalize_language(language)}
-    row |= {f"{column}_id": image_id for column, (image_id, _) in files.items()}
+    row: dict[str, Any] = {}
     if images is not None:
         row |= {column: image_path(images, name, place) for column, (_, name) in files.items()}
-    return row
+    row |= {f"{column}_id": image_id for column, (image_id, _) in files.items()}
+    return row | {"text": value_of(record, key, place), "language": normalize_language(language)}
 
 
-def _label(label: Any, known: Sequence[str], place: str) -> str:
+def _label(record: dict[str, Any], key: str, known: Sequence[str], place: str) -> str:
+    label = str(record.get(key)).lower()
     if label not in known:
         raise CorpusError(f"{place}: the label {label!r} is none of {', '.join(known)}")
     return label
-
-
-def _truth(record: dict[str, Any], place: str) -> str:
-    return _label(str(record.get("label")).lower(), TRUTH, place)
-
-
-def _dataset(rows: list[dict[str, Any]], answers: Sequence[str], file: str | Path) -> Dataset:
-    images, label = ("image", *_SIDES), ClassLabel(names=list(answers))
-    texts = dict.fromkeys([*(f"{column}_id" for column in images), "text", "language"], Value("string"))
-    ids = dict.fromkeys(("pair_id", "question_id", "example_id"), Value("string"))
-    return task_dataset(rows, dict.fromkeys(images, Image()) | texts | {"label": label} | ids, file)

@@ -7,7 +7,7 @@ import pytest
 
 from babelens.data.corpus.corpus import languages_of
 from babelens.data.emoji.benchmark import DEFAULT_CACHE, load_emoji, published_manifest
-from babelens.data.emoji.names import load_emoji_names, names_for
+from babelens.data.emoji.names import names_for, names_of_emoji
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -29,7 +29,7 @@ def test_every_build_has_the_published_texts_and_pixels(tmp_path):
 
 
 def test_the_pinned_package_has_names_in_many_languages():
-    names = load_emoji_names()
+    names = names_of_emoji()
     assert len(names.languages) >= 110 and {"mi", "uk", "zh", "sw", "qu"} <= set(names.languages)
     (words, english), (_, keywords) = names.translations("de", "en", 0.2).groups
     assert 1500 < len(words) < 2000 and 1500 < len(keywords) < 2000
