@@ -39,13 +39,11 @@ class CaptionIndex:
     def pairs_at(self, rows: np.ndarray, positions: Positions) -> dict[str, np.ndarray]:
         """Returns the sorted indices of the examples by pair of languages; `rows` and `positions` are of the captions
         `_a`, `_b`."""
-        first = np.searchsorted(self.rows, np.arange(len(self._table)))  # first caption of each row
-        sides = np.stack([self._language_codes[first[rows] + positions[side]] for side in ("_a", "_b")])
+        first = np.searchsorted(self.rows, rows)  # first caption of each row
+        sides = np.stack([self._language_codes[first + positions[side]] for side in ("_a", "_b")])
         found, pair = np.unique(np.sort(sides, axis=0), axis=1, return_inverse=True)
-        order, ends = np.argsort(pair.ravel(), kind="stable"), np.cumsum(np.bincount(pair.ravel()))
         names = [_pair_name(*sorted(self.languages[code] for code in codes)) for codes in found.T]
-        examples = dict(zip(names, np.split(order, ends[:-1]), strict=True))
-        return {name: examples[name] for name in sorted(examples)}
+        return {name: np.flatnonzero(pair.ravel() == names.index(name)) for name in sorted(names)}
 
     @cached_property
     def text_codes(self) -> np.ndarray:

@@ -8,7 +8,7 @@ import hashlib
 import json
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -297,24 +297,21 @@ def weakly_aligned_emoji(corpus: Dataset, *, pairs: int = 1, seed: int = 0) -> D
     Each image has `pairs` rows with different pairs of languages, fewer if it has fewer. A keyword that equals the
     name in its language is left out, and at most five are sampled. (The only keyword of a flag is the word for `flag`;
     select rows by `category` to leave flags out.) Choices depend on the seed, the image and the languages only."""
-    concepts = corpus.select_columns(["image_id", "vendor", "captions", "keywords"])
-    sampled = [(row, texts) for row, concept in enumerate(concepts) for texts in _sampled(concept, pairs, seed)]
-    if not sampled:
+    rows: list[int] = []
+    captions: list[list[Caption]] = []
+    for row, concept in enumerate(corpus.select_columns(["image_id", "vendor", "captions", "keywords"])):
+        names, keywords = _texts_of(concept)
+        keywords = {tag: [word for word in words if word != names.get(tag)] for tag, words in keywords.items()}
+        languages = [(a, b) for a in sorted(names) for b in sorted(keywords) if a != b and keywords[b]]
+        rng = random.Random(f"{concept['image_id']} {concept['vendor']} {seed}")  # the same in any corpus
+        for a, b in rng.sample(languages, min(pairs, len(languages))):
+            words = KEYWORD_SEPARATOR.join(rng.sample(keywords[b], min(_KEYWORDS, len(keywords[b]))))
+            rows.append(row)
+            captions.append([{"language": a, "text": names[a]}, {"language": b, "text": words}])
+    if not rows:
         raise CorpusError("no image has a name in one language and keywords in another; load two languages or more")
-    rows, captions = zip(*sampled, strict=True)
     table = corpus.with_format("arrow")[:].take(pa.array(rows))
     return Dataset(_with_column(table, "captions", captions), info=corpus.info)
-
-
-def _sampled(concept: dict[str, Any], pairs: int, seed: int) -> Iterator[list[Caption]]:
-    """Yields a name and keywords in another language, for each of `pairs` sampled pairs of languages."""
-    names, keywords = _texts_of(concept)
-    keywords = {tag: [word for word in words if word != names.get(tag)] for tag, words in keywords.items()}
-    languages = [(a, b) for a in sorted(names) for b in sorted(keywords) if a != b and keywords[b]]
-    rng = random.Random(f"{concept['image_id']} {concept['vendor']} {seed}")  # the same in any corpus
-    for a, b in rng.sample(languages, min(pairs, len(languages))):
-        words = rng.sample(keywords[b], min(_KEYWORDS, len(keywords[b])))
-        yield [{"language": a, "text": names[a]}, {"language": b, "text": KEYWORD_SEPARATOR.join(words)}]
 
 
 def load_weak_emoji(*, pairs: int = 1, seed: int = 0, **options: Any) -> Dataset:

@@ -302,7 +302,7 @@ class Ratings(NamedTuple):
 @dataclass(frozen=True)
 class Crisscrossed:
     """CxC: the images as a caption corpus, their captions in the same order, the index of each caption's image, and
-    the ratings of two captions (`sts`), two images (`sis`), and a caption with an image (`sits`)."""
+    the ratings by kind."""
 
     corpus: Dataset
     texts: list[str]

@@ -15,7 +15,7 @@ from datasets import Dataset, Features, Image, IterableDataset, Value
 from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.languages import normalize_language, normalize_languages
 from ..corpus.caption_index import CaptionIndex
-from ..corpus.corpus import CAPTIONS, MAX_CHARACTERS, RowCount
+from ..corpus.corpus import CAPTIONS, MAX_CHARACTERS, RowCount, with_captions
 from ..corpus.files import files_matching
 from ..corpus.normalize import ImageRules, SkippedImage, as_caption_corpus
 
@@ -56,8 +56,7 @@ def wit_split(corpus: Dataset, split: WitSplit) -> Dataset:
     # An image that is here for a rare language is not counted among those of a frequent one.
     kept = {tag: {*rows[part_of[rows] == part][: _size(len(rows))].tolist()} for tag, rows in rows_of.items()}
     captions = [[each for each in table["captions"][row].as_py() if row in kept[each["language"]]] for row in chosen]
-    found = found.remove_columns("captions").add_column("captions", captions, feature=CAPTIONS)
-    return found.select(np.flatnonzero([bool(each) for each in captions]))
+    return with_captions(found, captions).select(np.flatnonzero([bool(each) for each in captions]))
 
 
 def _size(images: int) -> int:
