@@ -51,16 +51,14 @@ def parallel_texts(
     """Returns the first text in each language of every row that has texts in all languages; of several rows with the
     same `image_id`, the first is used. `limit` is the maximum number of rows, which are evenly spaced."""
     tags = normalize_languages(languages)
-    columns = [name for name in ("captions", "image_id") if name in corpus.column_names]
-    table = corpus.select_columns(columns).with_format("arrow")[:]
-    index = CaptionIndex(table)
+    index = CaptionIndex(corpus)
     if missing := [tag for tag in tags if tag not in index.languages]:
         raise CorpusError(f"no captions in {', '.join(missing)}; the corpus has {describe(languages_of(corpus))}")
     captions: dict[str, np.ndarray] = {}  # the index of each row's first caption in the language, or -1
     for tag in tags:
         own = index.captions_in(tag)
         found, first = np.unique(index.rows[own], return_index=True)
-        captions[tag] = np.full(len(table), -1)
+        captions[tag] = np.full(len(corpus), -1)
         captions[tag][found] = own[first]
     complete = np.flatnonzero(np.all([each >= 0 for each in captions.values()], axis=0))
     _, first = np.unique(index.concepts[complete], return_index=True)
@@ -70,7 +68,7 @@ def parallel_texts(
         raise CorpusError(f"no row has texts in all languages: there are {counts}")
     if limit is not None:
         rows = rows[evenly_spaced(len(rows), limit)]
-    ids = table["image_id"].take(pa.array(rows)).to_pylist() if "image_id" in columns else rows
+    ids = corpus.select_columns("image_id")[rows]["image_id"] if "image_id" in corpus.column_names else rows
     return ParallelTexts(
         ids=[str(name) for name in ids],
         texts={tag: index.texts.take(pa.array(captions[tag][rows])).to_pylist() for tag in tags},

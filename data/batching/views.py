@@ -31,7 +31,7 @@ from ..corpus.images import image_bytes, read_image
 
 Example = dict[str, Any]
 Languages = str | list[str] | tuple[str, ...]
-Select = Callable[[pa.Table], dict[str, Selection]]  # rows -> examples of each language or language pair
+Select = Callable[[Dataset], dict[str, Selection]]  # rows -> examples of each language or language pair
 
 _IMAGES = ("image", "features", "image_id")
 _TEXT_BLOCK = 10_000  # number of examples whose texts are read together
@@ -124,7 +124,7 @@ class CorpusView(Sequence[Example]):
 
     def by_language_pair(self) -> dict[str, np.ndarray]:
         """Returns the indices of the examples of each language pair, described as in `de with en`."""
-        return CaptionIndex(text_table(self._corpus)).pairs_at(self.rows, self._positions)
+        return CaptionIndex(self._corpus).pairs_at(self.rows, self._positions)
 
     def without_images(self) -> "CorpusView":
         columns = [column for column in self._columns if column != "image"]
@@ -163,7 +163,7 @@ class StreamView(Iterable[Example]):
     def examples_of(self, rows: list[dict[str, Any]]) -> CorpusView:
         """Returns the examples of some `rows`; none if the rows have no text in the languages of the view."""
         block = Dataset.from_list(rows, features=self.rows.features)
-        return CorpusView(block, self._columns, *merged(self._select(text_table(block))))
+        return CorpusView(block, self._columns, *merged(self._select(block)))
 
     def __iter__(self) -> Iterator[Example]:
         rows = iter(self.rows)
@@ -224,7 +224,7 @@ def _view(corpus: Dataset | IterableDataset, select: Select, columns: Sequence[s
     present = [column for column in columns if column in corpus.column_names]
     if isinstance(corpus, IterableDataset):
         return StreamView(corpus, present, select)
-    selections = select(text_table(corpus))
+    selections = select(corpus)
     if absent := [languages for languages, (rows, _) in selections.items() if not len(rows)]:
         raise CorpusError(f"no row has texts in {', '.join(absent)}; the corpus has {describe(languages_of(corpus))}")
     return CorpusView(corpus, present, *merged(selections))
@@ -234,12 +234,6 @@ def _refuse_addresses(corpus: Dataset | IterableDataset) -> None:
     names = corpus.column_names or []
     if IMAGE_URL in names and "image" not in names and "features" not in names:
         raise CorpusError(f"the corpus has addresses instead of images: {DOWNLOAD}")
-
-
-def text_table(corpus: Dataset) -> pa.Table:
-    """Returns the columns that determine the examples, without images."""
-    names = [name for name in ("image_id", "captions") if name in corpus.column_names]
-    return corpus.select_columns(names).with_format("arrow")[:]
 
 
 def _tags(languages: Languages | None) -> list[str] | None:
@@ -297,7 +291,7 @@ class RetrievalSets:
         if isinstance(corpus, IterableDataset):
             raise CorpusError("retrieval ranks all images at once, and cannot use a stream: load it as a Dataset")
         self._corpus = corpus
-        self._index = CaptionIndex(text_table(corpus))
+        self._index = CaptionIndex(corpus)
         self._image_ids = np.array(corpus["image_id"][:], dtype=object)
 
     def of(self, language: str, *, only_captioned: bool = False) -> RetrievalSet:

@@ -6,6 +6,7 @@ from itertools import combinations
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from datasets import Dataset
 
 LanguagePair = tuple[str, str]
 # Suffix of the columns `text` and `language` -> index of each example's caption in its row's list [N].
@@ -18,11 +19,11 @@ _NO_PAIRS: Selection = (_NOTHING, {"_a": _NOTHING, "_b": _NOTHING})
 
 
 class CaptionIndex:
-    """All captions of a table with a column `captions`, and their `rows`, `positions` in these lists, and
-    `languages`."""
+    """All captions of a corpus, and their `rows`, `positions` in the rows' lists, and `languages`."""
 
-    def __init__(self, table: pa.Table) -> None:
-        self._table = table
+    def __init__(self, corpus: Dataset) -> None:
+        names = [name for name in ("image_id", "captions") if name in corpus.column_names]
+        self._table = table = corpus.select_columns(names).with_format("arrow")[:]
         captions = pc.list_flatten(table["captions"])
         self.texts = pc.struct_field(captions, "text")
         self.rows = pc.list_parent_indices(table["captions"]).to_numpy()
@@ -57,14 +58,14 @@ class CaptionIndex:
         return _encoded(self._table["image_id"])[0] if "image_id" in names else np.arange(len(self._table))
 
 
-def texts_in(table: pa.Table, languages: list[str] | None) -> dict[str, Selection]:
-    index = CaptionIndex(table)
+def texts_in(corpus: Dataset, languages: list[str] | None) -> dict[str, Selection]:
+    index = CaptionIndex(corpus)
     captions = {language: index.captions_in(language) for language in languages or index.languages}
     return {language: (index.rows[own], {"": index.positions[own]}) for language, own in captions.items()}
 
 
 def pairs_in(
-    table: pa.Table,
+    corpus: Dataset,
     pairs: list[LanguagePair] | None = None,
     languages: list[str] | None = None,
     *,
@@ -81,8 +82,8 @@ def pairs_in(
         co_captions: whether a language paired with itself gives every two different captions of a row, earlier first.
         aligned: whether captions are paired in order if a row has equally many in both languages.
     """
-    index = CaptionIndex(table)
-    repeating = once and len(np.unique(index.concepts)) < len(table)
+    index = CaptionIndex(corpus)
+    repeating = once and len(np.unique(index.concepts)) < len(corpus)
     selections, met = {}, set[str]()
     for language_a, language_b in combinations(languages or sorted(index.languages), 2) if pairs is None else pairs:
         two = co_captions and language_a == language_b

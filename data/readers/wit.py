@@ -35,12 +35,11 @@ _PARTS = {"train": 0, "validation": 1, "test": 2}
 
 def wit_split(corpus: Dataset, split: WitSplit) -> Dataset:
     """Returns the images of a split, from a corpus of all of them with `image_id` and `captions`."""
-    table = corpus.select_columns(["image_id", "captions"]).with_format("arrow")[:]
-    index = CaptionIndex(table)
-    digests = [blake2b(name.encode(), digest_size=8).digest() for name in table["image_id"].to_pylist()]
+    index = CaptionIndex(corpus)
+    digests = [blake2b(name.encode(), digest_size=8).digest() for name in corpus["image_id"]]
     drawn = np.array([int.from_bytes(digest) for digest in digests], np.uint64)  # images are drawn in this order
     rows_of = {language: np.unique(index.rows[index.captions_in(language)]) for language in index.languages}
-    part_of = np.zeros(len(table), dtype=np.int8)
+    part_of = np.zeros(len(corpus), dtype=np.int8)
     for language, rows in sorted(rows_of.items(), key=lambda item: (len(item[1]), item[0])):
         rows_of[language] = rows = rows[np.argsort(drawn[rows], kind="stable")]
         for part in (_PARTS["validation"], _PARTS["test"]):
@@ -49,13 +48,14 @@ def wit_split(corpus: Dataset, split: WitSplit) -> Dataset:
     part = _PARTS[split]
     chosen = np.flatnonzero(part_of == part)
     if not len(chosen):
-        raise CorpusError(f"WIT's split {split} has no image: there are {len(table):,} images in all")
+        raise CorpusError(f"WIT's split {split} has no image: there are {len(corpus):,} images in all")
     found = corpus.select(chosen)
     if not part:
         return found
     # An image that is here for a rare language is not counted among those of a frequent one.
     kept = {tag: {*rows[part_of[rows] == part][: _size(len(rows))].tolist()} for tag, rows in rows_of.items()}
-    captions = [[each for each in table["captions"][row].as_py() if row in kept[each["language"]]] for row in chosen]
+    own = zip(chosen, found["captions"], strict=True)
+    captions = [[each for each in texts if row in kept[each["language"]]] for row, texts in own]
     return with_captions(found, captions).select(np.flatnonzero([bool(each) for each in captions]))
 
 
