@@ -337,7 +337,6 @@ FREQUENT_WORDS = {
     "uk": "і в у на з не що до та це для",
 }
 
-PROFILES_VERSION = 2  # of `counts_of`
 _BUCKETS = 2**16  # of hashed n-grams
 _CHARACTERS = 512  # of a text that are counted
 _SIZES, _FACTOR = (2, 3, 4), 1_000_003

