@@ -249,9 +249,7 @@ def _wordings() -> dict[str, dict[str, list[str]]]:
 
 def main_colour(image: PIL.Image.Image) -> str | None:
     """Returns the colour, one of `COLOURS`, of at least half of the pixels that are not white, or None; also None if
-    nearly all are white. Colours are hues in HSV: red from 335 degrees, orange (with brown) from 12, yellow from 40,
-    green from 70, blue from 170, purple (with pink) from 250; grey has a saturation below 0.2 or a value below
-    0.25."""
+    nearly all are white. Colours are hues in HSV: orange includes brown, and purple pink."""
     rgb = np.asarray(image.convert("RGB"))
     painted = rgb.min(axis=-1) < _PAPER  # [H, W]
     if painted.mean() < _PAINTED:

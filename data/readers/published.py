@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from datasets import Dataset, IterableDataset, concatenate_datasets
 
@@ -12,8 +12,6 @@ from .bitext import load_bitext
 from .coco import load_coco, load_flickr30k, load_multi30k, load_xtd
 from .conceptual_captions import load_cc3m, load_cc12m, load_cc300k
 from .wit import load_wit
-
-Corpus: TypeAlias = Dataset | IterableDataset
 
 
 def _several(*, sources: list[dict[str, Any]]) -> Dataset:
@@ -27,7 +25,7 @@ def _several(*, sources: list[dict[str, Any]]) -> Dataset:
 
 
 # Name of a published data set -> its reader. Arguments without a default must be given.
-PUBLISHED: dict[str, Callable[..., Corpus]] = {
+PUBLISHED: dict[str, Callable[..., Dataset | IterableDataset]] = {
     "multi30k": load_multi30k,
     "flickr30k": load_flickr30k,
     "coco": load_coco,
@@ -42,7 +40,7 @@ PUBLISHED: dict[str, Callable[..., Corpus]] = {
 }
 
 
-def load_published(name: str, **options: Any) -> Corpus:
+def load_published(name: str, **options: Any) -> Dataset | IterableDataset:
     """Loads a published data set, a key of `PUBLISHED`, with the arguments of its reader."""
     if name not in PUBLISHED:
         raise CorpusError(f"there is no published data set {name!r}; there are {', '.join(PUBLISHED)}")
