@@ -3,9 +3,7 @@ is false and `1e-3` is text: Norwegian would not be a language, and many learnin
 `true` and `false` are booleans, as in the core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/#103-core-schema); the
 merge key `<<` of 1.1 still works."""
 
-import copy
 import re
-from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -103,8 +101,7 @@ def _variants(file: Path) -> list[str]:
     return list(variants) if isinstance(variants, dict) else []
 
 
-@cache
-def _parsed(path: Path, _modified: int) -> dict[str, Any]:
+def _content(path: Path) -> dict[str, Any]:
     try:
         content = parse(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
@@ -114,10 +111,6 @@ def _parsed(path: Path, _modified: int) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise RecipeError(f"{path}: a recipe is a mapping")
     return content
-
-
-def _content(path: Path) -> dict[str, Any]:
-    return copy.deepcopy(_parsed(path, path.stat().st_mtime_ns))
 
 
 def read_recipe(name: str | Path) -> dict[str, Any]:
