@@ -5,7 +5,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
@@ -13,13 +13,11 @@ from typing import Any
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, ModelCard, constants
 from huggingface_hub.errors import HFValidationError
-from huggingface_hub.repocard import metadata_load
 from huggingface_hub.utils import filter_repo_objects, httpx, validate_repo_id
 from peft import PeftConfig
 from peft.utils import CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoProcessor, ProcessorMixin
-from yaml import YAMLError
 
 from .configuration.configuration_mla import RidgeConfig, VectorSpaceConfig
 from .data.corpus.corpus import enumeration
@@ -222,12 +220,11 @@ def _outdated_problems(folder: Path) -> Iterator[str]:
                 yield f"{graphs} does not state which weights the graphs were made of: export the model again"
         except BabelensError as error:
             yield str(error)
-    with suppress(ValueError, TypeError, AttributeError, YAMLError, OSError):  # which `_card_problems` reports
-        if is_of_another_model(metadata_load(folder / CARD) or {}, folder):
-            yield (
-                f"{CARD} was written for other weights, or another configuration or processor, than the folder's: "
-                f"evaluate the model and write its card again, or remove the results and `{IDENTITY}` from the card"
-            )
+    if is_of_another_model(ModelCard.load(folder / CARD).data.to_dict(), folder):
+        yield (
+            f"{CARD} was written for other weights, or another configuration or processor, than the folder's: "
+            f"evaluate the model and write its card again, or remove the results and `{IDENTITY}` from the card"
+        )
 
 
 def _license_problems(folder: Path) -> list[str]:

@@ -16,7 +16,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +201,6 @@ def read_prompts(file: str | Path) -> Prompts:
 PHOTO, CLIP, LABEL = PROMPT_SETS = ("photo", "clip", "label")
 
 
-@cache
 def prompt_set(name: str) -> Prompts:
     if name not in PROMPT_SETS:
         raise InputError(f"there are no prompts named {name!r}; choose one of {', '.join(PROMPT_SETS)}")
