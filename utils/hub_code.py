@@ -10,6 +10,7 @@ import os
 import re
 from functools import cache
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from .errors import PublishError
@@ -58,6 +59,7 @@ _FILE_OF = {module: file for file, modules in FILES.items() for module in module
 # Modules that are not exported.
 _STAYS = ("utils.", "modeling.tower_loading")
 _IMPORT = re.compile(r"^( *)from (\.+)([\w.]*) import (\([^)]*\)|[^\n]*)\n", re.MULTILINE)
+_WIDTH = 120
 PACKAGE = __name__.partition(".")[0]
 
 logger = logging.getLogger(__name__)
@@ -114,7 +116,7 @@ def exported(module: str) -> tuple[dict[str, str], list[str]]:
         if (file := file_of(name)) not in files:
             members = FILES[file] if package == PACKAGE and file in FILES else (own,)
             needed += [f"{package}.{member}" for member in members if f"{package}.{member}" != name]
-            files[file] = "\n\n".join(_rewritten(f"{package}.{member}", file, needed) for member in members)
+            files[file] = _joined([_rewritten(f"{package}.{member}", file, needed) for member in members])
     return files, list(dict.fromkeys(needed))
 
 
@@ -149,6 +151,28 @@ def _rewritten(name: str, file: str, needed: list[str]) -> str:
             first = min([function.lineno, *(each.lineno for each in function.decorator_list)])
             del lines[first - 2 : function.end_lineno]  # with the blank line above
     return _IMPORT.sub(replaced, "".join(lines))
+
+
+def _joined(sources: list[str]) -> str:
+    """Returns the sources of modules as one, with one import of each module at its beginning."""
+    source = "\n\n".join(sources)
+    tree, lines = ast.parse(source), source.splitlines(keepends=True)
+    names: dict[str, set[str]] = {}  # "import " or "from … import " -> what it imports
+    for node in reversed(tree.body):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            origin = f"from {'.' * node.level}{node.module} " if isinstance(node, ast.ImportFrom) else ""
+            names.setdefault(f"{origin}import ", set()).update(map(ast.unparse, node.names))
+            del lines[node.lineno - 1 : node.end_lineno]
+    statements = [f"import {name}" for name in sorted(names.pop("import ", ()))]
+    for start in sorted(names, key=lambda start: (start.startswith("from ."), start)):
+        statement = f"{start}{', '.join(sorted(names[start]))}"
+        if len(statement) > _WIDTH:
+            filled = fill(", ".join(sorted(names[start])), _WIDTH, initial_indent="    ", subsequent_indent="    ")
+            statement = f"{start}(\n{filled}\n)"
+        statements.append(statement)
+    first = tree.body[0].end_lineno if ast.get_docstring(tree) else 0
+    lines.insert(first or 0, "\n" + "\n".join(statements) + "\n\n\n")
+    return re.sub(r"\n{4,}", "\n\n\n", "".join(lines)).lstrip()
 
 
 def _replacement(module: str) -> str:

@@ -61,14 +61,18 @@ def test_files_import_each_other_and_libraries(folders, run_without_babelens):
 
 
 def test_modules_of_one_file_give_no_name_two_meanings():
-    for file, modules in FILES.items():
-        tree = ast.parse(exported(f"babelens.{modules[0]}")[0][file])
+    for file, members in FILES.items():
+        tree = ast.parse(exported(f"babelens.{members[0]}")[0][file])
         defined = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
         for node in tree.body:
             if isinstance(node, ast.Assign | ast.AnnAssign):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 defined += [each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
         assert not {name for name in defined if defined.count(name) > 1} - {"logger", "__all__", "SHIPS_WITH"}, file
+        imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+        assert not {alias.asname or alias.name for node in imports for alias in node.names} & {*defined}, file
+        modules = [(node.level, node.module) for node in imports if isinstance(node, ast.ImportFrom)]
+        assert len(modules) == len({*modules}), file
 
 
 @pytest.fixture
