@@ -11,7 +11,7 @@ from typing import Any
 from huggingface_hub import ModelCard
 
 from ..processing.images import SHOWN
-from ..processing.processing_dual_encoder import call_tokenizer, counting_cut_texts, is_counting
+from ..processing.processing_dual_encoder import call_tokenizer, counting_cut_texts, cut_texts
 from ..processing.processing_mla import MlaProcessor
 from ..processing.processing_ridge import RidgeProcessor
 from ..utils.errors import BabelensError
@@ -27,7 +27,7 @@ _TOKENIZED_AT_ONCE = 4096  # texts; a tokenizer returns more than the tokens, in
 @contextmanager
 def reporting_cut_texts(texts: Sequence[str]) -> Iterator[None]:
     """Logs how many of these texts are cut inside the block, unless a caller counts cut texts itself."""
-    if is_counting():
+    if cut_texts.get() is not None:
         yield
         return
     with counting_cut_texts() as cut:

@@ -3,18 +3,17 @@ that is too long for the model is never cut silently: a processor logs it once, 
 count them instead (`counting_cut_texts`)."""
 
 import inspect
-import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from transformers import BatchFeature, ProcessorMixin
 from transformers.processing_utils import ImagesKwargs, TextKwargs
+from transformers.utils import logging
 
 from ..utils.errors import InputError
 from ..utils.hub_mixin import HubCodeMixin
@@ -30,7 +29,7 @@ _NOT_OF_ONE_TEXT = {
     *("return_mm_token_type_ids", "return_text_replacement_offsets"),
 }
 
-logger = logging.getLogger(__name__)
+logger = logging.get_logger(__name__)
 
 
 class TextImageProcessor(HubCodeMixin, ProcessorMixin):
@@ -40,6 +39,7 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
     text_names: ClassVar[frozenset[str]]
     # Whether the inputs of a text depend on its language; if not, texts may come without one.
     needs_language: bool = True
+    default_language: str = UNDETERMINED  # the language of texts without one
 
     def __call__(
         self,
@@ -194,24 +194,9 @@ def takes_language(processor: Any) -> bool:
     return processor is not None and "language" in inspect.signature(type(processor).__call__).parameters
 
 
-def needs_language(processor: Any) -> bool:
-    return takes_language(processor) and bool(getattr(processor, "needs_language", True))
-
-
 def default_language(processor: Any) -> str:
-    """Returns the tag of texts without a language: `und` if the model reads such texts, its only language, or the
-    native language of a model extended from it, which is logged once. Other models have no default: an error."""
-    if not needs_language(processor) or getattr(processor, "reads_unstated", False):
-        return UNDETERMINED
-    native = getattr(processor, "native_language", None)
-    if native is not None:
-        _warn_once("texts without a language are read as %s, the native language; this is logged once", str(native))
-        return str(native)
-    others = list(getattr(processor, "languages", None) or [])
-    if len(others) == 1:
-        return str(others[0])
-    known = f"; the model has {', '.join(others)}" if others else ""
-    raise InputError(f"this model reads each language in its own way: give language='de'{known}")
+    """Returns the tag of texts without a language, also for processors of other packages, which read none."""
+    return getattr(processor, "default_language", UNDETERMINED)
 
 
 def as_texts(given: Any, name: str = "text", *, none_is_fine: bool = False) -> list[str]:
@@ -233,7 +218,7 @@ def as_texts(given: Any, name: str = "text", *, none_is_fine: bool = False) -> l
     return texts
 
 
-_counting: ContextVar[dict[str, str] | None] = ContextVar("counting", default=None)
+cut_texts: ContextVar[dict[str, str] | None] = ContextVar("counting", default=None)
 
 
 @contextmanager
@@ -241,27 +226,20 @@ def counting_cut_texts() -> Iterator[dict[str, str]]:
     """Inside the block, processors record in the yielded dictionary each text that they cut, with the limit, instead
     of logging them."""
     cut: dict[str, str] = {}
-    token = _counting.set(cut)
+    token = cut_texts.set(cut)
     try:
         yield cut
     finally:
-        _counting.reset(token)
-
-
-def is_counting() -> bool:
-    return _counting.get() is not None
+        cut_texts.reset(token)
 
 
 def note_cut_texts(texts: Sequence[str], limit: str) -> None:
-    if texts and (counting := _counting.get()) is not None:
+    if texts and (counting := cut_texts.get()) is not None:
         counting.update(dict.fromkeys(texts, limit))
     elif texts:
-        _warn_once("texts of more than %s are cut there, because the model reads no more; this is logged once", limit)
-
-
-@cache
-def _warn_once(message: str, about: str) -> None:
-    logger.warning(message, about)
+        logger.warning_once(
+            "texts of more than %s are cut there, because the model reads no more; this is logged once", limit
+        )
 
 
 def overlong(texts: Sequence[str], encoded: Any) -> list[str]:

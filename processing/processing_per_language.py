@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from transformers.tokenization_utils_base import PaddingStrategy, TruncationStrategy
-from transformers.utils import cached_file
+from transformers.utils import cached_file, logging
 
 from ..utils.errors import InputError
 from ..utils.languages import UNDETERMINED, language_for_each
 from .processing_dual_encoder import TextImageProcessor, as_texts, call_tokenizer, note_cut_texts, overlong
+
+logger = logging.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,23 @@ class PerLanguageProcessor(TextImageProcessor):
     @property
     def model_input_names(self) -> list[str]:
         return ["pixel_values", "input_ids", "attention_mask", "language_ids"]
+
+    @property
+    def default_language(self) -> str:  # type: ignore[override]
+        """`und` if the model reads texts without a language, the native language of a model that was extended, which
+        is logged once, or the only language. Other models have no default: an error."""
+        if self.reads_unstated or not self.needs_language:
+            return UNDETERMINED
+        languages = [str(tag) for tag in getattr(self, "languages", ())]
+        if native := getattr(self, "native_language", None):
+            message = "texts without a language are read as %s, the native language; this is logged once"
+            logger.warning_once(message, str(native))
+            return str(native)
+        if len(languages) == 1:
+            return languages[0]
+        raise InputError(
+            f"this model reads each language in its own way: give language='de'; the model has {', '.join(languages)}"
+        )
 
     def _encoded(self, text: Any, language: Any, settings: dict[str, Any]) -> Any:
         if language is None and (self.reads_unstated or not self.needs_language):

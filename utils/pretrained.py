@@ -2,10 +2,8 @@
 only if the caller allowed it; every problem is one error that names the source and any damaged file."""
 
 import json
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -25,7 +23,7 @@ from transformers import (
     PreTrainedTokenizerFast,
     Siglip2Tokenizer,
 )
-from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
+from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, logging
 
 from .errors import (
     BabelensError,
@@ -58,7 +56,7 @@ _DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", t
 
 _NAMED = 5  # maximum number of names in a message
 
-logger = logging.getLogger(__name__)
+logger = logging.get_logger(__name__)
 
 
 def load_config(source: str | Path, **loading: Any) -> PreTrainedConfig:
@@ -181,17 +179,12 @@ def _compare(tokenizer: PreTrainedTokenizerFast, stated: Tokenizer, settings: Ma
         ]
         read, meant = ([t for t, real in zip(e.tokens, e.attention_mask, strict=True) if real] for e in both)
         if read != meant:
-            _warn(
-                f"{source}: {type(tokenizer).__name__} reads {text!r} as {read}, tokenizer.json as {meant}; set "
-                "tokenizer_class, do_lower_case and strip_accents, or add_bos_token and add_eos_token in "
-                "tokenizer_config.json to what the model was trained with"
+            logger.warning_once(
+                "%s: %s reads %r as %s, tokenizer.json as %s; set tokenizer_class, do_lower_case and strip_accents, "
+                "or add_bos_token and add_eos_token in tokenizer_config.json to what the model was trained with",
+                *(source, type(tokenizer).__name__, text, str(read), str(meant)),
             )
             return
-
-
-@cache
-def _warn(message: str) -> None:
-    logger.warning("%s", message)
 
 
 # ---- Sources ----

@@ -16,7 +16,7 @@ from ..inference.embedder import Embedder
 from ..inference.image_index import ImageIndex
 from ..inference.texts import languages_of, warn_of_language
 from ..processing.images import open_image
-from ..processing.processing_dual_encoder import default_language, needs_language
+from ..processing.processing_dual_encoder import default_language
 from ..utils.language_matching import learned_language
 from ..utils.languages import UNDETERMINED, normalize_language
 
@@ -52,7 +52,7 @@ class ImageService:
                 "left out %d images that links take out of the folder: %s, …", len(self._out), min(self._out)
             )
         self._positions = {self._id(path): row for row, path in enumerate(index.paths) if path not in self._out}
-        self.needs_language = needs_language(embedder.processor)
+        self.needs_language = getattr(embedder.processor, "needs_language", False)
         self._encoding = Lock()  # the model encodes one query at a time
 
     def __len__(self) -> int:

@@ -13,7 +13,7 @@ from tests.support.tiny_native import tiny_clip
 
 @pytest.fixture(autouse=True)
 def told_anew():
-    pretrained._warn.cache_clear()
+    pretrained.logger.warning_once.cache_clear()
 
 
 def change(file, **changes):

@@ -18,7 +18,7 @@ INDEPENDENT = ["mural", "etcl", "liwe"]
 
 @pytest.fixture(autouse=True)
 def unwarned():
-    processing_dual_encoder._warn_once.cache_clear()
+    processing_dual_encoder.logger.warning_once.cache_clear()
 
 
 @pytest.mark.parametrize("name", INDEPENDENT)

@@ -13,7 +13,7 @@ LONG = "ein rotes Auto " * 80
 )
 def test_every_processor_says_once_that_it_cuts(factory, request, caplog):
     processor = request.getfixturevalue(factory)()[1]
-    processing_dual_encoder._warn_once.cache_clear()
+    processing_dual_encoder.logger.warning_once.cache_clear()
     processor(text=CAPTIONS["de"], language="de")
     processor(text=LONG[:500], language="de", truncation=False)  # of more, a ridge reads 512 characters in any case
     assert not caplog.records
@@ -25,7 +25,7 @@ def test_every_processor_says_once_that_it_cuts(factory, request, caplog):
 
 def test_texts_that_were_cut_are_counted_where_somebody_counts(make_mla, caplog):
     processor = make_mla()[1]
-    processing_dual_encoder._warn_once.cache_clear()
+    processing_dual_encoder.logger.warning_once.cache_clear()
     with counting_cut_texts() as cut:
         processor(text=["a", LONG], language="de")
         processor(text=LONG + "b", language="en")
