@@ -20,10 +20,10 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 
 from .configuration.configuration_two_tower import POOLER
 from .inference.embedder import Embedder
+from .inference.loading import as_output
 from .inference.texts import SAMPLE_TEXTS
 from .model_cards.card_text import save_card
 from .model_cards.cards import placeholder_repository
-from .modeling.modeling_dual_encoder import as_output
 from .modeling.modeling_two_tower import TwoTowerModel
 from .processing.processing_dual_encoder import counting_cut_texts
 from .utils.errors import InputError, ModelKindError

@@ -21,7 +21,6 @@ from transformers import BatchFeature, PreTrainedModel, ProcessorMixin
 from ..configuration.configuration_mla import text_positions
 from ..configuration.configuration_two_tower import head_of_task
 from ..data.batching.views import ImageFeatures
-from ..modeling.modeling_dual_encoder import as_output
 from ..processing.images import open_image
 from ..processing.processing_dual_encoder import (
     LARGEST_LENGTH,
@@ -32,7 +31,7 @@ from ..processing.processing_dual_encoder import (
 )
 from ..utils.errors import BabelensError, ImageError, InputError, ModelKindError, first_line
 from ..utils.languages import language_for_each
-from .loading import SentenceEncoder, SentenceInputs, load_encoder, stated_truncation
+from .loading import SentenceEncoder, SentenceInputs, as_output, load_encoder, stated_truncation
 from .onnx.model import OnnxDualEncoder, load_onnx
 from .texts import reporting_cut_texts, token_counts
 

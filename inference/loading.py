@@ -170,6 +170,11 @@ class SentenceEncoder(nn.Module):
         return BaseModelOutputWithPooling(pooler_output=model(features)["sentence_embedding"][:, : model.truncate_dim])
 
 
+def as_output(features: BaseModelOutputWithPooling | torch.Tensor) -> BaseModelOutputWithPooling:
+    """Returns a dual encoder's features as an output; code that comes with a model may return only a tensor [N, d]."""
+    return BaseModelOutputWithPooling(pooler_output=features) if isinstance(features, torch.Tensor) else features
+
+
 class SentenceInputs:
     """Passes texts, in any language, and images on, because sentence-transformers prepares them itself."""
 

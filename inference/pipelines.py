@@ -14,7 +14,7 @@ from transformers.pipelines.image_feature_extraction import ImageFeatureExtracti
 from transformers.pipelines.zero_shot_image_classification import ZeroShotImageClassificationPipeline
 
 from ..configuration.configuration_two_tower import head_of_task
-from ..modeling.modeling_dual_encoder import as_output, normalize
+from ..modeling.modeling_dual_encoder import normalize
 from ..processing.processing_dual_encoder import default_language, takes_language
 from ..utils.errors import ImageError, InputError, ModelFolderError
 from ..utils.languages import UNDETERMINED, language_and_script, language_for_each, normalize_language
@@ -103,8 +103,8 @@ class MultilingualFeatureExtractionPipeline(FeatureExtractionPipeline):
             rows = as_rows(model_inputs)
             model_inputs = self.processor(**rows, return_tensors="pt", **tokenize_kwargs or {}).to(self.device)
         if head:
-            features = as_output(self.model.get_text_features(**model_inputs, **head)).pooler_output
-            return BaseModelOutputWithPooling(pooler_output=normalize(features))
+            features = self.model.get_text_features(**model_inputs, **head)
+            return BaseModelOutputWithPooling(pooler_output=normalize(features.pooler_output))
         return _embeddings_alone(super()._forward(model_inputs))
 
 

@@ -137,9 +137,6 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         cut = [replace(output, **{name: value[:, :width] for name, value in present.items()}) for width in widths]
         return torch.stack([loss(each) for each in (output, *cut)]).mean()
 
-    def bound_temperature(self) -> None:
-        """Raises a learned temperature to its lower bound; trainers call it after each step of the optimizer."""
-
     @property
     def logit_bias(self) -> Tensor | float:
         """The bias added to the logits, which SigLIP has."""
@@ -169,11 +166,6 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
 def in_dtype_of(tower: PreTrainedModel, images: Tensor) -> Tensor:
     """Casts images, or image features, to a tower's floating-point type, which some towers do not do themselves."""
     return images.to(tower.dtype) if images.is_floating_point() else images
-
-
-def as_output(features: BaseModelOutputWithPooling | Tensor) -> BaseModelOutputWithPooling:
-    """Returns a dual encoder's features as an output; code that comes with a model may return only a tensor [N, d]."""
-    return BaseModelOutputWithPooling(pooler_output=features) if isinstance(features, Tensor) else features
 
 
 def with_embeddings(output: Any, embeddings: Tensor) -> BaseModelOutputWithPooling:

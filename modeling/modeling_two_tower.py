@@ -79,15 +79,6 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
 
         return model_from_native(cls, native, **options)
 
-    @torch.no_grad()
-    def reset_heads(self) -> None:
-        """Initializes the layers between the towers and the shared space again; towers and temperature stay."""
-        kept = (self.similarity, *self.towers.values())
-        for module in (part for child in self.children() if child not in kept for part in child.modules()):
-            for part in (module, *module.parameters(recurse=False)):
-                part._is_hf_initialized = False  # transformers does not initialize loaded weights again
-            self._init_weights(module)
-
     @property
     def towers(self) -> dict[str, nn.Module]:
         """The image tower and the text tower, by the names `image` and `text`."""
@@ -114,6 +105,7 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
 
     @torch.no_grad()
     def bound_temperature(self) -> None:
+        """Raises the temperature to its lower bound; trainers call it after each step of the optimizer."""
         self.temperature.clamp_(min=MIN_TEMPERATURE)
 
     def new_text_head(self) -> nn.Module:

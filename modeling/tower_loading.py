@@ -78,6 +78,16 @@ def model_from_native(model_class: Any, native: Source, **options: Any) -> Any:
     return model.train(native.training)
 
 
+@torch.no_grad()
+def reset_heads(model: Any) -> None:
+    """Initializes the layers between the towers and the shared space again; towers and temperature stay."""
+    kept = (model.similarity, *model.towers.values())
+    for module in (part for child in model.children() if child not in kept for part in child.modules()):
+        for part in (module, *module.parameters(recurse=False)):
+            part._is_hf_initialized = False  # transformers does not initialize loaded weights again
+        model._init_weights(module)
+
+
 def config_of_towers(
     config_class: Any,
     image: Source,

@@ -22,7 +22,7 @@ from ..configuration.presets import load_preset
 from ..model_cards.base_models import IMAGE_TOWER, TEXT_TOWER, WHOLE_MODEL
 from ..modeling.modeling_etcl import EtclModel
 from ..modeling.modeling_mural import MuralModel
-from ..modeling.tower_loading import config_of_towers
+from ..modeling.tower_loading import config_of_towers, reset_heads
 from ..processing.image_processing_mural import MuralImageProcessor
 from ..processing.processing_mural import EtclProcessor
 from ..processing.tokenizer_training import WORDPIECE_PREFIX, train_wordpiece, unknown_rate
@@ -154,7 +154,7 @@ class ModelBuilder:
         if source.preset is None:
             model = load_model(AutoModel, self.start, **self.attention, **self.code)
             if source.fresh_heads:
-                model.reset_heads()
+                reset_heads(model)
             return model
         vocabulary = {"vocab_size": len(processor.tokenizer)}
         overrides = {**source.overrides, "text_config": {**source.overrides.get("text_config", {}), **vocabulary}}

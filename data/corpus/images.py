@@ -12,7 +12,7 @@ import fsspec
 import PIL.features
 import PIL.Image
 
-from ...processing.images import HEIC_ADVICE, check_image, open_image, readable_formats, regular_file
+from ...processing.images import HEIC_ADVICE, open_image, readable_formats, regular_file
 from ...utils.errors import CorpusError, ImageError
 
 # ---- Images in cells ----
@@ -25,6 +25,11 @@ def read_image(value: Any, place: str, *, draft: int | None = None) -> PIL.Image
         return open_image(image_source(value), draft=draft)
     except ImageError as error:
         raise CorpusError(f"{place}: {error}") from error
+
+
+def check_image(source: str | Path | bytes) -> None:
+    """Raises the error that `open_image` would raise, in less time: JPEGs are decoded at an eighth of their size."""
+    open_image(source, draft=1)
 
 
 def image_bytes(value: Any, place: str) -> bytes:

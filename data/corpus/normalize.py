@@ -12,7 +12,6 @@ import pyarrow as pa
 from datasets import Dataset, Features, Image, IterableDataset, Value, concatenate_datasets
 from datasets.utils import tqdm
 
-from ...processing.images import check_image
 from ...utils.errors import CorpusError, ImageError
 from ...utils.languages import normalize_language
 from .columns import ColumnNames, column_names, find_captions, in_corpus_columns
@@ -31,7 +30,7 @@ from .corpus import (
     normalize_row,
     undecoded,
 )
-from .images import image_source
+from .images import check_image, image_source
 
 COLUMN_ORDER = ("image", "image_id", "captions", "features", "split")
 

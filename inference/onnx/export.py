@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.export import Dim
 
-from ...modeling.modeling_dual_encoder import as_output, normalize
+from ...modeling.modeling_dual_encoder import normalize
 from ...modeling.modeling_smalr import SmalrModel
 from ...processing.processing_dual_encoder import counting_cut_texts
 from ...processing.word_tokenizers import WordLevelProcessor
@@ -27,7 +27,7 @@ from ...utils.errors import InputError, ModelKindError, first_line, requires
 from ...utils.files import errors_naming, new_folder, remove_unfinished
 from ...utils.identity import folder_identity
 from ..embedder import Embedder
-from ..loading import SentenceEncoder
+from ..loading import SentenceEncoder, as_output
 from ..texts import SAMPLE_TEXTS, language_tags, sample_languages
 from .model import GRAPH_FOLDER, PRECISIONS, SETTINGS_FILE, TOWERS, GraphSettings, graph_file, open_graph
 

@@ -27,7 +27,7 @@ from PIL import Image
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 from torch import Tensor, nn
 
-from ...modeling.modeling_dual_encoder import as_output, normalize
+from ...modeling.modeling_dual_encoder import normalize
 from ...processing.processing_dual_encoder import counting_cut_texts
 from ...processing.processing_ridge import MOST_CHARACTERS, RidgeProcessor, as_characters
 from ...processing.text_normalization import (
@@ -45,6 +45,7 @@ from ...utils.files import check_new, new_folder
 from ...utils.language_matching import learned_language, nearest_language
 from ...utils.languages import UNDETERMINED, normalize_language
 from ..embedder import Embedder
+from ..loading import as_output
 from ..texts import SAMPLE_TEXTS
 from .export import convert, drawn_image, load_exportable, write_graph, write_json
 from .model import PRECISIONS, open_graph

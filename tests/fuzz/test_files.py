@@ -8,9 +8,10 @@ from starlette.testclient import TestClient
 
 from babelens.data import load_captions, load_translations
 from babelens.data.corpus.corpus import CaptionRules, normalize_captions
+from babelens.data.corpus.images import check_image
 from babelens.data.readers.bitext import read_translations
 from babelens.inference import Embedder
-from babelens.processing.images import MAX_ASPECT, check_image, open_image
+from babelens.processing.images import MAX_ASPECT, open_image
 from babelens.serving.app import create_app
 from babelens.serving.service import ImageService
 from babelens.utils.errors import BabelensError, CorpusError, ImageError, LanguageTagError

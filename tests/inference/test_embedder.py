@@ -8,7 +8,7 @@ from PIL import Image
 
 from babelens.inference import embedder as embedder_module
 from babelens.inference.embedder import Embedder
-from babelens.modeling.modeling_dual_encoder import as_output
+from babelens.inference.loading import as_output
 from babelens.utils.errors import ImageError, InputError, LanguageTagError, ModelKindError
 from tests.support.tiny_dual_encoders import KINDS
 

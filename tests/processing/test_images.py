@@ -5,8 +5,9 @@ import numpy as np
 import PIL.Image
 import pytest
 
+from babelens.data.corpus.images import check_image
 from babelens.processing import images
-from babelens.processing.images import check_image, open_image
+from babelens.processing.images import open_image
 from babelens.utils.errors import ImageError
 
 

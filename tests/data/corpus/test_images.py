@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 
 from babelens.data.corpus.images import (
+    check_image,
     image_bytes,
     path_inside,
     read_image,
@@ -15,7 +16,7 @@ from babelens.data.corpus.images import (
 from babelens.data.corpus.normalize import refuse_mostly_bad
 from babelens.evaluation.classification import ClassifiedImages
 from babelens.processing import images
-from babelens.processing.images import check_image, open_image
+from babelens.processing.images import open_image
 from babelens.utils.errors import CorpusError, ImageError
 
 
