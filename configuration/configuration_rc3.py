@@ -107,17 +107,14 @@ class Rc3Config(HubCodeMixin, MBartConfig):
 
     @property
     def has_regions(self) -> bool:
-        """True if the model reads regions."""
         return self.visual in (REGIONS, BOTH)
 
     @property
     def has_patches(self) -> bool:
-        """True if the model reads patches."""
         return self.visual in (PATCHES, BOTH)
 
     @property
     def patches_per_image(self) -> int:
-        """Number of patches of one image."""
         return (self.image_size // self.patch_size) ** 2
 
     def language_token_id(self, language: str) -> int:

@@ -131,7 +131,6 @@ def check_positive(config: Any, *names: str) -> None:
 
 
 def check_probabilities(*, below_one: bool = False, **values: float) -> None:
-    """Checks that the given values are probabilities."""
     for name, value in values.items():
         if not 0 <= value <= 1 or (below_one and value == 1):
             raise ValueError(f"{name}={value} must be a probability{' below 1' if below_one else ''}")

@@ -26,7 +26,6 @@ def list_presets() -> list[str]:
 
 
 def preset_facts(name: str) -> dict[str, Any]:
-    """Returns the content of a preset file."""
     files = {path.stem: path for folder in _FOLDERS for path in folder.glob("*.json")}
     if name not in files:
         raise ValueError(f"there is no preset {name!r}; there are: {', '.join(list_presets())}")

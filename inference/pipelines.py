@@ -25,7 +25,6 @@ Parameters = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]  # of preproc
 Rows = dict[str, Any]  # prepared by `preprocess`: one row, or the rows of a batch as lists
 Prompts = Mapping[str, Sequence[str]]  # language -> its templates
 LABEL_ALONE = "{}"
-_TEMPLATE = "This is a photo of {}."  # as in transformers' pipeline
 
 
 def fetched(image: Any, timeout: float | None = None) -> Any:
@@ -162,7 +161,7 @@ class MultilingualZeroShotPipeline(ZeroShotImageClassificationPipeline):
         if language is None and takes_language(self.processor):
             language = default_language(self.processor)
             if language == UNDETERMINED and hypothesis_template is None:
-                hypothesis_template = _TEMPLATE
+                hypothesis_template = PHOTO_TEMPLATES["en"][0]  # which is that of transformers' pipeline
         if language is None:
             given = {} if hypothesis_template is None else {"hypothesis_template": hypothesis_template}
             return super().preprocess(image, candidate_labels, **given, **options)

@@ -111,6 +111,7 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         "transformer": "text_model",
         "heads": "",
     }
+    logit_bias: Tensor | float = 0.0  # added to the logits, as in SigLIP
     sentence_module = "processing.sentence_modules.DualEncoderModule"  # runs the model in sentence-transformers
 
     def get_input_embeddings(self) -> nn.Module:
@@ -136,11 +137,6 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         present = {name: value for name in _EMBEDDINGS if (value := output.get(name)) is not None}
         cut = [replace(output, **{name: value[:, :width] for name, value in present.items()}) for width in widths]
         return torch.stack([loss(each) for each in (output, *cut)]).mean()
-
-    @property
-    def logit_bias(self) -> Tensor | float:
-        """The bias added to the logits, which SigLIP has."""
-        return 0.0
 
     def with_logits_and_loss(
         self, output: Any, return_logits: bool, return_loss: bool | None, positives: Tensor | None

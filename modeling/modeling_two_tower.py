@@ -84,13 +84,6 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         """The image tower and the text tower, by the names `image` and `text`."""
         return {name: getattr(self, attribute) for name, attribute in TOWERS.items()}
 
-    @property
-    def frozen_towers(self) -> tuple[str, ...]:
-        """The names of the towers without a trained weight, of `image` and `text`."""
-        return tuple(
-            name for name, tower in self.towers.items() if not any(p.requires_grad for p in tower.parameters())
-        )
-
     def train(self, mode: bool = True) -> Self:
         """Sets training mode, except in the frozen parts of the towers (`eval_frozen_modules`)."""
         super().train(mode)

@@ -33,25 +33,17 @@ class SentenceModule(nn.Module):
         self.model, self.processor = model, processor
 
     @classmethod
-    def load(
-        cls,
-        model_name_or_path: str,
-        subfolder: str = "",
-        cache_folder: str | None = None,
-        model_kwargs: dict[str, Any] | None = None,
-        processor_kwargs: dict[str, Any] | None = None,
-        config_kwargs: dict[str, Any] | None = None,
-        backend: str = "torch",
-        **given: Any,
-    ) -> Self:
+    def load(cls, model_name_or_path: str, backend: str = "torch", **given: Any) -> Self:
+        """Loads model and processor with the arguments that sentence-transformers passes to its own modules."""
         if backend != "torch":
             raise InputError(f"backend={backend!r}: only torch runs here; `babelens export` exports to ONNX")
-        place = {name: given.get(name) for name in ("token", "revision")}
+        place = {name: given.get(name) for name in ("token", "revision")} | {"cache_dir": given.get("cache_folder")}
         place |= {name: bool(given.get(name)) for name in ("local_files_only", "trust_remote_code")}
-        place |= {"subfolder": subfolder, "cache_dir": cache_folder}
-        chosen = (config_kwargs or {}) | (model_kwargs or {})
+        place |= {"subfolder": given.get("subfolder", "")}
+        chosen = (given.get("config_kwargs") or {}) | (given.get("model_kwargs") or {})
         model = cls.auto_model.from_pretrained(model_name_or_path, **place | chosen)
-        return cls(model, AutoProcessor.from_pretrained(model_name_or_path, **place | (processor_kwargs or {})))
+        chosen = given.get("processor_kwargs") or {}
+        return cls(model, AutoProcessor.from_pretrained(model_name_or_path, **place | chosen))
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
         """Saves model and processor, and keeps the prompts that sentence-transformers wrote just before."""

@@ -137,11 +137,17 @@ def refuse_augmentation(args: ContrastiveTrainingArguments, kind: str) -> None:
         )
 
 
+def frozen_names(model: Any) -> tuple[str, ...]:
+    """Returns the names of the towers without a trained weight, of `image` and `text`."""
+    towers = getattr(model, "towers", {})
+    return tuple(name for name, tower in towers.items() if not any(p.requires_grad for p in tower.parameters()))
+
+
 def frozen_towers(
     model: Any, processor: Any, args: ContrastiveTrainingArguments, cache_dir: str | None = None
 ) -> FrozenEncoder:
     """Returns the frozen towers of a model with two towers; other models have none here."""
-    names = getattr(model, "frozen_towers", ()) if args.cache_frozen_features else ()
+    names = frozen_names(model) if args.cache_frozen_features else ()
     for name in names:
         refuse_augmentation(args, name)
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 from transformers import AutoModel, AutoProcessor
 
+from babelens.trainers.frozen_features import frozen_names
 from babelens.training.data import RecipeData
 from babelens.utils.errors import BabelensError, RecipeError
 from tests.support.tiny_backbones import saved_backbone
@@ -47,7 +48,7 @@ def test_the_folder_is_a_model_of_both_towers(folder, cache, tmp_path, method):
     model, processor = (auto.from_pretrained(output) for auto in (AutoModel, AutoProcessor))
     assert model.config.model_type == method
     assert model.config.text_pooling == "mean"  # as the folder of the text encoder states
-    assert model.frozen_towers == ("image", "text")
+    assert frozen_names(model) == ("image", "text")
     assert processor.text_prompt == model.config.text_prompt == "query: "
     for tower, name in ((model.vision_model, "vit"), (model.text_model, "bert")):
         source = AutoModel.from_pretrained(folder / name).state_dict()

@@ -14,6 +14,7 @@ from babelens import METHODS
 from babelens.cli.main import app
 from babelens.configuration import presets
 from babelens.inference.embedder import Embedder
+from babelens.trainers.frozen_features import frozen_names
 from babelens.training.run import RecipeRun
 from babelens.training.schema import load_recipe
 from babelens.utils.errors import RecipeError
@@ -109,7 +110,7 @@ def test_the_command_line_trains_it_and_its_folder_carries_its_code(recipe_file,
 def test_its_keys_are_its_own(recipe_file, tmp_path):
     run = RecipeRun(load_recipe(recipe_file), tmp_path, "")
     model = run.builder.make_model(run.builder.make_processor())
-    assert model.frozen_towers == ("image",)
+    assert frozen_names(model) == ("image",)
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text(recipe_file.read_text().replace("method: toy", "method: mural"))
     with pytest.raises(RecipeError, match="unknown key freeze_images"):
