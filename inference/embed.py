@@ -30,14 +30,13 @@ from transformers import BatchFeature
 from ..data.corpus.corpus import enumeration, image_id_of
 from ..data.corpus.files import IMAGES, files_named, numbered_lines, opened, parse_json, read_json_lines, tar_samples
 from ..data.corpus.images import path_inside, read_image, skipped_line, walk_images
-from ..processing.processing_dual_encoder import default_language
 from ..utils.errors import CorpusError, InputError, LanguageTagError, SaveError, requires
 from ..utils.files import atomic_file
 from ..utils.identity import image_identity, model_identity, remote_state, state_of
 from ..utils.languages import normalize_language
 from ..utils.redaction import redact
 from .embedder import Embedder, autocasting, prefetch, progress_bar
-from .texts import sample_languages
+from .texts import default_language, sample_languages
 
 logger = logging.getLogger(__name__)
 

@@ -25,7 +25,6 @@ from ..processing.images import open_image
 from ..processing.processing_dual_encoder import (
     LARGEST_LENGTH,
     as_texts,
-    default_language,
     note_cut_texts,
     takes_language,
 )
@@ -33,7 +32,7 @@ from ..utils.errors import BabelensError, ImageError, InputError, ModelKindError
 from ..utils.languages import language_for_each
 from .loading import SentenceEncoder, SentenceInputs, as_output, load_encoder, stated_truncation
 from .onnx.model import OnnxDualEncoder, load_onnx
-from .texts import reporting_cut_texts, token_counts
+from .texts import default_language, reporting_cut_texts, token_counts
 
 ImageLike = Image.Image | np.ndarray | str | Path | bytes
 # Images that each thread of a processor convolves at a time: the states of more of them leave its caches. It is a

@@ -15,7 +15,7 @@ from transformers.pipelines.zero_shot_image_classification import ZeroShotImageC
 
 from ..configuration.configuration_two_tower import head_of_task
 from ..modeling.modeling_dual_encoder import normalize
-from ..processing.processing_dual_encoder import default_language, takes_language
+from ..processing.processing_dual_encoder import takes_language
 from ..utils.errors import ImageError, InputError, ModelFolderError
 from ..utils.languages import UNDETERMINED, language_and_script, language_for_each, normalize_language
 
@@ -92,7 +92,7 @@ class MultilingualFeatureExtractionPipeline(FeatureExtractionPipeline):
             inputs, language = inputs["text"], stated(inputs, "language", language)
         language = None if language is None else normalize_language(language)
         if takes_language(self.processor):
-            return {"text": inputs, "language": language or default_language(self.processor)}
+            return {"text": inputs, "language": language or self.processor.default_language}
         return super().preprocess(inputs, **tokenize_kwargs or {})
 
     def _forward(
@@ -159,7 +159,7 @@ class MultilingualZeroShotPipeline(ZeroShotImageClassificationPipeline):
     ) -> Any:
         options = {"timeout": timeout, "tokenizer_kwargs": tokenizer_kwargs}
         if language is None and takes_language(self.processor):
-            language = default_language(self.processor)
+            language = self.processor.default_language
             if language == UNDETERMINED and hypothesis_template is None:
                 hypothesis_template = PHOTO_TEMPLATES["en"][0]  # which is that of transformers' pipeline
         if language is None:

@@ -40,6 +40,11 @@ def reporting_cut_texts(texts: Sequence[str]) -> Iterator[None]:
         )
 
 
+def default_language(processor: Any) -> str:
+    """The tag of texts without a language, also for processors of other packages, which read none."""
+    return getattr(processor, "default_language", UNDETERMINED)
+
+
 def token_counts(tokenizer: Any, texts: Sequence[str]) -> list[int]:
     """The number of tokens of each text."""
     counts: list[int] = []

@@ -194,11 +194,6 @@ def takes_language(processor: Any) -> bool:
     return processor is not None and "language" in inspect.signature(type(processor).__call__).parameters
 
 
-def default_language(processor: Any) -> str:
-    """Returns the tag of texts without a language, also for processors of other packages, which read none."""
-    return getattr(processor, "default_language", UNDETERMINED)
-
-
 def as_texts(given: Any, name: str = "text", *, none_is_fine: bool = False) -> list[str]:
     """Returns the texts of an argument, one or several; half a surrogate pair is not valid Unicode."""
     if isinstance(given, bytes | Mapping | Set) or not isinstance(given, Iterable):

@@ -13,7 +13,6 @@ from ..configuration.configuration_two_tower import head_of_task
 from ..utils.errors import InputError
 from ..utils.languages import normalize_language
 from .images import open_image, truncated_repr
-from .processing_dual_encoder import default_language
 
 _PROMPTS = "config_sentence_transformers.json"
 # sentence-transformers distinguishes paths of images from texts in the same way.
@@ -37,9 +36,8 @@ class SentenceModule(nn.Module):
         """Loads model and processor with the arguments that sentence-transformers passes to its own modules."""
         if backend != "torch":
             raise InputError(f"backend={backend!r}: only torch runs here; `babelens export` exports to ONNX")
-        place = {name: given.get(name) for name in ("token", "revision")} | {"cache_dir": given.get("cache_folder")}
-        place |= {name: bool(given.get(name)) for name in ("local_files_only", "trust_remote_code")}
-        place |= {"subfolder": given.get("subfolder", "")}
+        names = ("subfolder", "token", "revision", "local_files_only", "trust_remote_code")
+        place = {name: given[name] for name in names if name in given} | {"cache_dir": given.get("cache_folder")}
         chosen = (given.get("config_kwargs") or {}) | (given.get("model_kwargs") or {})
         model = cls.auto_model.from_pretrained(model_name_or_path, **place | chosen)
         chosen = given.get("processor_kwargs") or {}
@@ -94,7 +92,7 @@ class SentenceModule(nn.Module):
     def read_texts(self, given: Sequence[tuple[str, str | None]], language: str | None) -> dict[str, Any]:
         languages = [own or language for _, own in given]
         if None in languages:
-            default = default_language(self.processor)
+            default = self.processor.default_language
             languages = [each or default for each in languages]
         return {"text": [text for text, _ in given], "language": languages}
 

@@ -52,8 +52,6 @@ _OF_BERT = {"do_lower_case": "lowercase", "strip_accents": "strip_accents"}
 _ENDS = {"add_bos_token", "add_eos_token"}
 _OF_VOCABULARIES = {"backend", "merges", "name_or_path", "tokenizer_class", "tokenizer_file", "vocab"}
 _DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
-
-
 _NAMED = 5  # maximum number of names in a message
 
 logger = logging.get_logger(__name__)

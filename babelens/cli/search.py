@@ -55,8 +55,7 @@ def search(
     language = None if language is None else normalize_language(language)
     begin_work()
     from ..inference.embedder import Embedder
-    from ..inference.texts import languages_of, warn_of_language
-    from ..processing.processing_dual_encoder import default_language
+    from ..inference.texts import default_language, languages_of, warn_of_language
     from ..search.lance import open_index, search_index
     from ..utils.languages import UNDETERMINED
 

@@ -14,9 +14,8 @@ import numpy as np
 
 from ..inference.embedder import Embedder
 from ..inference.image_index import ImageIndex
-from ..inference.texts import languages_of, warn_of_language
+from ..inference.texts import default_language, languages_of, warn_of_language
 from ..processing.images import open_image
-from ..processing.processing_dual_encoder import default_language
 from ..utils.language_matching import learned_language
 from ..utils.languages import UNDETERMINED, normalize_language
 
