@@ -254,7 +254,7 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         return self.with_logits_and_loss(MlaOutput(**found), return_logits, return_loss, positives)
 
     @property
-    def logit_bias(self) -> Tensor | float:
+    def logit_bias(self) -> Tensor | float:  # type: ignore[override]
         return getattr(self.native_model, "logit_bias", 0.0)
 
     @property

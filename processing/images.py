@@ -134,15 +134,10 @@ def _decode(image: PIL.Image.Image, draft: int | None = None) -> PIL.Image.Image
     return image
 
 
-def as_images(images: Any, *, layout: Any = None, scaled: bool = False) -> list[Any]:
-    """Returns one image or several as a flat list of decoded Pillow images. A string is a path: nothing is downloaded.
-
-    Args:
-        images: Pillow images, paths, the bytes of files, or arrays and tensors [height, width], [height, width,
-            channels] or [channels, height, width] with integers from 0 to 255, booleans, or 16-bit gray values.
-        layout: `"channels_first"` or `"channels_last"`; by default, inferred.
-        scaled: return arrays of floats, as RGB and scaled as the model needs them, unchanged.
-    """
+def as_images(images: Any) -> list[PIL.Image.Image]:
+    """Returns one image or several as a flat list of upright RGB images: of Pillow images, paths, the bytes of files,
+    or arrays and tensors [height, width], [height, width, channels] or [channels, height, width] with integers from 0
+    to 255, booleans, or 16-bit gray values. A string is a path: nothing is downloaded."""
 
     def entries(given: Any) -> list[Any]:
         several = isinstance(given, list | tuple) or (hasattr(given, "shape") and getattr(given, "ndim", 0) == 4)
@@ -151,17 +146,10 @@ def as_images(images: Any, *, layout: Any = None, scaled: bool = False) -> list[
     flat = [item for entry in entries(images) for item in entries(entry)]
     if not flat:
         raise InputError("images is an empty list")
-    return [_as_image(image, f"images[{index}]", layout, scaled) for index, image in enumerate(flat)]
+    return [open_image(image, called=f"images[{index}]") for index, image in enumerate(flat)]
 
 
-def _as_image(image: Any, called: str, layout: Any, scaled: bool) -> Any:
-    if isinstance(image, str | Path | bytes):
-        return open_image(image)
-    with _readable(image, called):
-        return _decode(image) if isinstance(image, PIL.Image.Image) else _of_array(image, layout, scaled)
-
-
-def _of_array(array: Any, layout: Any = None, scaled: bool = False) -> Any:
+def _of_array(array: Any) -> PIL.Image.Image:
     if hasattr(array, "numpy") and hasattr(array, "detach"):  # a tensor, on any device
         array = array.detach().cpu()
         array = (array.float() if array.is_floating_point() else array).numpy()
@@ -170,18 +158,13 @@ def _of_array(array: Any, layout: Any = None, scaled: bool = False) -> Any:
         raise ImageError(f"{shown} is not an image: give a Pillow image, a path, or an array of uint8")
     pixels = array
     if array.ndim == 3:
-        found = ChannelDimension(layout) if layout is not None else infer_channel_dimension_format(array, _CHANNELS)
-        pixels = np.moveaxis(array, 0, -1) if found is ChannelDimension.FIRST else array
+        is_first = infer_channel_dimension_format(array, _CHANNELS) is ChannelDimension.FIRST
+        pixels = np.moveaxis(array, 0, -1) if is_first else array
         if pixels.shape[-1] not in _CHANNELS:
             raise ImageError(f"its shape {array.shape} has no side of 1, 3 or 4 channels")
     check_size(pixels.shape[1], pixels.shape[0])
     if array.dtype.kind == "f":
-        if not scaled or pixels.ndim != 3 or pixels.shape[-1] != 3 or not np.isfinite(array).all():
-            raise ImageError(
-                f"an array of {array.dtype}, whose range may be 0 to 1 or 0 to 255: give uint8 from 0 to 255, or give "
-                "a processor finite RGB floats from 0 to 1 with do_rescale=False"
-            )
-        return array
+        raise ImageError(f"an array of {array.dtype}, whose range may be 0 to 1 or 0 to 255: give uint8 from 0 to 255")
     if pixels.ndim == 3 and pixels.shape[-1] == 1:
         pixels = pixels[..., 0]
     if pixels.ndim == 3 or not (pixels.dtype.kind == "b" or pixels.dtype.newbyteorder("=") == np.uint16):

@@ -65,7 +65,7 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
         if text is not None:
             inputs |= self._encoded(text, language, text_settings)
         if images is not None:
-            inputs |= self.read_images(images, image_settings)
+            inputs |= self.image_processor(as_images(images), **image_settings)
         return BatchFeature(inputs, tensor_type=text_settings.get("return_tensors"))
 
     def _encoded(self, text: Any, language: Any, settings: dict[str, Any]) -> Any:
@@ -80,6 +80,7 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
         """Returns the language, the text settings and the image settings of a call. As in transformers, None counts as
         not given, an unknown keyword is logged and ignored, and one given twice is an error."""
         of_images = {*getattr(self.image_processor, "valid_kwargs", ImagesKwargs).__annotations__}
+        of_images -= {"input_data_format"}  # `as_images` makes Pillow images of arrays
         of_texts = {*self.text_names, "return_tensors"}
         groups = {name: dict(given.get(name) or {}) for name in ("text_kwargs", "images_kwargs", "common_kwargs")}
         other = {name: value for name, value in given.items() if not name.endswith("_kwargs")}
@@ -99,11 +100,6 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
         if longest is not None and not self.least_length <= longest <= LARGEST_LENGTH:
             raise InputError(f"max_length={longest} is not from {self.least_length} to {LARGEST_LENGTH}")
         return language, merged[0], merged[1]
-
-    def read_images(self, images: Any, settings: dict[str, Any]) -> BatchFeature:
-        do_rescale = settings.get("do_rescale", getattr(self.image_processor, "do_rescale", True))
-        decoded = as_images(images, layout=settings.get("input_data_format"), scaled=do_rescale is False)
-        return self.image_processor(decoded, **settings)
 
 
 class DualEncoderProcessor(TextImageProcessor):

@@ -20,6 +20,7 @@ from ..utils.errors import InputError, LanguageTagError
 from ..utils.language_matching import did_you_mean_language, language_id
 from ..utils.languages import normalize_language, normalize_languages
 from .image_processing_mural import MuralImageProcessor
+from .images import as_images
 from .processing_per_language import PerLanguageProcessor, TextLayout, texts_and_languages
 
 IGNORED_LABEL = -100
@@ -304,7 +305,7 @@ class Rc3Processor(PerLanguageProcessor):
         if not mask.any():
             return {}
         there = [image for image in images if image is not None]
-        read = self.read_images(there, settings | {"return_tensors": "np"})
+        read = self.image_processor(as_images(there), **settings | {"return_tensors": "np"})
         found = np.asarray(read["pixel_values"])  # [n, 3, H, W]
         pixels = np.zeros((len(images), *found.shape[1:]), found.dtype)
         pixels[mask] = found

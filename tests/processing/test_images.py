@@ -7,7 +7,7 @@ import pytest
 
 from babelens.data.corpus.images import check_image
 from babelens.processing import images
-from babelens.processing.images import open_image
+from babelens.processing.images import as_images, open_image
 from babelens.utils.errors import ImageError
 
 
@@ -27,6 +27,14 @@ def test_gray_values_are_scaled_by_their_range(kind: str, scale: float, tmp_path
         open_image(PIL.Image.fromarray(np.float32([[-1, 0.5]])))
     for source in (image, tmp_path / "gray.tiff"):
         assert np.array_equal(np.asarray(open_image(source))[..., 1], gray)
+
+
+def test_a_processor_turns_a_pillow_image_upright_as_it_does_a_file(tmp_path: Path) -> None:
+    lying = PIL.Image.new("RGBA", (4, 2), (255, 0, 0, 0))
+    lying.getexif()[PIL.Image.ExifTags.Base.Orientation] = 6
+    lying.save(tmp_path / "a.png", exif=lying.getexif())
+    for image in as_images([lying, tmp_path / "a.png"]):
+        assert (image.mode, image.size) == ("RGB", (2, 4)) and image.getpixel((0, 0)) == (255, 255, 255)
 
 
 def test_a_truncated_jpeg_is_refused_by_reading_and_by_checking(tmp_path: Path) -> None:
