@@ -15,14 +15,10 @@ from .benchmarks import (
 )
 from .corpus.corpus import images_by_language_pair as images_by_language_pair, languages_of as languages_of
 from .corpus.loading import (
+    SkippedImage as SkippedImage,
     load_captions as load_captions,
     load_translations as load_translations,
     save_captions as save_captions,
-)
-from .corpus.normalize import (
-    SkippedImage as SkippedImage,
-    as_caption_corpus as as_caption_corpus,
-    as_translation_corpus as as_translation_corpus,
 )
 from .emoji.benchmark import (
     emoji_entailment as emoji_entailment,

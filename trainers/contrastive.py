@@ -21,7 +21,7 @@ from ..configuration.configuration_two_tower import IMAGE_TEXT, TwoTowerConfig
 from ..data.batching.collators import ContrastiveCollator, ImageTransform
 from ..data.batching.mixture import Collator, SizedView, TaskData, TaskMixture
 from ..data.batching.views import StreamView, image_text_pairs, translation_pairs
-from ..data.corpus.normalize import ensure_corpus
+from ..data.corpus.loading import ensure_corpus
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
 from ..processing.augmentation import ImageAugmentation, SubwordDropout, TextAugmentation, TrainingTransform
 from ..utils.errors import InputError

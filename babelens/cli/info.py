@@ -56,8 +56,7 @@ def info(
     if not (options or output) and source != _EMOJI and _is_model(source):
         _show_model(parameter_facts(source, trust_remote_code=trust_remote_code), as_json)
         return
-    from ..data.corpus.loading import save_captions
-    from ..data.corpus.normalize import SkippedImage
+    from ..data.corpus.loading import SkippedImage, save_captions
 
     skipped: list[SkippedImage] = []
     corpus = read_source(source, options, skipped=skipped)

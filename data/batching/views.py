@@ -218,7 +218,7 @@ def images_of(corpus: Dataset) -> Images | ImageFeatures:
 
 def _view(corpus: Dataset | IterableDataset, select: Select, columns: Sequence[str]) -> View:
     if "captions" not in (corpus.column_names or []):
-        raise CorpusError("the corpus has no column 'captions': use as_caption_corpus or as_translation_corpus first")
+        raise CorpusError("the corpus has no column 'captions': use load_captions or load_translations first")
     if "image" in columns:
         _refuse_addresses(corpus)
     present = [column for column in columns if column in corpus.column_names]

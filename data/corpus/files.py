@@ -32,6 +32,7 @@ from datasets.utils.file_utils import xopen
 
 from ...utils.errors import CorpusError
 from ...utils.files import wrong_encoding
+from .corpus import PLACE
 
 # Maximum size of a line, or of a text in an archive: a small compressed file could otherwise exhaust the memory.
 MAX_BYTES = 1 << 25
@@ -158,8 +159,8 @@ def kind_of(file: str | Path) -> str:
 
 IMAGES = ("jpg", "jpeg", "png", "webp")
 MAX_IMAGE_BYTES = 1 << 28  # larger than a barely compressed image with the maximum number of pixels
-# The texts are read by the rule for columns; errors name the archive (`__url__`) and the sample.
-TAR_FEATURES = Features({"image": Image()} | dict.fromkeys(("image_id", "__url__", "json", "txt"), Value("string")))
+# The texts are read by the rule for columns; errors name the archive and the sample.
+TAR_FEATURES = Features({"image": Image()} | dict.fromkeys(("image_id", PLACE, "json", "txt"), Value("string")))
 
 _MAX_HEADER_BYTES = 1 << 20
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
@@ -182,7 +183,7 @@ def files_named(source: str, suffix: str) -> list[str]:
 
 
 def tar_rows(shards: list[str]) -> Iterator[dict[str, Any]]:
-    """Yields the samples as `image`, `image_id` (the common name of the members), `__url__`, `json` and `txt`."""
+    """Yields the samples as `image`, `image_id` (the common name of the members), `PLACE`, `json` and `txt`."""
     for shard in shards:
         for name, fields in tar_samples(shard):
             try:
@@ -192,7 +193,7 @@ def tar_rows(shards: list[str]) -> Iterator[dict[str, Any]]:
             encoded = next((fields[ending] for ending in IMAGES if ending in fields), None)
             # Without a path: `datasets` would prefer a file of that name in the current folder to the bytes.
             image = None if encoded is None else {"bytes": encoded, "path": None}
-            yield {"image": image, "image_id": name, "__url__": shard} | texts
+            yield {"image": image, "image_id": name, PLACE: f"{shard} {name}"} | texts
 
 
 def tar_samples(shard: str) -> Iterator[tuple[str, dict[str, bytes]]]:

@@ -1,31 +1,59 @@
-"""Loads captions and translations from files, folders, the Hub or memory; saves captions for the Hub."""
+"""Loads captions and translations from files, folders, the Hub or memory as corpora; saves captions for the Hub."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import blake2b
+from itertools import compress
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import datasets
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
-from datasets import Dataset, DatasetDict, Features, IterableDataset, IterableDatasetDict
+from datasets import (
+    Dataset,
+    DatasetDict,
+    Features,
+    Image,
+    IterableDataset,
+    IterableDatasetDict,
+    Value,
+    concatenate_datasets,
+)
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError, DatasetsError
 from datasets.fingerprint import Hasher
 from datasets.table import CastError, embed_table_storage
+from datasets.utils import tqdm
 from huggingface_hub import DatasetCard, DatasetCardData
 from huggingface_hub.errors import HfHubHTTPError
 
-from ...utils.errors import BabelensError, CorpusError, LanguageTagError, SourceUnavailableError
+from ...utils.errors import BabelensError, CorpusError, ImageError, LanguageTagError, SourceUnavailableError
 from ...utils.files import new_folder
 from ...utils.identity import remote_state
 from ...utils.languages import normalize_language, normalize_languages
-from .columns import ColumnNames
-from .corpus import PLACE, CaptionRules, languages_of
+from .columns import ColumnNames, column_names, find_captions, in_corpus_columns
+from .corpus import (
+    CAPTIONS,
+    FEATURES,
+    IMAGE_URL,
+    PLACE,
+    AnyDataset,
+    CaptionRules,
+    RowCount,
+    describe,
+    enumeration,
+    image_id_of,
+    languages_of,
+    normalize_row,
+    undecoded,
+)
 from .files import NO_TMX, TAR_FEATURES, TMX, files_named, kind_of, tar_rows
-from .images import is_photo_folder
-from .normalize import ImageRules, SkippedImage, as_caption_corpus, as_translation_corpus
+from .images import check_image, image_source, is_photo_folder
 from .tables import JSON_FILES, METADATA, TABLES, is_table, read_table
 
 Source: TypeAlias = str | Path | Dataset | IterableDataset | DatasetDict | IterableDatasetDict
@@ -34,10 +62,22 @@ Rows = Callable[[], Iterable[dict[str, Any]]]
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 _SHARDS = 64  # shards of a stream made from a dataset: enough for the processes and workers of one machine
-_VERSION = 1  # to be raised when a change of a reader makes other rows of the same files
+_VERSION = 2  # to be raised when a change of a reader makes other rows of the same files
 _IMAGES_IN_FILE = 1000
 _IMAGES_IN_GROUP = 100  # number of images that the Hub's viewer reads at a time
 _SPLIT = re.compile(r"\w+(\.\w+)*")  # names that `datasets` accepts
+
+
+@dataclass(frozen=True)
+class SkippedImage:
+    """An image that was left out of a corpus: its place in the source, its image_id, and why it cannot be used."""
+
+    place: str
+    image_id: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.reason}"
 
 
 def load_captions(
@@ -66,12 +106,15 @@ def load_captions(
             - a parquet file, a folder of them, or a pattern such as `data/*.parquet`;
             - tar shards in WebDataset's layout (`data.corpus.files`): a folder of them, or
               `train-{000..099}.tar`, local or a URL. The `image_id` of a sample is its name;
-            - a folder written by `save_to_disk`, a data set's id on the Hub, or a `Dataset` or `IterableDataset`;
+            - a folder written by `save_to_disk`, a data set's id on the Hub, or a `Dataset` or `IterableDataset` with
+              a column `image` (paths, bytes or images), or `features` for training without images;
             - a CSV or TSV file with a header, JSON lines, or a JSON document such as COCO's captions, compressed or
               not; images are named relative to the file.
 
             The rule in `data.corpus.columns` finds columns of captions with other names than `captions`, `caption` or
             `text`: `text_pl` and `caption_pl`, and `pl` if its cells are texts in Polish.
+
+            Rows without an `image_id` get a digest of their image or features.
         languages: languages to keep, by default all; images without a caption in any of them are left out.
         language: the language of plain-text captions; it is never guessed.
         image_column, caption_column, language_column: the columns of images, captions and each row's language, if the
@@ -84,20 +127,31 @@ def load_captions(
 
     Examples:
         >>> corpus = load_captions("photos", languages=["en", "de"])
+        >>> rows = [{"image": "cat.jpg", "captions": {"en": "a cat", "de": "eine Katze"}}]
+        >>> corpus = load_captions(Dataset.from_list(rows))
     """
     if on_bad_image == "skip" and not check_images:
         raise CorpusError("on_bad_image='skip' needs check_images=True: images are left out when they are checked")
-    tag = None if language is None else normalize_language(language)
-    images = ImageRules(on_bad_image == "skip", skipped) if check_images else None
+    bad = ([] if skipped is None else skipped) if on_bad_image == "skip" else None
     columns = ColumnNames(image_column, caption_column, language_column)
-    captions = CaptionRules(tag, _tags(languages))
+    rules = CaptionRules(None if language is None else normalize_language(language), _tags(languages))
     with _named(source):
         dataset, split, called = _opened(source, name, split, streaming, columns)
         if PLACE in (dataset.column_names or ()):  # of a table, whose images are found
             columns = replace(columns, image=None)
-        return as_caption_corpus(
-            dataset, captions=captions, images=images, columns=columns, split=split, source=called
-        )
+        dataset, columns = in_corpus_columns(dataset, columns, rules)
+        names = column_names(dataset)
+        for column, feature in (("image", Image()), ("features", FEATURES)):
+            if column in names and (held := dataset.features[column]) != feature:
+                try:
+                    dataset = dataset.cast_column(column, feature)
+                except (pa.ArrowException, TypeError, ValueError) as error:
+                    raise CorpusError(
+                        f"{called} row 0: the column {column!r} is of type {held}: {error}".lstrip()
+                    ) from error
+        if not set(_IDENTIFYING) & set(names):
+            raise CorpusError(f"a caption corpus needs a column 'image'; the columns are {', '.join(names)}")
+        return _Normalizer(columns, rules, split, called, True, check_images, bad)(dataset)
 
 
 def load_translations(
@@ -131,9 +185,22 @@ def load_translations(
         raise CorpusError(f"a translation needs two languages or more, not only {rules.languages[0]!r}")
     with _named(source):
         dataset, split, called = _opened(source, name, split, streaming)
-        return as_translation_corpus(
-            dataset, captions=rules, columns=caption_column, name=name, split=split, source=called
-        )
+        columns = find_captions(dataset, ColumnNames(caption=caption_column or None), rules, name)
+        kept = columns.read + [each for each in (*_NAMES, "split") if each in dataset.column_names]
+        return _Normalizer(columns, rules, split, called)(dataset.select_columns(kept))
+
+
+def ensure_corpus(data: Any, languages: Sequence[str] | None = None) -> Any:
+    """Turns a trainer's images and texts, plain if there is one language, into a caption corpus; returns others
+    unchanged."""
+    if not isinstance(data, Dataset | IterableDataset) or not data.features:
+        return data
+    features = data.features
+    has_images = "features" in features or any(isinstance(feature, Image) for feature in features.values())
+    if not has_images or (features.get("captions") == CAPTIONS and "image_id" in features):
+        return data
+    language = languages[0] if languages and len(languages) == 1 else None
+    return load_captions(data, language=language, check_images=False)
 
 
 # ---- Sources ----
@@ -264,6 +331,182 @@ def _datasets_errors(source: str | Path) -> Iterator[None]:
         if isinstance(reason, CastError):
             reason = f"its files have different columns, and must be read separately: {reason.details()}"
         raise CorpusError(f"{source}: {reason}") from error
+
+
+# ---- Rows ----
+
+_COLUMN_ORDER = ("image", "image_id", "captions", "features", "split")
+_IDENTIFYING = ("image", "features", IMAGE_URL)  # columns whose digest identifies an image
+_NAMES = ("image_id", "__url__", PLACE)  # columns that name a row; `__url__` is the archive of WebDataset's
+_BATCH_ROWS = 256  # number of rows read together; all their encoded images are in memory while they are checked
+_MIN_JUDGED_IMAGES = 20  # minimum to distinguish a broken source from a few bad images
+
+
+@dataclass(frozen=True)
+class _Normalizer:
+    """Turns a dataset into a corpus: a `Dataset` as a whole, a stream batch by batch."""
+
+    columns: ColumnNames
+    captions: CaptionRules
+    split: str | None
+    source: str
+    has_images: bool = False  # then rows without an image_id get one
+    check_images: bool = False
+    skipped: list[SkippedImage] | None = None  # receives the images that cannot be read; None to refuse them
+
+    def __call__(self, dataset: AnyDataset) -> AnyDataset:
+        dataset = dataset.with_format(None)
+        if self.split is not None and "split" not in dataset.column_names:
+            raise CorpusError(f"no split {self.split!r}: the rows have no column 'split'")
+        corpus = self._corpus(dataset) if isinstance(dataset, Dataset) else self._stream(dataset)
+        known = [name for name in _COLUMN_ORDER if name in corpus.column_names]
+        others = [name for name in corpus.column_names if name not in (*_COLUMN_ORDER, *_NAMES)]
+        return corpus.select_columns(known + others)
+
+    def _count(self) -> RowCount:
+        return RowCount(self.source or ("captions" if self.has_images else "translations"))
+
+    def _corpus(self, dataset: Dataset) -> Dataset:
+        if not len(dataset):
+            raise CorpusError("no rows")
+        names, count = dataset.column_names, self._count()
+        if self.split is not None and self.split not in (splits := set(dataset["split"])):
+            raise CorpusError(f"no split {self.split!r}; there are {', '.join(sorted(splits))}")
+        normal, rows = self._normal(dataset, count)
+        texts = dataset.select_columns([name for name in names if name in (*self.columns.read, "image_id")])
+        if texts.with_format("arrow")[:].equals(normal.with_format("arrow")[:]):  # they stay on disk
+            corpus = dataset
+        else:
+            others = dataset.remove_columns(texts.column_names)
+            corpus = concatenate_datasets([others, normal], axis=1) if others.column_names else normal
+        kept = languages_of(corpus.select(rows))
+        if missing := [language for language in self.captions.languages or () if language not in kept]:
+            every = replace(self, captions=replace(self.captions, languages=None))
+            there = describe(languages_of(every._normal(dataset, RowCount("captions"))[0]))
+            raise CorpusError(f"no row to keep is in {', '.join(missing)}; there are {there}")
+        if self.check_images and "image" in names:
+            used = [name for name in ("image", *_NAMES) if name in corpus.column_names]
+            known, good = len(self.skipped or ()), list[bool]()
+            for start, batch in _batches(corpus.select(rows).select_columns(used), "Checking images"):
+                good += self._are_readable(batch, self._places(batch, rows[start : start + _BATCH_ROWS]), count)
+            refuse_mostly_bad(list(map(str, (self.skipped or [])[known:])), len(rows))
+            rows = list(compress(rows, good))
+        count.read = len(rows)
+        count.report()
+        if not rows:
+            raise CorpusError("no row is left: all have too few texts")
+        return corpus.select(rows)
+
+    def _normal(self, dataset: Dataset, count: RowCount) -> tuple[Dataset, list[int]]:
+        """Returns the image_id, if there is one or images have names, and the captions; and the rows to keep."""
+        names = dataset.column_names
+        read = [name for name in names if name in (*self.columns.read, *_NAMES, "split")]
+        if self.has_images and "image_id" not in names:
+            read.append(next(name for name in _IDENTIFYING if name in names))
+        parts, rows = [], list[int]()
+        for start, batch in _batches(dataset.select_columns(read), "Reading captions"):
+            places = self._places(batch, range(start, min(start + _BATCH_ROWS, len(dataset))))
+            texts, kept = self._texts(batch, places, count)
+            parts.append(pa.table(texts, self._features(dataset).arrow_schema))
+            rows += [start + index for index in kept]
+        return Dataset(pa.concat_tables(parts)), rows
+
+    def _features(self, dataset: Dataset | IterableDataset) -> Features:
+        has_names = self.has_images or "image_id" in dataset.column_names
+        return Features(({"image_id": Value("string")} if has_names else {}) | {"captions": CAPTIONS})
+
+    def _places(self, batch: Mapping[str, list[Any]], rows: Sequence[int], *, named: bool = False) -> list[str]:
+        if PLACE in batch:
+            return batch[PLACE]
+        places = [f"{self.source} row {row}".lstrip() for row in rows]
+        if not named or "image_id" not in batch:
+            return places
+        return [f"{place}, image_id {name!r}" for place, name in zip(places, batch["image_id"], strict=True)]
+
+    def _texts(
+        self, batch: Mapping[str, list[Any]], places: Sequence[str], count: RowCount
+    ) -> tuple[dict[str, list[Any]], list[int]]:
+        """Returns the image_id and the captions of every row, and the indices of the rows to keep."""
+        ids = batch.get("image_id")
+        if ids is None and self.has_images:
+            ids = [_digest_of(cell) for cell in batch[next(name for name in _IDENTIFYING if name in batch)]]
+        texts: dict[str, list[Any]] = {} if ids is None else {"image_id": list(map(image_id_of, ids, places))}
+        texts["captions"] = [
+            normalize_row(self.columns.of(batch, row, place), self.captions, place, count)
+            for row, place in enumerate(places)
+        ]
+        kept = [row for row, captions in enumerate(texts["captions"]) if captions]
+        if self.split is not None:
+            ours = [row for row in kept if batch["split"][row] == self.split]
+            count.left_out["in another split"] += len(kept) - len(ours)
+            kept = ours
+        return texts, kept
+
+    def _are_readable(self, batch: Mapping[str, list[Any]], places: Sequence[str], count: RowCount) -> list[bool]:
+        """Returns which images of a batch can be read."""
+        with ThreadPoolExecutor() as pool:
+            problems = list(pool.map(_problem, batch["image"]))
+        for place, image_id, reason in zip(places, batch["image_id"], problems, strict=True):
+            if reason is not None:
+                bad = SkippedImage(place, image_id, reason)
+                if self.skipped is None:
+                    raise CorpusError(str(bad))
+                self.skipped.append(bad)
+                count.leave_out("with an image that cannot be read", str(bad))
+        return [reason is None for reason in problems]
+
+    def _stream(self, dataset: IterableDataset) -> IterableDataset:
+        others = {name: each for name, each in dataset.features.items() if name not in self.columns.read}
+        options: dict[str, Any] = {"batched": True, "batch_size": _BATCH_ROWS, "with_indices": True}
+        corpus = undecoded(dataset).map(self._stream_batch, remove_columns=dataset.column_names, **options)
+        return corpus.cast(Features(others | self._features(dataset)))
+
+    def _stream_batch(self, batch: dict[str, list[Any]], rows: list[int]) -> dict[str, list[Any]]:
+        # Each worker counts the rows that it reads, so an index does not identify a row of the source.
+        places, count = self._places(batch, rows, named=True), self._count()
+        texts, kept = self._texts(batch, places, count)
+        batch = {name: cells for name, cells in batch.items() if name not in self.columns.read} | texts
+        if self.check_images and "image" in batch:
+            images = {name: [batch[name][row] for row in kept] for name in ("image", "image_id")}
+            kept = list(compress(kept, self._are_readable(images, [places[row] for row in kept], count)))
+        count.read = len(kept)
+        count.report()
+        return {name: [cells[index] for index in kept] for name, cells in batch.items()}
+
+
+def _batches(dataset: Dataset, task: str) -> Iterator[tuple[int, dict[str, list[Any]]]]:
+    starts = tqdm(range(0, len(dataset), _BATCH_ROWS), desc=task, unit=" batches", leave=False)
+    return zip(starts, undecoded(dataset).iter(_BATCH_ROWS), strict=True)
+
+
+def _problem(cell: Any) -> str | None:
+    try:
+        check_image(image_source(cell))
+        return None
+    except ImageError as error:
+        return str(error)
+
+
+def refuse_mostly_bad(reasons: Sequence[str], checked: int) -> None:
+    """Refuses a source without a good image, or with twenty or more images, most of them bad: then the source itself
+    is wrong, such as a disk that is not mounted. `checked` counts all images."""
+    bad = len(reasons)
+    if bad and (bad == checked or bad * 2 > checked >= _MIN_JUDGED_IMAGES):
+        raise CorpusError(
+            f"{checked - bad:,} of {checked:,} images can be read, too few to leave the others out: repair the "
+            f"source, or remove them from it. {enumeration(list(reasons), shown=3)}"
+        )
+
+
+def _digest_of(cell: Any) -> str:
+    if not isinstance(cell, dict):
+        content = np.asarray(cell, dtype=np.float32).tobytes()
+    elif (content := cell["bytes"]) is None:
+        try:
+            content = Path(cell["path"] or "").read_bytes()
+        except (OSError, ValueError):  # an address, or a file that the image check will report
+            content = (cell["path"] or "").encode()
+    return blake2b(content, digest_size=8).hexdigest()
 
 
 # ---- Saving ----

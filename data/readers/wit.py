@@ -15,9 +15,9 @@ from datasets import Dataset, Features, Image, IterableDataset, Value
 from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.languages import normalize_language, normalize_languages
 from ..corpus.caption_index import CaptionIndex
-from ..corpus.corpus import CAPTIONS, MAX_CHARACTERS, RowCount, with_captions
+from ..corpus.corpus import CAPTIONS, MAX_CHARACTERS, PLACE, RowCount, with_captions
 from ..corpus.files import files_matching
-from ..corpus.normalize import ImageRules, SkippedImage, as_caption_corpus
+from ..corpus.loading import SkippedImage, load_captions
 
 _TEXTS = {"reference": "caption_reference_description", "page": "context_page_description"}
 
@@ -96,7 +96,8 @@ def load_wit(
     wanted = None if languages is None else tuple(normalize_languages(languages))
     count = RowCount("WIT")
     captions = partial(_captions, wanted=wanted, kinds=tuple(texts), least=min_languages, count=count)
-    features = Features(image=Image(decode=False), image_id=Value("string"), captions=CAPTIONS)
+    names = {PLACE: Value("string"), "image_id": Value("string")}
+    features = Features({"image": Image(decode=False)} | names | {"captions": CAPTIONS})
     corpus = data.cast_column("image", Image(decode=False)).rename_column("image_url", "image_id")
     # The counts are not in the cache.
     options: dict[str, Any] = {} if streaming else {"load_from_cache_file": False, "batch_size": 100}
@@ -107,8 +108,7 @@ def load_wit(
             raise CorpusError(f"{files}: no image has texts in {min_languages} languages")
     if split is not None:
         corpus = wit_split(corpus, split)
-    rules = ImageRules(on_bad_image == "skip", skipped) if check_images else None
-    return as_caption_corpus(corpus.cast_column("image", Image()), images=rules, source="WIT")
+    return load_captions(corpus, check_images=check_images, on_bad_image=on_bad_image, skipped=skipped)
 
 
 def _captions(
@@ -129,5 +129,6 @@ def _captions(
             count.leave_out(f"with texts in fewer than {least} languages")
             continue
         count.read += 1
-        rows.append((image, image_id, [{"language": language, "text": text} for language, text in found]))
-    return {name: [row[k] for row in rows] for k, name in enumerate(("image", "image_id", "captions"))}
+        captions = [{"language": language, "text": text} for language, text in found]
+        rows.append((image, f"WIT {image_id}", image_id, captions))
+    return {name: [row[k] for row in rows] for k, name in enumerate(("image", PLACE, "image_id", "captions"))}

@@ -4,7 +4,7 @@ import torch
 from datasets import Dataset
 
 from babelens import Rc3Model
-from babelens.data.corpus.normalize import as_translation_corpus
+from babelens.data.corpus.loading import load_translations
 from babelens.evaluation.analysis import (
     as_json,
     distance_ratios,
@@ -99,7 +99,7 @@ def test_parallel_texts_are_the_first_captions_of_complete_rows(caption_corpus):
 
 
 def test_rows_without_a_language_are_left_out():
-    corpus = as_translation_corpus(
+    corpus = load_translations(
         Dataset.from_list([{"en": "one", "de": "eins", "fr": None}, {"en": "two", "de": "zwei", "fr": "deux"}])
     )
     assert parallel_texts(corpus, ["fr", "en"]).texts == {"fr": ["deux"], "en": ["two"]}

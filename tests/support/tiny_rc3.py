@@ -9,7 +9,7 @@ from datasets import Dataset
 from transformers import set_seed
 
 from babelens import Rc3Config, Rc3ForPreTraining, Rc3Processor, Rc3Trainer, Rc3TrainingArguments
-from babelens.data.corpus.normalize import as_caption_corpus
+from babelens.data.corpus.loading import load_captions
 from babelens.processing.processing_rc3 import square_image_processor
 from babelens.processing.tokenizer_training import train_bpe
 from tests.support.tiny_layers import encoder_decoder
@@ -27,7 +27,7 @@ def weak_corpus() -> Dataset:
         color, shape = row["image_id"].split("-")
         captions = [{"language": "en", "text": f"some {shape}"}, {"language": "de", "text": COLORS[color][0]}]
         rows.append({"image": row["image"], "image_id": row["image_id"], "captions": captions})
-    return as_caption_corpus(Dataset.from_list(rows))
+    return load_captions(Dataset.from_list(rows), check_images=False)
 
 
 def shapes_regions() -> dict[str, np.ndarray]:

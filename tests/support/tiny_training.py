@@ -13,7 +13,7 @@ from transformers import TrainerCallback, set_seed
 
 from babelens import ContrastiveTrainingArguments, MuralConfig, MuralModel, MuralProcessor, MuralTrainer
 from babelens.data.batching.views import image_text_pairs, translation_pairs
-from babelens.data.corpus.normalize import as_caption_corpus
+from babelens.data.corpus.loading import load_captions
 from babelens.processing.image_processing_mural import MuralImageProcessor
 from babelens.processing.tokenizer_training import train_wordpiece
 
@@ -71,7 +71,7 @@ def shapes_corpus() -> Dataset:
             captions = {"en": f"a {color} {shape}", "de": f"{form} in {german}", "fr": f"{forme} {french}"}
             tagged = [{"language": tag, "text": text} for tag, text in captions.items()]
             rows.append({"image": image, "image_id": f"{color}-{shape}", "captions": tagged})
-    return as_caption_corpus(Dataset.from_list(rows))
+    return load_captions(Dataset.from_list(rows), check_images=False)
 
 
 def write_shapes(folder: Path, captioned: tuple[str, ...] = ("en", "de", "fr")) -> Path:
@@ -134,7 +134,7 @@ def shapes_trainer(
     towers = {"text_config": text_config, "vision_config": vision or VISION, "freeze": freeze}
     model = MuralModel(MuralConfig(**towers, temperature_init_value=0.1, **keys or {}))
     data = {
-        task: as_caption_corpus(corpus.to_iterable_dataset(num_shards=shards[task]))
+        task: load_captions(corpus.to_iterable_dataset(num_shards=shards[task]), check_images=False)
         if task in (shards or {})
         else corpus
         for task in tasks

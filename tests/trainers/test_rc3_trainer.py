@@ -8,7 +8,7 @@ from babelens import Rc3Config, Rc3ForPreTraining
 from babelens.data.batching.mixture import TaskData, TaskSampler
 from babelens.data.batching.rc3 import TranslationCollator
 from babelens.data.batching.views import translation_pairs, weak_pairs
-from babelens.data.corpus.normalize import as_caption_corpus
+from babelens.data.corpus.loading import load_captions
 from babelens.trainers.checkpoints import newest_checkpoint
 from babelens.trainers.large_batches import gather_rows
 from babelens.utils.errors import InputError
@@ -129,7 +129,7 @@ def test_what_does_not_fit_is_refused(tmp_path, given, message):
 
 
 def test_a_stream_is_refused(tmp_path):
-    stream = as_caption_corpus(shapes_corpus().to_iterable_dataset())
+    stream = load_captions(shapes_corpus().to_iterable_dataset(), check_images=False)
     for given in (stream, TaskData(stream), weak_pairs(stream)):
         with pytest.raises(InputError, match=r"weak: .*stream.*streaming=False"):
             rc3_trainer(tmp_path, data=rc3_data() | {"weak": given})

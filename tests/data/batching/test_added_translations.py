@@ -5,7 +5,7 @@ import pytest
 from datasets import Dataset, Image
 from PIL import Image as Pillow
 
-from babelens.data import TextFilter, add_translations, as_caption_corpus, as_translation_corpus, image_text_pairs
+from babelens.data import TextFilter, add_translations, image_text_pairs, load_captions, load_translations
 
 PHOTOS = [
     {"en": ["a dog", "a black dog runs"], "de": ["ein hund"]},
@@ -25,12 +25,12 @@ TRANSLATIONS = [
 @pytest.fixture
 def photos():
     rows = [{"features": [float(n)], "captions": captions, "vendor": "v"} for n, captions in enumerate(PHOTOS)]
-    return as_caption_corpus(Dataset.from_list(rows))
+    return load_captions(Dataset.from_list(rows))
 
 
 @pytest.fixture
 def translations():
-    return as_translation_corpus(Dataset.from_list([{"captions": row} for row in TRANSLATIONS]))
+    return load_translations(Dataset.from_list([{"captions": row} for row in TRANSLATIONS]))
 
 
 def spelled(corpus):
@@ -60,7 +60,7 @@ def test_images_stay_as_they_are_encoded(tmp_path, translations):
     exif[0x0112] = 6
     noise.save(tmp_path / "a.jpg", exif=exif)
     encoded = (tmp_path / "a.jpg").read_bytes()
-    photos = as_caption_corpus(Dataset.from_list([{"image": str(tmp_path / "a.jpg"), "captions": {"en": "a dog"}}]))
+    photos = load_captions(Dataset.from_list([{"image": str(tmp_path / "a.jpg"), "captions": {"en": "a dog"}}]))
     whole = image_text_pairs(photos)[0]["image"]
     for corpus in (photos, photos.to_iterable_dataset(), photos.with_format("arrow").to_iterable_dataset()):
         added = add_translations(corpus, translations, languages="en")
@@ -76,7 +76,7 @@ TEXTS = [SHORT, "three words here", LONG, " ".join("w" * 100), LETTERS, LETTERS[
 
 
 def corpus_of(rows):
-    return as_caption_corpus(
+    return load_captions(
         Dataset.from_list([{"features": [float(n)], "captions": {"en": row}} for n, row in enumerate(rows)])
     )
 

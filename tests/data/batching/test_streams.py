@@ -7,7 +7,7 @@ from datasets import Dataset, Image
 
 from babelens.data.batching.mixture import StreamBatches, StreamLoader, TaskMixture, TaskSampler
 from babelens.data.batching.views import image_text_pairs
-from babelens.data.corpus.normalize import as_caption_corpus
+from babelens.data.corpus.loading import load_captions
 from tests.support.image_sources import drawn
 
 
@@ -21,11 +21,11 @@ def rows(count):
 
 
 def corpus(count):
-    return as_caption_corpus(Dataset.from_list(rows(count)).cast_column("image", Image()))
+    return load_captions(Dataset.from_list(rows(count)).cast_column("image", Image()), check_images=False)
 
 
 def stream(count, shards):
-    return as_caption_corpus(corpus(count).to_iterable_dataset(num_shards=shards))
+    return load_captions(corpus(count).to_iterable_dataset(num_shards=shards), check_images=False)
 
 
 def loader(*, count=48, shards=4, workers=0, size=8, **changes):

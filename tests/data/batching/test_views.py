@@ -14,7 +14,7 @@ from babelens.data.batching.views import (
     triplets,
     weak_pairs,
 )
-from babelens.data.corpus.normalize import as_caption_corpus, as_translation_corpus
+from babelens.data.corpus.loading import load_captions, load_translations
 from babelens.utils.errors import CorpusError
 
 COLOURS = ((255, 0, 0), (0, 255, 0), (0, 0, 255), (9, 9, 9))
@@ -36,7 +36,7 @@ def bytes_of(colour):
 @pytest.fixture
 def corpus():
     columns = {"image": [bytes_of(c) for c in COLOURS], "image_id": IMAGE_IDS, "captions": CAPTIONS_OF_ROWS}
-    return as_caption_corpus(Dataset.from_dict(columns).cast_column("image", Image()))
+    return load_captions(Dataset.from_dict(columns).cast_column("image", Image()), check_images=False)
 
 
 def colour_of(example):
@@ -63,7 +63,9 @@ def test_there_is_one_example_for_every_caption(corpus):
 def test_a_bad_image_is_an_error_where_it_is_used_with_its_row(corpus):
     cells = [bytes_of(COLOURS[0]), {"bytes": None, "path": "/nowhere/dog.png"}]
     columns = {"image": cells, "image_id": ["cat", "dog"], "captions": [{"en": "cat"}, {"en": "dog"}]}
-    view = image_text_pairs(as_caption_corpus(Dataset.from_dict(columns).cast_column("image", Image())))
+    view = image_text_pairs(
+        load_captions(Dataset.from_dict(columns).cast_column("image", Image()), check_images=False)
+    )
     assert view[0]["text"] == "cat"
     with pytest.raises(CorpusError, match=r"image_id 'dog', row 1: /nowhere/dog\.png: no such file"):
         view[1]
@@ -83,7 +85,7 @@ def test_random_corpora_give_what_plain_loops_give(corpus):
         new = [(image_id, *pair) for pair in pairs if (image_id, *pair) not in seen]
         expected += new
         seen.update(new)
-    view = translation_pairs(as_translation_corpus(Dataset.from_dict(rows)), [("en", "de")])
+    view = translation_pairs(load_translations(Dataset.from_dict(rows)), [("en", "de")])
     assert [(e["image_id"], e["text_a"], e["text_b"]) for e in view] == expected
     sides = {"text_a": "dog", "language_a": "en", "text_b": "Köter", "language_b": "de"}
     assert translation_pairs(corpus, [("en", "de")])[4] == {"image_id": "dog"} | sides
@@ -91,7 +93,7 @@ def test_random_corpora_give_what_plain_loops_give(corpus):
 
 def test_co_captions_are_pairs_of_different_captions():
     rows = [{"en": ["a", "b", "c"], "de": ["x", "x"]}, {"en": ["d"], "de": ["y"]}]
-    corpus = as_translation_corpus(Dataset.from_dict({"captions": rows}))
+    corpus = load_translations(Dataset.from_dict({"captions": rows}))
     pairs = [("en", "en"), ("de", "de")]
     assert texts(translation_pairs(corpus, pairs[:1], co_captions=True)) == [("a", "b"), ("a", "c"), ("b", "c")]
     itself = [("a", "a"), ("b", "b"), ("c", "c"), ("d", "d")]
@@ -138,7 +140,7 @@ def test_all_images_are_searched_and_all_of_a_thing_are_right(corpus):
     ids=["image_text_pairs", "translation_pairs", "triplets"],
 )
 def test_a_stream_gives_the_same_examples(corpus, make):
-    view, stream = make(corpus), make(as_caption_corpus(corpus.to_iterable_dataset()))
+    view, stream = make(corpus), make(load_captions(corpus.to_iterable_dataset()))
     assert isinstance(stream, StreamView)
     for expected, example in zip(view, stream, strict=True):
         assert list(example) == list(expected)

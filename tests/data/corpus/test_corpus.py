@@ -6,8 +6,8 @@ import PIL.Image
 import pytest
 from datasets import Dataset, Features, Image, List, Translation, Value, disable_progress_bars, enable_progress_bars
 
-from babelens.data.corpus.corpus import CAPTIONS, CaptionRules, corpus_overlaps
-from babelens.data.corpus.normalize import ImageRules, as_caption_corpus, as_translation_corpus
+from babelens.data.corpus.corpus import CAPTIONS, corpus_overlaps
+from babelens.data.corpus.loading import SkippedImage, load_captions, load_translations
 from tests.support.image_sources import drawn
 
 
@@ -23,7 +23,7 @@ def caption(language, text):
 
 def test_columns_come_in_their_order_and_others_follow():
     others = {"vendor": ["x", "y"], "split": ["train", "test"], "features": [[1.0], [2.0]], "image_id": [7, 8]}
-    corpus = as_caption_corpus(image_dataset([{"EN": "a"}, {"EN": "b"}], **others))
+    corpus = load_captions(image_dataset([{"EN": "a"}, {"EN": "b"}], **others))
     strings = {"split": Value("string"), "vendor": Value("string")}
     first = {"image": Image(), "image_id": Value("string"), "captions": CAPTIONS, "features": List(Value("float32"))}
     assert corpus.features == Features(first | strings) and corpus.column_names == [*first, *strings]
@@ -35,24 +35,24 @@ def test_columns_come_in_their_order_and_others_follow():
 
 def test_only_rows_in_the_wanted_languages_are_kept():
     dataset = image_dataset([{"en": "a", "de": "b"}, {"en": "c"}, {"en": "d", "fr": "e"}])
-    corpus = as_caption_corpus(dataset, captions=CaptionRules(languages=("de", "fr")))
+    corpus = load_captions(dataset, languages=["de", "fr"])
     assert list(corpus["captions"]) == [[caption("de", "b")], [caption("fr", "e")]]
     assert list(corpus["image_id"]) == [blake2b(drawn(seed), digest_size=8).hexdigest() for seed in (0, 2)]
 
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_bad_images_are_left_out_counted_and_named(streaming, caplog, monkeypatch):
-    monkeypatch.setattr("babelens.data.corpus.normalize._BATCH_ROWS", 2)
+    monkeypatch.setattr("babelens.data.corpus.loading._BATCH_ROWS", 2)
     images = [{"bytes": content, "path": None} for content in (drawn(0), drawn(1), drawn(2), drawn(3)[:100], drawn(4))]
     dataset = image_dataset([{"en": name} for name in "abcde"], images=images, image_id=[*"vwxyz"])
-    rules = ImageRules(skip=True, skipped=[])
+    images_skipped: list[SkippedImage] = []
     disable_progress_bars()
     try:
-        corpus = as_caption_corpus(dataset.to_iterable_dataset() if streaming else dataset, images=rules)
+        corpus = load_captions(dataset, streaming=streaming, on_bad_image="skip", skipped=images_skipped)
         assert [row["image_id"] for row in corpus] == [*"vwxz"]
     finally:
         enable_progress_bars()
-    [skipped] = rules.skipped
+    [skipped] = images_skipped
     assert skipped.place.startswith("row 3") and skipped.image_id == "y"
     assert f"left out 1 with an image that cannot be read ({skipped.place}: {skipped.reason})" in caplog.text
 
@@ -60,9 +60,9 @@ def test_bad_images_are_left_out_counted_and_named(streaming, caplog, monkeypatc
 def test_an_image_without_a_name_is_called_by_its_content():
     """The number of its row would be another one for each of several workers."""
     dataset = image_dataset([{"en": "a"}, {"en": "b"}, {"en": "c"}])
-    names = [row["image_id"] for row in as_caption_corpus(dataset.to_iterable_dataset(num_shards=3))]
+    names = [row["image_id"] for row in load_captions(dataset.to_iterable_dataset(num_shards=3))]
     assert len(set(names)) == 3
-    again = as_caption_corpus(dataset.select([2, 0]).to_iterable_dataset())
+    again = load_captions(dataset.select([2, 0]).to_iterable_dataset())
     assert [row["image_id"] for row in again] == [names[2], names[0]]
 
 
@@ -72,7 +72,7 @@ def test_translations_of_every_form_are_read():
     features = Features(translation=Translation(languages=["en", "de"]))
     for dataset in (columns, Dataset.from_dict({"translation": rows}, features)):
         for data in (dataset, dataset.to_iterable_dataset()):
-            corpus = as_translation_corpus(data)
+            corpus = load_translations(data)
             assert [{each["language"]: each["text"] for each in row["captions"]} for row in corpus] == rows
             assert corpus.column_names == ["captions"]
 

@@ -13,7 +13,7 @@ from babelens.data.corpus.images import (
     skipped_line,
     walk_images,
 )
-from babelens.data.corpus.normalize import refuse_mostly_bad
+from babelens.data.corpus.loading import refuse_mostly_bad
 from babelens.evaluation.classification import ClassifiedImages
 from babelens.processing import images
 from babelens.processing.images import open_image

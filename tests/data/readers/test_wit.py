@@ -75,7 +75,7 @@ def test_languages_texts_and_their_number_are_chosen(wit):
 def test_bad_images_are_refused_or_left_out_and_named(tmp_path):
     both = [page("en", "a rock"), page("de", "ein Fels")]
     write_wit(tmp_path / "wit", [(DOME, image(1), both), (LAKE, b"?", both)])
-    with pytest.raises(CorpusError, match=r"WIT row 1.*not an image"):
+    with pytest.raises(CorpusError, match=rf"WIT {LAKE}.*not an image"):
         list(load_wit(tmp_path / "wit"))
     skipped: list[SkippedImage] = []
     corpus = load_wit(tmp_path / "wit", on_bad_image="skip", skipped=skipped)
