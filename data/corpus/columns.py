@@ -77,7 +77,7 @@ class ColumnNames:
                 raise CorpusError(f"{option}: there is no column {name!r}{near}; the columns are {', '.join(names)}")
 
     def of(self, batch: Mapping[str, list[Any]], row: int, place: str) -> Any:
-        """Returns the captions of a row for `normalize_captions`."""
+        """Returns the captions of a row for `normalize_row`."""
         cells = {name: batch[name][row] for name in self._captions}
         if isinstance(self.caption, Mapping):
             return {tag: None if _is_empty(cells[name]) else cells[name] for tag, name in self.caption.items()}
@@ -344,22 +344,16 @@ _SIZES, _FACTOR = (2, 3, 4), 1_000_003
 Array = npt.NDArray[np.float32]
 
 
-@dataclass(frozen=True, eq=False)
 class LanguageProfiles:
-    """Character n-grams of languages: the weight of each [buckets], and weighted counts [languages, buckets] of unit
-    length. For captions in 200 languages, 20 of a thousand are enough to find a language that has a profile."""
+    """Character n-grams of the languages that have texts, from `counts_of` these [languages, buckets]: the weight of
+    each [buckets], and weighted counts [languages, buckets] of unit length. For captions in 200 languages, 20 of a
+    thousand are enough to find a language that has a profile."""
 
-    tags: list[str]
-    importance: Array
-    profiles: Array
-
-    @classmethod
-    def of(cls, tags: list[str], counts: Array) -> "LanguageProfiles":
-        """Makes the profiles of the languages that have texts, from `counts_of` these [languages, buckets]."""
+    def __init__(self, tags: list[str], counts: Array) -> None:
         some = np.flatnonzero(counts.any(1))
-        tags, counts = [tags[row] for row in some], counts[some].astype(np.float32)
-        importance = np.log(len(tags) / np.maximum((counts > 0).sum(0), 1)).astype(np.float32)
-        return cls(tags, importance, _unit(counts * importance))
+        self.tags, counts = [tags[row] for row in some], counts[some].astype(np.float32)
+        self.importance = np.log(len(self.tags) / np.maximum((counts > 0).sum(0), 1)).astype(np.float32)
+        self.profiles = _unit(counts * self.importance)
 
     def likeness(self, texts: Sequence[str]) -> dict[str, float]:
         """Returns the cosine of texts with each language: 0.5 to 0.8 with their language for 300 sentences."""

@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset, Features, Image, IterableDataset, List, Value, concatenate_datasets
 
+from ...processing.images import truncated_repr
 from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.language_matching import counts_as
 from ...utils.languages import normalize_language
@@ -148,10 +149,6 @@ class RowCount:
 # ---- Captions ----
 
 
-class IncompleteRowError(CorpusError):
-    """A row without a caption, or a translation with only one text."""
-
-
 @dataclass(frozen=True)
 class CaptionRules:
     """Decides which captions a corpus accepts and keeps. A caption in `en-US` counts as `en` among the languages to
@@ -163,14 +160,21 @@ class CaptionRules:
     skip_incomplete: bool = False  # leave out rows with fewer texts with a warning, instead of refusing them
 
 
-def normalize_captions(value: Any, rules: CaptionRules) -> list[Caption]:
-    """Returns the captions of one row; an empty list if too few are in `rules.languages`. The value is a list of
+def normalize_row(value: Any, rules: CaptionRules, place: str, count: RowCount | None = None) -> list[Caption]:
+    """Returns the captions of a row, and counts it; an empty list for a row to leave out. The value is a list of
     {language, text}; {language: text, texts or None}; or, if `rules.language` is given, one text or several."""
-    captions = [{"language": language, "text": _checked(text)} for language, text in _tagged(value, rules)]
+    count = count or RowCount("captions")
+    try:
+        captions = [{"language": language, "text": _checked(text)} for language, text in _tagged(value, rules)]
+    except (CorpusError, LanguageTagError) as error:
+        raise type(error)(f"{place}: {error}") from None
     if len(captions) < rules.at_least:
+        if rules.skip_incomplete:
+            count.leave_out("with too few texts", place)
+            return []
         absent = [language for language, text in value.items() if not text] if isinstance(value, dict) else []
         empty = f" (nothing in {', '.join(absent)})" if absent else ""
-        raise IncompleteRowError(f"{len(captions)} texts{empty}, but a row needs at least {rules.at_least}")
+        raise CorpusError(f"{place}: {len(captions)} texts{empty}, but a row needs at least {rules.at_least}")
     if rules.languages is not None:
         given = {caption["language"] for caption in captions}
         under = [(caption, counts_as(caption["language"], rules.languages)) for caption in captions]
@@ -179,24 +183,11 @@ def normalize_captions(value: Any, rules: CaptionRules) -> list[Caption]:
             for caption, tag in under
             if tag is not None and (tag == caption["language"] or tag not in given)
         ]
-    return captions if len(captions) >= rules.at_least else []
-
-
-def normalize_row(value: Any, rules: CaptionRules, place: str, count: RowCount | None = None) -> list[Caption]:
-    """Applies `normalize_captions` to a row, and counts it. Returns an empty list for a row to leave out."""
-    count = count or RowCount("captions")
-    try:
-        captions = normalize_captions(value, rules)
-    except (CorpusError, LanguageTagError) as error:
-        if not (rules.skip_incomplete and isinstance(error, IncompleteRowError)):
-            raise type(error)(f"{place}: {error}") from None
-        count.leave_out("with too few texts", place)
-        return []
-    if captions:
-        count.read += 1
-    else:
-        needed = "a text" if rules.at_least == 1 else f"{rules.at_least} texts"
-        count.leave_out(f"without {needed} in {', '.join(rules.languages or ())}")
+        if len(captions) < rules.at_least:
+            needed = "a text" if rules.at_least == 1 else f"{rules.at_least} texts"
+            count.leave_out(f"without {needed} in {', '.join(rules.languages)}")
+            return []
+    count.read += 1
     return captions
 
 
@@ -216,7 +207,7 @@ def _tagged(value: Any, rules: CaptionRules) -> Iterator[tuple[str, Any]]:
         tag, text = (caption["language"], caption["text"]) if is_tagged else (None, caption)
         if tag is None and rules.language is None:
             name = "language='en', language_column='lang', or for a trainer, languages=['en']"
-            raise CorpusError(f"{_shortened(text)} has no language; name it, as in {name}")
+            raise CorpusError(f"{truncated_repr(text)} has no language; name it, as in {name}")
         yield rules.language or "" if tag is None else normalize_language(tag), text
 
 
@@ -226,21 +217,18 @@ def listed(value: Any) -> list[Any]:
 
 def _checked(text: Any) -> str:
     if not isinstance(text, str):
-        raise CorpusError(f"{_shortened(text)} is not a text")
+        raise CorpusError(f"{truncated_repr(text)} is not a text")
     if not text or text.isspace():
         raise CorpusError("a text is empty")
     if len(text) > MAX_CHARACTERS:
-        raise CorpusError(f"a text of {len(text)} characters ({_shortened(text)}), where {MAX_CHARACTERS} are allowed")
+        raise CorpusError(
+            f"a text of {len(text)} characters ({truncated_repr(text)}), where {MAX_CHARACTERS} are allowed"
+        )
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise CorpusError(f"{_shortened(text)} has half of a surrogate pair, which is not a character") from None
+        raise CorpusError(f"{truncated_repr(text)} has half of a surrogate pair, which is not a character") from None
     return text
-
-
-def _shortened(value: Any) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 60 else shown[:59] + "…"
 
 
 # ---- Overlap of training and test data ----

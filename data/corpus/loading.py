@@ -223,7 +223,7 @@ def _opened(
         with _datasets_errors(source):
             shards = files_named(str(source), ".tar") if images and file is None else []
             if file is None and not shards:
-                source, split = _read(str(source), name, split, streaming)
+                source = _read(str(source), name, split, streaming)
         if file is not None:
             source = read_table(file, images)
         elif shards and streaming:
@@ -231,25 +231,23 @@ def _opened(
         elif shards:
             states = [(shard, remote_state(shard)) for shard in shards]
             source = cached_rows(partial(tar_rows, shards), TAR_FEATURES, source=shards[0], states=states)
-    if isinstance(source, DatasetDict | IterableDatasetDict):
+    if isinstance(source, dict):
         source, split = source[_one_of(list(source), split)], None
     if streaming and isinstance(source, Dataset):
         source = source.to_iterable_dataset(num_shards=min(max(len(source), 1), _SHARDS))
     return source, split, called
 
 
-def _read(
-    source: str, name: str | None, split: str | None, streaming: bool
-) -> tuple[Dataset | IterableDataset | DatasetDict, str | None]:
-    """Returns the dataset that `datasets` loads from a path or Hub id, and the split yet to be selected."""
+def _read(source: str, name: str | None, split: str | None, streaming: bool) -> Any:
+    """Returns the dataset that `datasets` loads from a path or Hub id, or a dict of its splits."""
     path = Path(source)
     if any((path / written).is_file() for written in ("state.json", "dataset_dict.json")):
         saved = datasets.load_from_disk(source)
         for part in saved.values() if isinstance(saved, dict) else [saved]:
             part.data.validate(full=True)  # Arrow trusts offsets, which may point outside its memory
-        return saved, split
+        return saved
     if path.suffix == ".parquet":  # or a pattern
-        return datasets.load_dataset("parquet", data_files=source, split="train", streaming=streaming), split
+        return datasets.load_dataset("parquet", data_files=source, split="train", streaming=streaming)
     if path.is_dir() and is_photo_folder(path):
         raise CorpusError(
             f"a folder of images needs a {METADATA[0]} with their captions, a line for each image, such as "
@@ -270,7 +268,7 @@ def _read(
         files = Hasher.hash(datasets.load_dataset_builder(source, name).config.data_files)
         cache = {"cache_dir": str(Path(datasets.config.HF_DATASETS_CACHE) / "babelens" / "folders" / files)}
     split = _one_of(datasets.get_dataset_split_names(source, name, **cache), split)
-    return datasets.load_dataset(source, name, split=split, streaming=streaming, **cache), None
+    return {split: datasets.load_dataset(source, name, split=split, streaming=streaming, **cache)}
 
 
 def _one_of(splits: list[str], split: str | None) -> str:

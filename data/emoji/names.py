@@ -49,7 +49,7 @@ class EmojiNames:
     @cached_property
     def profiles(self) -> LanguageProfiles:
         """The n-grams by which languages are recognized."""
-        return LanguageProfiles.of(self.languages, np.stack([counts_of(self.sample(tag)) for tag in self.languages]))
+        return LanguageProfiles(self.languages, np.stack([counts_of(self.sample(tag)) for tag in self.languages]))
 
     def sample(self, language: str, every: int = 3) -> list[str]:
         """Returns some names in a language, of the same emoji in each."""

@@ -12,7 +12,7 @@ from datasets import Dataset, Features, Image, IterableDataset, Value
 from ...utils.errors import CorpusError
 from ...utils.identity import file_states
 from ...utils.languages import normalize_languages
-from ..corpus.corpus import CAPTIONS, CaptionRules, RowCount, normalize_captions, normalize_row
+from ..corpus.corpus import CAPTIONS, CaptionRules, RowCount, normalize_row
 from ..corpus.files import read_json, read_lines
 from ..corpus.loading import cached_rows, load_captions
 from . import Folder, caption_row, find_file
@@ -76,7 +76,7 @@ def _cc3m_rows(files: dict[str, Path], image_ids: Folder, images: Folder, tags: 
                 raise CorpusError(f"{here}: is about {cells[0]}, and that line of {files['en']} about {image}")
             texts[tag] = "" if cells[3].strip() == "fail" else _unquoted(cells[2]).strip()
         image_id = str(zlib.crc32(url.encode()))
-        captions = normalize_captions({tag: texts[tag] for tag in tags if texts[tag]}, rules)
+        captions = normalize_row({tag: texts[tag] for tag in tags if texts[tag]}, rules, place)
         if len(captions) < min(2, len(tags)):
             count.leave_out("without captions in two languages")
         elif kept is not None and image_id not in kept:

@@ -7,7 +7,7 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from babelens.data import load_captions, load_translations
-from babelens.data.corpus.corpus import CaptionRules, normalize_captions
+from babelens.data.corpus.corpus import CaptionRules, normalize_row
 from babelens.data.corpus.images import check_image
 from babelens.data.readers.bitext import read_translations
 from babelens.inference import Embedder
@@ -37,7 +37,7 @@ def file(tmp_path_factory):
 @given(value=CAPTIONS, language=st.sampled_from([None, "en"]), languages=st.sampled_from([None, ("en", "de")]))
 def test_captions_are_spelled_out_or_refused(value, language, languages):
     try:
-        captions = normalize_captions(value, CaptionRules(language=language, languages=languages))
+        captions = normalize_row(value, CaptionRules(language=language, languages=languages), "row 0")
     except (CorpusError, LanguageTagError) as error:
         assert str(error)
         return
