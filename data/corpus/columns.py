@@ -1,10 +1,9 @@
 """Finds the columns of images, captions and translations: one rule for files, parquet, the Hub and memory.
 
-    image, caption        names that the caller gives (`ColumnNames`), which always win
-    text_pl, caption_pl   texts in Polish
-    pl                    texts in Polish, if the cells confirm it
-    jpg, txt, json        WebDataset's, as `datasets` reads them; `__key__` is then the image_id
-    english, non_english  the parallel sentences of sentence-transformers, and their pairs `anchor` and `positive`
+    image, caption       names that the caller gives (`ColumnNames`), which always win
+    text_pl, caption_pl  texts in Polish
+    pl                   texts in Polish, if the cells confirm it
+    jpg, txt, json       WebDataset's, as `datasets` reads them; `__key__` is then the image_id
 
 Some names are tags by chance: `cat` is Catalan, `id` Indonesian. So the cells decide, by their form, script and most
 frequent words. A name with `text_` or `caption_`, a requested language, or a tag with a script (`cat_Latn`) needs only
@@ -206,11 +205,8 @@ def in_corpus_columns(
     return dataset.remove_columns("captions") if is_other else dataset, found
 
 
-def find_captions(
-    dataset: Dataset | IterableDataset, named: ColumnNames, rules: CaptionRules, configuration: str | None = None
-) -> ColumnNames:
-    """Finds the columns of captions; or of translations, if a row has at least two texts. The languages of parallel
-    columns are the requested ones in order, or those in the name of the `configuration`."""
+def find_captions(dataset: Dataset | IterableDataset, named: ColumnNames, rules: CaptionRules) -> ColumnNames:
+    """Finds the columns of captions; or of translations, if a row has at least two texts."""
     names, chosen = column_names(dataset), named.caption
     named.check(names)
     if isinstance(chosen, Mapping) and chosen:
@@ -227,7 +223,7 @@ def find_captions(
     if len(usual_here) == 1 or usual_here[:1] == ["captions"]:
         return replace(named, caption=usual_here[0])
     if rules.at_least > 1:
-        return replace(named, caption=_translations(dataset, rules, configuration))
+        return replace(named, caption=_translations(dataset, rules.languages))
     members = [name for name in ("json", "txt") if name in names]  # WebDataset's
     found = () if usual_here else members or text_columns(dataset, asked=rules.languages)
     if not found:
@@ -239,22 +235,8 @@ def find_captions(
     return replace(named, caption=found)
 
 
-def _translations(
-    dataset: Dataset | IterableDataset, rules: CaptionRules, configuration: str | None
-) -> dict[str, str]:
-    names, asked = column_names(dataset), rules.languages
-    for parallel in (("english", "non_english"), ("anchor", "positive")):
-        if set(parallel) <= set(names):
-            tags = list(asked or filter(None, (tag_in(part)[0] for part in (configuration or "").split("-"))))
-            if parallel[0] == "english" and "en" in tags:
-                tags = ["en", *(tag for tag in tags if tag != "en")]
-            if len(tags) != 2:
-                raise CorpusError(
-                    f"the names {parallel[0]!r} and {parallel[1]!r} do not state the languages: name them in this "
-                    "order, as in languages=['en', 'de']"
-                )
-            return dict(zip(tags, parallel, strict=True))
-    found = text_columns(dataset, asked=asked, at_least=2)
+def _translations(dataset: Dataset | IterableDataset, asked: Sequence[str] | None) -> dict[str, str]:
+    found, names = text_columns(dataset, asked=asked, at_least=2), column_names(dataset)
     others = [name for name in names if name not in (*found.values(), *_NOT_TEXTS)]
     if len(found) < 2:
         shown = enumeration(list(map(repr, others or names)), between=", ")

@@ -170,8 +170,7 @@ def load_translations(
         source: a CSV or TSV file with a header of language tags, or without one if its name states the languages, such
             as `TED2020-en-de-train.tsv.gz`; JSON lines such as `{"en": "a cat", "de": "eine Katze"}` or
             `{"translation": {…}}`; or, as for `load_captions`, parquet files, a saved data set, a Hub id or a dataset
-            of the same columns or `captions`. `english` and `non_english`, or `anchor` and `positive`, get their
-            languages from `name` (`en-de`) or `languages`. Other columns are dropped, except `image_id`.
+            of the same columns or `captions`. Other columns are dropped, except `image_id`.
         languages: languages to keep, by default all; rows with fewer than two of them are left out.
         caption_column: the columns by language, `{"en": "source", "de": "target"}`, if their names do not state it.
         on_incomplete: whether a row with only one text is an error, or is left out with a warning. With three or more
@@ -185,7 +184,7 @@ def load_translations(
         raise CorpusError(f"a translation needs two languages or more, not only {rules.languages[0]!r}")
     with _named(source):
         dataset, split, called = _opened(source, name, split, streaming)
-        columns = find_captions(dataset, ColumnNames(caption=caption_column or None), rules, name)
+        columns = find_captions(dataset, ColumnNames(caption=caption_column or None), rules)
         kept = columns.read + [each for each in (*_NAMES, "split") if each in dataset.column_names]
         return _Normalizer(columns, rules, split, called)(dataset.select_columns(kept))
 
