@@ -18,7 +18,6 @@ from .corpus.loading import (
     SkippedImage as SkippedImage,
     load_captions as load_captions,
     load_translations as load_translations,
-    save_captions as save_captions,
 )
 from .emoji.benchmark import (
     emoji_entailment as emoji_entailment,

@@ -9,9 +9,9 @@ Translations are kept on disk and made once.
 import argparse
 
 from babelens.cli.common import read_source
-from babelens.data import save_captions
 from babelens.data.corpus.corpus import with_captions
 from babelens.inference.translation import open_translator, translated_captions
+from babelens.utils.files import new_folder
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -43,7 +43,8 @@ def main(arguments: list[str] | None = None) -> None:
         for row, before, after in zip(rows, own, found, strict=True):
             kept = [each for each in before if not given.replace or each["language"] not in targets]
             row += after[len(kept) :]  # translations follow the captions that an image keeps
-    save_captions(with_captions(corpus, rows), given.output)
+    with new_folder(given.output) as folder:
+        with_captions(corpus, rows).save_to_disk(folder)
 
 
 if __name__ == "__main__":

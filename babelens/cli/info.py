@@ -56,7 +56,8 @@ def info(
     if not (options or output) and source != _EMOJI and _is_model(source):
         _show_model(parameter_facts(source, trust_remote_code=trust_remote_code), as_json)
         return
-    from ..data.corpus.loading import SkippedImage, save_captions
+    from ..data.corpus.loading import SkippedImage
+    from ..utils.files import new_folder
 
     skipped: list[SkippedImage] = []
     corpus = read_source(source, options, skipped=skipped)
@@ -73,7 +74,8 @@ def info(
     else:
         _show_data(facts)
     if output:
-        save_captions(corpus, output)
+        with new_folder(output) as unfinished:
+            corpus.save_to_disk(unfinished)
 
 
 def _is_model(source: str) -> bool:

@@ -1,4 +1,4 @@
-"""Loads captions and translations from files, folders, the Hub or memory as corpora; saves captions for the Hub."""
+"""Loads captions and translations from files, folders, the Hub or memory as corpora."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +14,6 @@ from typing import Any, Literal, TypeAlias
 import datasets
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from datasets import (
     Dataset,
     DatasetDict,
@@ -27,13 +26,11 @@ from datasets import (
 )
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError, DatasetsError
 from datasets.fingerprint import Hasher
-from datasets.table import CastError, embed_table_storage
+from datasets.table import CastError
 from datasets.utils import tqdm
-from huggingface_hub import DatasetCard, DatasetCardData
 from huggingface_hub.errors import HfHubHTTPError
 
 from ...utils.errors import BabelensError, CorpusError, ImageError, LanguageTagError, SourceUnavailableError
-from ...utils.files import new_folder
 from ...utils.identity import remote_state
 from ...utils.languages import normalize_language, normalize_languages
 from .columns import ColumnNames, column_names, find_captions, in_corpus_columns
@@ -63,9 +60,6 @@ Rows = Callable[[], Iterable[dict[str, Any]]]
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 _SHARDS = 64  # shards of a stream made from a dataset: enough for the processes and workers of one machine
 _VERSION = 2  # to be raised when a change of a reader makes other rows of the same files
-_IMAGES_IN_FILE = 1000
-_IMAGES_IN_GROUP = 100  # number of images that the Hub's viewer reads at a time
-_SPLIT = re.compile(r"\w+(\.\w+)*")  # names that `datasets` accepts
 
 
 @dataclass(frozen=True)
@@ -504,50 +498,3 @@ def _digest_of(cell: Any) -> str:
         except (OSError, ValueError):  # an address, or a file that the image check will report
             content = (cell["path"] or "").encode()
     return blake2b(content, digest_size=8).hexdigest()
-
-
-# ---- Saving ----
-
-
-def save_captions(corpus: Dataset, folder: str | Path) -> Path:
-    """Writes a corpus into a new folder of parquet files with the images, and a card, which `huggingface_hub` can
-    upload as a data set. The Hub's viewer shows the images; `load_dataset` and `load_captions` read the folder. The
-    column `split` divides the corpus into files; without one, all rows are `train`.
-
-    Examples:
-        >>> save_captions(load_captions("photos"), "photos-data-set")
-        >>> HfApi().upload_folder(repo_id="me/photos", repo_type="dataset", folder_path="photos-data-set")
-    """
-    folder = Path(folder)
-    if not len(corpus):
-        raise CorpusError("a corpus without rows cannot be saved")
-    splits: dict[str, list[int]] = {}
-    for row, name in enumerate(corpus["split"] if "split" in corpus.column_names else ["train"] * len(corpus)):
-        if not _SPLIT.fullmatch(str(name)):
-            raise CorpusError(f"split {name!r} of row {row}: the name of a split may only have letters, digits and _")
-        splits.setdefault(name, []).append(row)
-    with new_folder(folder) as unfinished:
-        (unfinished / "data").mkdir()
-        for split, rows in splits.items():
-            starts = range(0, len(rows), _IMAGES_IN_FILE)
-            for index, start in enumerate(starts):
-                part = corpus.select(rows[start : start + _IMAGES_IN_FILE]).with_format("arrow")[:]
-                path = unfinished / "data" / f"{split}-{index:05d}-of-{len(starts):05d}.parquet"
-                pq.write_table(embed_table_storage(part), path, row_group_size=_IMAGES_IN_GROUP)
-        _card(corpus, list(splits), folder.name).save(unfinished / "README.md")
-    return folder
-
-
-def _card(corpus: Dataset, splits: list[str], name: str) -> DatasetCard:
-    languages = list(languages_of(corpus))
-    codes = list(dict.fromkeys(tag.partition("-")[0] for tag in languages))
-    files = [{"split": split, "path": f"data/{split}-*.parquet"} for split in splits]
-    metadata = DatasetCardData(
-        language=codes,
-        language_bcp47=languages if languages != codes else None,
-        pretty_name=name,
-        task_categories=["image-to-text", "text-to-image"],
-        configs=[{"config_name": "default", "data_files": files}],
-    )
-    text = f"# {name}\n\n{len(corpus):,} images with captions in {', '.join(languages)}.\n"
-    return DatasetCard(f"---\n{metadata.to_yaml()}\n---\n\n{text}")
