@@ -490,7 +490,9 @@ def refuse_mostly_bad(reasons: Sequence[str], checked: int) -> None:
 
 
 def _digest_of(cell: Any) -> str:
-    if not isinstance(cell, dict):
+    if isinstance(cell, str):  # an address
+        content = cell.encode()
+    elif not isinstance(cell, dict):
         content = np.asarray(cell, dtype=np.float32).tobytes()
     elif (content := cell["bytes"]) is None:
         try:

@@ -66,6 +66,12 @@ def test_an_image_without_a_name_is_called_by_its_content():
     assert [row["image_id"] for row in again] == [names[2], names[0]]
 
 
+def test_captions_next_to_addresses_of_images_are_read():
+    rows = Dataset.from_dict({"image_url": ["https://a.b/1.jpg", "https://a.b/2.jpg"], "text_en": ["a", "b"]})
+    corpus = load_captions(rows)
+    assert [row["captions"][0]["text"] for row in corpus] == ["a", "b"] and len(set(corpus["image_id"])) == 2
+
+
 def test_translations_of_every_form_are_read():
     rows = [{"de": "b", "en": "a"}, {"de": "d", "en": "c"}]
     columns = Dataset.from_dict({"en": ["a", "c"], "DE": ["b", "d"]})
