@@ -14,16 +14,7 @@ from typing import Any, Literal, TypeAlias
 import datasets
 import numpy as np
 import pyarrow as pa
-from datasets import (
-    Dataset,
-    DatasetDict,
-    Features,
-    Image,
-    IterableDataset,
-    IterableDatasetDict,
-    Value,
-    concatenate_datasets,
-)
+from datasets import Dataset, Features, Image, IterableDataset, Value, concatenate_datasets
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError, DatasetsError
 from datasets.fingerprint import Hasher
 from datasets.table import CastError
@@ -53,7 +44,7 @@ from .files import NO_TMX, TAR_FEATURES, TMX, files_named, kind_of, tar_rows
 from .images import check_image, image_source, is_photo_folder
 from .tables import JSON_FILES, METADATA, TABLES, is_table, read_table
 
-Source: TypeAlias = str | Path | Dataset | IterableDataset | DatasetDict | IterableDatasetDict
+Source: TypeAlias = str | Path | Dataset | IterableDataset | datasets.DatasetDict | datasets.IterableDatasetDict
 Languages = str | list[str] | tuple[str, ...] | None
 Rows = Callable[[], Iterable[dict[str, Any]]]
 
