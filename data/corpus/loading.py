@@ -136,7 +136,7 @@ def load_captions(
                     ) from error
         if not set(_IDENTIFYING) & set(names):
             raise CorpusError(f"a caption corpus needs a column 'image'; the columns are {', '.join(names)}")
-        return _Normalizer(columns, rules, split, called, True, check_images, bad)(dataset)
+        return _Normalizer(columns, rules, _TEXTS, split, called, check_images, bad)(dataset)
 
 
 def load_translations(
@@ -171,7 +171,8 @@ def load_translations(
         dataset, split, called = _opened(source, name, split, streaming)
         columns = find_captions(dataset, ColumnNames(caption=caption_column or None), rules)
         kept = columns.read + [each for each in (*_NAMES, "split") if each in dataset.column_names]
-        return _Normalizer(columns, rules, split, called)(dataset.select_columns(kept))
+        texts = Features({each: feature for each, feature in _TEXTS.items() if each in ("captions", *kept)})
+        return _Normalizer(columns, rules, texts, split, called)(dataset.select_columns(kept))
 
 
 def ensure_corpus(data: Any, languages: Sequence[str] | None = None) -> Any:
@@ -318,6 +319,7 @@ def _datasets_errors(source: str | Path) -> Iterator[None]:
 # ---- Rows ----
 
 _COLUMN_ORDER = ("image", "image_id", "captions", "features", "split")
+_TEXTS = Features({"image_id": Value("string"), "captions": CAPTIONS})
 _IDENTIFYING = ("image", "features", IMAGE_URL)  # columns whose digest identifies an image
 _NAMES = ("image_id", "__url__", PLACE)  # columns that name a row; `__url__` is the archive of WebDataset's
 _BATCH_ROWS = 256  # number of rows read together; all their encoded images are in memory while they are checked
@@ -330,9 +332,9 @@ class _Normalizer:
 
     columns: ColumnNames
     captions: CaptionRules
+    texts: Features  # the columns that are read anew; rows without the image_id that is among them get one
     split: str | None
     source: str
-    has_images: bool = False  # then rows without an image_id get one
     check_images: bool = False
     skipped: list[SkippedImage] | None = None  # receives the images that cannot be read; None to refuse them
 
@@ -346,7 +348,7 @@ class _Normalizer:
         return corpus.select_columns(known + others)
 
     def _count(self) -> RowCount:
-        return RowCount(self.source or ("captions" if self.has_images else "translations"))
+        return RowCount(self.source or ("captions" if self.captions.at_least == 1 else "translations"))
 
     def _corpus(self, dataset: Dataset) -> Dataset:
         if not len(dataset):
@@ -380,22 +382,18 @@ class _Normalizer:
         return corpus.select(rows)
 
     def _normal(self, dataset: Dataset, count: RowCount) -> tuple[Dataset, list[int]]:
-        """Returns the image_id, if there is one or images have names, and the captions; and the rows to keep."""
+        """Returns the `texts` of all rows, and the rows to keep."""
         names = dataset.column_names
         read = [name for name in names if name in (*self.columns.read, *_NAMES, "split")]
-        if self.has_images and "image_id" not in names:
+        if "image_id" in self.texts and "image_id" not in names:
             read.append(next(name for name in _IDENTIFYING if name in names))
         parts, rows = [], list[int]()
         for start, batch in _batches(dataset.select_columns(read), "Reading captions"):
             places = self._places(batch, range(start, min(start + _BATCH_ROWS, len(dataset))))
             texts, kept = self._texts(batch, places, count)
-            parts.append(pa.table(texts, self._features(dataset).arrow_schema))
+            parts.append(pa.table(texts, self.texts.arrow_schema))
             rows += [start + index for index in kept]
         return Dataset(pa.concat_tables(parts)), rows
-
-    def _features(self, dataset: Dataset | IterableDataset) -> Features:
-        has_names = self.has_images or "image_id" in dataset.column_names
-        return Features(({"image_id": Value("string")} if has_names else {}) | {"captions": CAPTIONS})
 
     def _places(self, batch: Mapping[str, list[Any]], rows: Sequence[int], *, named: bool = False) -> list[str]:
         if PLACE in batch:
@@ -408,9 +406,9 @@ class _Normalizer:
     def _texts(
         self, batch: Mapping[str, list[Any]], places: Sequence[str], count: RowCount
     ) -> tuple[dict[str, list[Any]], list[int]]:
-        """Returns the image_id and the captions of every row, and the indices of the rows to keep."""
+        """Returns the `texts` of every row, and the indices of the rows to keep."""
         ids = batch.get("image_id")
-        if ids is None and self.has_images:
+        if ids is None and "image_id" in self.texts:
             ids = [_digest_of(cell) for cell in batch[next(name for name in _IDENTIFYING if name in batch)]]
         texts: dict[str, list[Any]] = {} if ids is None else {"image_id": list(map(image_id_of, ids, places))}
         texts["captions"] = [
@@ -441,7 +439,7 @@ class _Normalizer:
         others = {name: each for name, each in dataset.features.items() if name not in self.columns.read}
         options: dict[str, Any] = {"batched": True, "batch_size": _BATCH_ROWS, "with_indices": True}
         corpus = undecoded(dataset).map(self._stream_batch, remove_columns=dataset.column_names, **options)
-        return corpus.cast(Features(others | self._features(dataset)))
+        return corpus.cast(Features(others | self.texts))
 
     def _stream_batch(self, batch: dict[str, list[Any]], rows: list[int]) -> dict[str, list[Any]]:
         # Each worker counts the rows that it reads, so an index does not identify a row of the source.
