@@ -29,16 +29,12 @@ print(json.dumps({"modules": sorted(modules), "rooms": sorted(rooms)}))
 """
 
 
-def imported() -> dict:
+def test_it_loads_no_more_than_it_needs():
     environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
     environment["OMP_NUM_THREADS"] = "1"
     done = subprocess.run([sys.executable, "-c", IMPORT], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def test_it_loads_no_more_than_it_needs():
-    found = imported()
+    found = json.loads(done.stdout)
     assert not {"datasets", "evaluate", "typer", "rich", "matplotlib", "pandas"} & set(found["modules"])
     rooms = {name.split(".")[1] for name in found["rooms"]}
     assert rooms <= {"configuration", "inference", "modeling", "processing", "registry", "utils"}

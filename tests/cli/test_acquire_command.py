@@ -103,10 +103,7 @@ def test_without_names_of_emoji_one_line_says_what_that_costs(base, table, tmp_p
 
 @pytest.mark.parametrize(
     ("given", "complaint"),
-    [
-        ({"language": "en"}, "already has the language 'en'"),
-        ({"text_prompt": "query: "}, "text encoder"),
-    ],
+    [({"language": "en"}, "already has the language 'en'"), ({"text_prompt": "query: "}, "text encoder")],
 )
 def test_what_cannot_be_learned_is_said_before_anything_is_written(base, table, tmp_path, capsys, given, complaint):
     assert acquire(base, table, tmp_path / "out", **given) != 0
@@ -223,25 +220,19 @@ def test_a_push_has_doubts_about_a_card_that_leaves_languages_out(base, table, t
     assert acquire(tmp_path / "two", table, tmp_path / "three", language="mi") == 1
 
 
-@pytest.fixture
-def vectors(tmp_path):
-    """A table of vectors that are not normalized, two of them of no use."""
+def test_a_table_of_vectors_is_a_teacher(table, tmp_path, features_without_babelens, capsys):
     rng = np.random.default_rng(0)
     words = {word: rng.normal(size=12) for word in [*COLORS, *THINGS, "a"]}
     values = [3 * sum(words[word] for word in row.split()) for row in ROWS]
     values[0], values[1] = None, np.zeros(12)
     pq.write_table(pa.table({"text": ROWS, "vector": values}), tmp_path / "vectors.parquet")
-    return tmp_path / "vectors.parquet"
-
-
-def test_a_table_of_vectors_is_a_teacher(vectors, table, tmp_path, features_without_babelens, capsys):
+    vectors = tmp_path / "vectors.parquet"
     assert acquire(vectors, table, tmp_path / "out", json=True) == 0
     assert json.loads(capsys.readouterr().out)["held_out"]["mi"]["pairs"] == 18
     found = Embedder.from_pretrained(tmp_path / "out")
     texts = MIRRORED[2:]
     queries = found.encode_text(texts, language="mi")
-    kept = np.array(pq.read_table(vectors)["vector"].to_pylist()[2:])
-    assert among_five(queries @ kept.T) > 0.6
+    assert among_five(queries @ np.array(pq.read_table(vectors)["vector"].to_pylist()[2:]).T) > 0.6
     with pytest.raises(InputError, match=r"embedded by vectors\.parquet"):
         found.encode_text(ROWS, language="en")
     found = features_without_babelens(tmp_path / "out", texts, "mi")
@@ -283,8 +274,7 @@ def test_files_and_pairs_teach_the_same(tmp_path):
     file, pairs = str(tmp_path / "pairs.tsv"), list(zip(MIRRORED, ROWS, strict=True))
     found = []
     for name, sources in (("all", file), ("file", {"mi": file}), ("given", {"mi": pairs})):
-        model = teach(base, sources, output=tmp_path / name, names=False)
-        assert model.config.languages == ["mi"]
+        assert teach(base, sources, output=tmp_path / name, names=False).config.languages == ["mi"]
         embedder = Embedder.from_pretrained(str(tmp_path / name))
         found.append(embedder.encode_text(MIRRORED, language="mi"))
     np.testing.assert_array_equal(found[0], found[1])

@@ -124,8 +124,7 @@ def test_an_index_of_images(run, model, images, tmp_path):
     assert len(both) == 4 and both[0]["id"] == searched[0]["id"]
     shown = run("search", model, *text).output
     assert "3.png" in shown and "a dog [en]" in shown and "4 images" in shown
-    similar = found(run, model, "--images", images, "--image", some)
-    assert similar[0]["file"] == str(some)
+    assert found(run, model, "--images", images, "--image", some)[0]["file"] == str(some)
 
 
 @pytest.mark.slow

@@ -5,18 +5,9 @@ import mteb
 import pytest
 from huggingface_hub import ModelCard
 
-from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
+from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig, evaluation
 from babelens.data.benchmarks import benchmark_names, find_benchmark
 from babelens.data.corpus.loading import load_captions
-from babelens.evaluation import (
-    ClassifiedImages,
-    emoji,
-    evaluate_classification,
-    evaluate_consistent_retrieval,
-    evaluate_retrieval,
-    load_benchmark,
-    read_labels,
-)
 from babelens.evaluation.ranking import read_ranks
 from babelens.evaluation.results import read_results
 from babelens.inference.embedder import Embedder
@@ -51,7 +42,7 @@ def words(output):
 @pytest.mark.parametrize("protocol", ["standard", "mla"])
 def test_captioned_images(run, model, embedder, photos, tmp_path, protocol):
     test, output = load_captions(photos, split="test"), tmp_path / "results.json"
-    expected = evaluate_retrieval(embedder, test, ["de", "en"], protocol=protocol)
+    expected = evaluation.evaluate_retrieval(embedder, test, ["de", "en"], protocol=protocol)
     options = ("--data", photos, "--split", "test", "--protocol", protocol, "--output", output)
     shown = run("evaluate", "captions", model, *options).output
     assert numbers_of(output) == metrics_of(expected) and (tmp_path / "results.ranks.npz").is_file()
@@ -66,9 +57,8 @@ def test_captions_and_their_english_translations(run, model, embedder, photos, t
     monkeypatch.setattr("babelens.inference.translation.DEFAULT_CACHE", tmp_path / "cache")
     nllb, output = save_nllb(tmp_path / "nllb"), tmp_path / "photos.json"
     given = ("--data", photos, "--split", "test", "--translator", nllb, "--output", output)
-    shown = run("evaluate", "captions", model, *given).output
-    assert "translated into en" in shown
-    expected = evaluate_retrieval(embedder, load_captions(photos, split="test"), ["de", "en"])
+    assert "translated into en" in run("evaluate", "captions", model, *given).output
+    expected = evaluation.evaluate_retrieval(embedder, load_captions(photos, split="test"), ["de", "en"])
     assert numbers_of(output) == metrics_of(expected)  # as they are, without translation
     assert len(list((tmp_path / "cache").glob("*.sqlite"))) == 1
 
@@ -81,11 +71,11 @@ def test_captions_search_together_with_their_translations(run, model, embedder, 
     given = ("--data", photos, "--split", "test", "--languages", "en,de", "--consistency")
     consistency = CrossLingualConsistency(CrossLingualConsistencyConfig(languages=["en", "de"], aggregation="mean"))
     test = load_captions(photos, split="test")
-    recalls = evaluate_consistent_retrieval(embedder, test, ["en", "de"], consistency)
+    recalls = evaluation.evaluate_consistent_retrieval(embedder, test, ["en", "de"], consistency)
     shown = run("evaluate", "captions", model, *given, "--fit", "validation", "--output", tmp_path / "r.json").output
     assert "CLC-A" in shown
     assert f"{recalls['de']['mean_recall']:.1f}" in shown and "CLC-C, 96 weights" in shown
-    plain = evaluate_retrieval(embedder, test, ["en", "de"])
+    plain = evaluation.evaluate_retrieval(embedder, test, ["en", "de"])
     assert numbers_of(tmp_path / "r.json") == metrics_of(plain)  # `compare` compares the searches by one caption
     shown = run("evaluate", "captions", model, *given, "--translator", table).output
     assert "CLC-C was left out" in shown and "served as translations" not in shown
@@ -96,11 +86,13 @@ def test_captions_search_together_with_their_translations(run, model, embedder, 
 
 def test_the_emoji_benchmark(run, model, emoji_corpus, tmp_path, monkeypatch):
     asked = {}
-    monkeypatch.setattr(emoji, "load_emoji", lambda **options: asked.update(options) or emoji_corpus)
+    monkeypatch.setattr(evaluation.emoji, "load_emoji", lambda **options: asked.update(options) or emoji_corpus)
     groups = {"image": ("en", "de"), "pair": ("es",), "unseen": ("ar",)}
     defaults = {f"{name}_languages": languages for name, languages in groups.items()}
     monkeypatch.setattr(
-        emoji.EmojiBenchmark.__init__, "__kwdefaults__", emoji.EmojiBenchmark.__init__.__kwdefaults__ | defaults
+        evaluation.emoji.EmojiBenchmark.__init__,
+        "__kwdefaults__",
+        evaluation.emoji.EmojiBenchmark.__init__.__kwdefaults__ | defaults,
     )
     monkeypatch.setattr("babelens.evaluation.consistency.load_emoji", lambda **_: emoji_corpus)
     output = tmp_path / "emoji.json"
@@ -129,8 +121,10 @@ def test_classes_by_labels_and_by_neighbors(run, model, embedder, animals):
     given = ("evaluate", "classes", model, "--data", animals / "test", "--labels", animals / "labels.json")
     more = ("--train-data", animals / "train", "--knn", 3)
     shown = run(*given, *more, "--output", animals / "photo.json").output
-    images = ClassifiedImages.of_folder(animals / "test")
-    expected = evaluate_classification(embedder, images, read_labels(animals / "labels.json", images.classes))
+    images = evaluation.ClassifiedImages.of_folder(animals / "test")
+    expected = evaluation.evaluate_classification(
+        embedder, images, evaluation.read_labels(animals / "labels.json", images.classes)
+    )
     assert numbers_of(animals / "photo.json", "test") == metrics_of(expected)
     for text in ("accuracy in %", "mean, all (2)", "3 nearest neighbors: top 1"):
         assert text in words(shown)
@@ -160,7 +154,7 @@ def test_results_next_to_the_figures_of_papers(run, model, embedder, tmp_path):
     output = tmp_path / "out/xtd.json"
     shown = run(*given, "--languages", "ko,de", "--output", output).output
     assert "xtd, t2i_r10, next to Jain et al. 2021 (MURAL), table 4" in shown and "88.1" in shown
-    report = load_benchmark("xtd", tmp_path / "xtd", ["ko", "de"]).evaluate(embedder)
+    report = evaluation.load_benchmark("xtd", tmp_path / "xtd", ["ko", "de"]).evaluate(embedder)
     assert numbers_of(output) == metrics_of(report["results"]["xtd"])
     assert set(read_ranks(tmp_path / "out/xtd.ranks.npz")) == {"xtd/ko", "xtd/de"}
     for options, word in ((["--languages", "sw"], "sw"), (["--languages", ","], "names no language")):

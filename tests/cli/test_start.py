@@ -59,8 +59,7 @@ def here(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def answer(here):
-    """Runs commands in a process that has imported only the command line; returns their exit statuses and outputs, and
-    the packages that were imported at the end."""
+    """Runs commands where only the command line is imported; returns statuses, outputs, and what is imported then."""
     with ForkedPrograms(sys.executable, IMPORTS, here) as programs:
 
         def answered(*commands, **environment):

@@ -80,10 +80,6 @@ def allowed():
     os.umask(before)
 
 
-def permissions(folder: Path) -> set[int]:
-    return {stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("*") if path.is_file()}
-
-
 def test_files_have_the_permissions_that_the_umask_says(make_mla, tmp_path: Path, allowed: int) -> None:
     weights = {"a": torch.zeros(2)}
     with atomic_file(tmp_path / "file" / "model.safetensors") as path:
@@ -99,7 +95,7 @@ def test_files_have_the_permissions_that_the_umask_says(make_mla, tmp_path: Path
     save_file(weights, tmp_path / "checkpoint-1" / "model.safetensors")
     marks.mark()
     save_adapter(make_mla()[0], "de", tmp_path / "adapter")
-    assert permissions(tmp_path) == {allowed}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*") if path.is_file()} == {allowed}
 
 
 def test_a_new_folder_is_made_by_one_of_two(tmp_path):
@@ -132,6 +128,5 @@ def test_features_are_computed_by_one_of_two(tmp_path):
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(features)
         assert begun.wait(60)
-        second = threads.submit(features, asking())
-        assert np.array_equal(first.result(), second.result())
+        assert np.array_equal(first.result(), threads.submit(features, asking()).result())
     assert len(computed) == 1

@@ -5,15 +5,11 @@ import babelens
 from babelens.configuration.presets import list_presets, load_preset, merged, preset_facts
 
 
-def on_meta(name: str) -> torch.nn.Module:
-    config = load_preset(name)
-    with torch.device("meta"):
-        return babelens.METHODS[config.model_type].model(config)
-
-
 @pytest.mark.parametrize("name", list_presets())
 def test_a_preset_builds_its_methods_model_of_the_papers_size(name):
-    facts, config, model = preset_facts(name), load_preset(name), on_meta(name)
+    facts, config = preset_facts(name), load_preset(name)
+    with torch.device("meta"):
+        model = babelens.METHODS[config.model_type].model(config)
     assert type(config) is babelens.METHODS[facts["method"]].config
     assert type(config).from_dict(config.to_dict()).to_dict() == config.to_dict()
     total = sum(p.numel() for p in model.parameters())

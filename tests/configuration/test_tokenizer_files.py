@@ -48,8 +48,7 @@ def test_siglip_2_of_a_fixed_size_reads_lower_case(tmp_path):
 
 @pytest.mark.parametrize("cased", [True, False])
 def test_case_that_only_tokenizer_json_states(cased, tmp_path, caplog):
-    tokenizer = bert_tokenizer()
-    tokenizer.save_pretrained(tmp_path)
+    bert_tokenizer().save_pretrained(tmp_path)
     change(tmp_path / "tokenizer_config.json", do_lower_case=None, strip_accents=None)
     stated = json.loads((tmp_path / "tokenizer.json").read_text())
     stated["normalizer"] |= {"lowercase": not cased, "strip_accents": None}

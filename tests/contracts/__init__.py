@@ -2,9 +2,6 @@
 """Contracts that a method's test classes inherit. A method needs a fixture that builds a tiny model and its processor,
 the same at every call: `factory(**options) -> (model in eval mode, processor)`.
 
-    from tests.contracts import ConfigContract, DualEncoderContract, ProcessorContract, PublishingContract
-
-
     class TestSmalr(ConfigContract, DualEncoderContract, ProcessorContract, PublishingContract):
         factory = "make_smalr"
 

@@ -11,8 +11,7 @@ from transformers import pipeline
 def in_pipelines(
     folder: str, images: list[Image.Image], texts: list[str], languages: list[str], **loading: Any
 ) -> dict[str, Tensor]:
-    """Scores of the texts as labels of the first image, and embeddings in batches of two sizes, by the head of each
-    task."""
+    """Scores of the texts as labels of the first image, and embeddings in two sizes of batches, by each head."""
     classify = pipeline("zero-shot-image-classification", model=folder, **loading)
     ranking = classify(images[0], candidate_labels=texts, language=languages)
     scores = {entry["label"]: entry["score"] for entry in ranking}

@@ -91,8 +91,7 @@ class PublishedModelContract(LoadingContract):
         assert [name for name in model.state_dict() if "." not in name] == []
 
     def test_loaded_in_half_precision(self, published, model, tmp_path):
-        half = self.auto_classes[0].from_pretrained(published, dtype=torch.bfloat16)
-        half.save_pretrained(tmp_path)
+        self.auto_classes[0].from_pretrained(published, dtype=torch.bfloat16).save_pretrained(tmp_path)
         again = self.auto_classes[0].from_pretrained(tmp_path, dtype="auto")
         assert_equal(
             dict(again.state_dict()),

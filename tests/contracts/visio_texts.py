@@ -25,8 +25,7 @@ TINY_RC3: dict[str, Any] = encoder_decoder(layers=2) | {
 
 
 def visio_textual_batch(images: int = 1) -> dict[str, Tensor]:
-    """Four texts of different lengths, with regions and patches, regions, patches, or neither of 1 or 2 images
-    each."""
+    """Four texts of different lengths, with regions and patches, either or neither, of 1 or 2 images each."""
     generator = torch.Generator().manual_seed(0)
     input_ids = torch.tensor(
         [[0, 10, 11, 12, 6, 1, 1], [0, 13, 14, 15, 16, 17, 7], [0, 18, 8, 1, 1, 1, 1], [0, 19, 20, 6, 1, 1, 1]]

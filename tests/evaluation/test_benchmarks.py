@@ -102,8 +102,7 @@ class KnownEmbedder:
 
 
 def best_rank(scores: np.ndarray, right: list[int]) -> int:
-    wrong = np.delete(scores, right)
-    return 1 + int(np.sum(wrong >= scores[right].max()))
+    return 1 + int(np.sum(np.delete(scores, right) >= scores[right].max()))
 
 
 def test_cxc_counts_all_positives_and_no_item_finds_itself(loaded):

@@ -3,14 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from babelens.evaluation import (
-    ClassifiedImages,
-    evaluate_classification,
-    group_means,
-    language_groups,
-    neighbor_accuracy,
-    read_labels,
-)
+from babelens import evaluation
 from babelens.inference.embedder import Embedder
 from babelens.utils.errors import CorpusError, InputError
 from tests.contracts import drawn_images
@@ -32,7 +25,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def data(folder):
-    return ClassifiedImages.of_folder(folder)
+    return evaluation.ClassifiedImages.of_folder(folder)
 
 
 @pytest.fixture
@@ -55,10 +48,10 @@ def test_labels_in_the_published_form_by_name_and_as_a_table(tmp_path):
         written(tmp_path / "names.json", by_name),
         written(tmp_path / "labels.tsv", table),
     ):
-        assert read_labels(file, CLASSES) == expected
-        assert read_labels(file, CLASSES, "DE") == {"de": GERMAN}
+        assert evaluation.read_labels(file, CLASSES) == expected
+        assert evaluation.read_labels(file, CLASSES, "DE") == {"de": GERMAN}
         with pytest.raises(CorpusError, match="no labels in 'fr', only in en, de"):
-            read_labels(file, CLASSES, ["de", "fr"])
+            evaluation.read_labels(file, CLASSES, ["de", "fr"])
 
 
 @pytest.mark.parametrize(
@@ -73,14 +66,14 @@ def test_labels_in_the_published_form_by_name_and_as_a_table(tmp_path):
 )
 def test_wrong_labels(tmp_path, content, message):
     with pytest.raises(CorpusError, match=message):
-        read_labels(written(tmp_path / "labels.json", content), CLASSES)
+        evaluation.read_labels(written(tmp_path / "labels.json", content), CLASSES)
 
 
 def test_indices_of_imagenet_need_all_of_its_classes(tmp_path):
     file = written(tmp_path / "labels.json", {"DE": [[0], ["Schleie"]]})
     with pytest.raises(CorpusError, match="1,000"):
-        read_labels(file, ["n01440764", "n01443537"])
-    assert read_labels(file, [f"n{number:08}" for number in range(1000)]) == {"de": {0: "Schleie"}}
+        evaluation.read_labels(file, ["n01440764", "n01443537"])
+    assert evaluation.read_labels(file, [f"n{number:08}" for number in range(1000)]) == {"de": {0: "Schleie"}}
 
 
 def brute_force(embedder, data, named, templates, language) -> dict[str, float]:
@@ -101,7 +94,7 @@ def brute_force(embedder, data, named, templates, language) -> dict[str, float]:
 @pytest.mark.parametrize("prompts", ["photo", "label", {"de": ["ein {}.", "das {} hier", "{}"], "en": ["a {}"]}])
 def test_a_real_model_equals_brute_force(embedder, data, prompts):
     labels = {"en": ENGLISH, "de": GERMAN}
-    results = evaluate_classification(embedder, data, labels, prompts=prompts)
+    results = evaluation.evaluate_classification(embedder, data, labels, prompts=prompts)
     templates = {
         "photo": {"en": ["This is a photo of {}."], "de": ["Auf diesem Foto ist {} zu sehen."]},
         "label": {"en": ["{}"], "de": ["{}"]},
@@ -117,10 +110,10 @@ def test_a_real_model_equals_brute_force(embedder, data, prompts):
 
 def test_equal_labels_are_counted_and_few_classes_have_no_top_5(embedder, data):
     same = {0: "Ding", 1: "Ding", 2: "Hund"}
-    results = evaluate_classification(embedder, data, {"de": same})["de"]
+    results = evaluation.evaluate_classification(embedder, data, {"de": same})["de"]
     assert results["n_equal_labels"] == 2 and "top5" not in results
     right = {0: "a", 1: "b"}
-    assert "n_equal_labels" not in evaluate_classification(embedder, data, {"de": right})["de"]
+    assert "n_equal_labels" not in evaluation.evaluate_classification(embedder, data, {"de": right})["de"]
 
 
 def test_means_of_groups():
@@ -130,14 +123,14 @@ def test_means_of_groups():
         "mg": {"top1": 20.0, "top5": 30.0},
         "sw": {"top1": 40.0},
     }
-    groups = language_groups({}, 7)
+    groups = evaluation.language_groups({}, 7)
     assert list(groups) == ["well-resourced", "under-resourced"]
-    means = group_means(results, groups)
+    means = evaluation.group_means(results, groups)
     assert means["all"] == {"top1": 55.0, "languages": ["en", "de", "mg", "sw"]}
     assert means["well-resourced"] == {"top1": 80.0, "top5": 89.5, "languages": ["en", "de"]}
     assert means["under-resourced"]["languages"] == ["mg"]
     counts = {"en": 1000, "de": 668, "fr": 667, "sw": 334, "mg": 333}
-    groups = language_groups({tag: dict.fromkeys(range(count), "x") for tag, count in counts.items()}, 1000)
+    groups = evaluation.language_groups({tag: dict.fromkeys(range(count), "x") for tag, count in counts.items()}, 1000)
     assert [groups[name] for name in ("low", "mid", "high")] == [["mg"], ["fr", "sw"], ["de"]]
 
 
@@ -148,7 +141,7 @@ def test_nearest_neighbors_by_cosine_equal_brute_force():
     cosines = (test / np.linalg.norm(test, axis=1, keepdims=True)) @ (train / np.linalg.norm(train, axis=1)[:, None]).T
     for k in (1, 5):
         votes = [np.bincount(train_targets[np.argsort(-row)[:k]], minlength=3).argmax() for row in cosines]
-        found = neighbor_accuracy(train, train_targets, test, targets, neighbors=k)
+        found = evaluation.neighbor_accuracy(train, train_targets, test, targets, neighbors=k)
         assert found == {
             "top1": pytest.approx(100 * np.mean(votes == targets)),
             "neighbors": k,
@@ -156,4 +149,4 @@ def test_nearest_neighbors_by_cosine_equal_brute_force():
             "n_images": 12,
         }
     with pytest.raises(InputError, match="31"):
-        neighbor_accuracy(train, train_targets, test, targets, neighbors=31)
+        evaluation.neighbor_accuracy(train, train_targets, test, targets, neighbors=31)

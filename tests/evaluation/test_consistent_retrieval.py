@@ -4,11 +4,7 @@ import torch
 
 from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
 from babelens.data.batching.views import retrieval_set
-from babelens.evaluation import (
-    consistency as consistency_module,
-    consistency_scores,
-    evaluate_consistent_retrieval,
-)
+from babelens.evaluation import consistency as consistency_module, consistency_scores, evaluate_consistent_retrieval
 from babelens.evaluation.consistency import parallel_captions
 from babelens.evaluation.ranking import score_ranks
 from babelens.inference.embedder import Embedder
@@ -86,8 +82,7 @@ def test_clc_c_is_fitted_on_scores_of_one_split_and_asked_about_another(color_em
     losses = model.fit(scores, right)
     weights = (model.output.weight @ model.hidden.weight).squeeze(0)
     assert losses[-1] < losses[0] and weights.argmin() == 2
-    numbers = evaluate_consistent_retrieval(embedder, test, "en", model)["en"]
-    assert numbers["t2i_r1"] == 100
+    assert evaluate_consistent_retrieval(embedder, test, "en", model)["en"]["t2i_r1"] == 100
 
 
 def test_scores_are_joined_in_parts_to_the_same_numbers(color_embedder, one_vendor, monkeypatch):

@@ -11,13 +11,8 @@ from babelens.evaluation.ranking import chance_recalls, embedding_ranks, score_r
 FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "mla_metrics.json").read_text())
 
 
-def right_images(captions_per_image: list[int]) -> list[list[int]]:
-    return [[image] for image, count in enumerate(captions_per_image) for _ in range(count)]
-
-
 def reference_rank(scores: list[float], right: list[int]) -> int:
-    """Sorts the items, wrong ones before right ones of the same score, and returns the place of the first right
-    one."""
+    """The place of the first right item, after wrong ones of the same score."""
     order = sorted(range(len(scores)), key=lambda item: (-scores[item], item in right))
     return 1 + next(place for place, item in enumerate(order) if item in right)
 
@@ -46,21 +41,17 @@ def reference_group_ranks(matrix: np.ndarray, text_to_images: list[list[int]]) -
     return ranks
 
 
-def random_ties(seed: int, n_texts: int = 23, n_images: int = 17) -> tuple[np.ndarray, np.ndarray, list[list[int]]]:
-    """Small integer vectors of one length, whose cosines are exact and often equal, and ragged right images."""
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("scores_at_once", [1, 40, 2**24])
+def test_ranks_with_ties_and_ragged_captions_equal_brute_force(seed, scores_at_once, monkeypatch):
+    monkeypatch.setattr(ranking, "SCORES_AT_ONCE", scores_at_once)
+    n_texts, n_images = 23, 17
     random = np.random.default_rng(seed)
     signs = random.choice([-1.0, 1.0], size=(n_texts + n_images, 4)).astype(np.float32)
     text_to_images = [
         random.choice(n_images, size=random.integers(1, 4), replace=False).tolist() for _ in range(n_texts)
     ]
-    return signs[:n_images], signs[n_images:], text_to_images
-
-
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("scores_at_once", [1, 40, 2**24])
-def test_ranks_with_ties_and_ragged_captions_equal_brute_force(seed, scores_at_once, monkeypatch):
-    monkeypatch.setattr(ranking, "SCORES_AT_ONCE", scores_at_once)
-    images, texts, text_to_images = random_ties(seed)
+    images, texts = signs[:n_images], signs[n_images:]
     matrix = texts.astype(np.float64) @ images.T.astype(np.float64) / 4
     text_ranks, image_ranks = reference_ranks(matrix, text_to_images)
     group_ranks = reference_group_ranks(matrix, text_to_images)
@@ -80,7 +71,8 @@ def test_ranks_with_ties_and_ragged_captions_equal_brute_force(seed, scores_at_o
 def test_mla_numbers(case):
     fixture = FIXTURE[case]
     captions_per_image = fixture.get("captions_per_image") or [1] * len(fixture["sim_text_by_image"][0])
-    scores, right = np.array(fixture["sim_text_by_image"]), right_images(captions_per_image)
+    scores = np.array(fixture["sim_text_by_image"])
+    right = [[image] for image, count in enumerate(captions_per_image) for _ in range(count)]
     ranks = score_ranks(scores, right, protocol="mla")
     recalls = ranks.recalls()
     for direction in ("t2i", "i2t"):

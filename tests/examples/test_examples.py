@@ -160,10 +160,8 @@ def of_task(data: Path, output: Path, task: str, source: str, **settings: Any) -
 
 def test_rc3_is_fine_tuned_on_a_task_with_labels(data, run, tmp_path):
     run("finetune_rc3", *of_task(data, tmp_path, "visual-entailment", "entailment", train_languages=["en"]))
-    found = results(tmp_path, "eval")
-    assert {"eval_accuracy", "eval_accuracy_de", "eval_accuracy_en"} <= set(found)
-    model = Rc3ForVisualEntailment.from_pretrained(tmp_path)
-    assert model.config.id2label == {0: "false", 1: "true"}
+    assert {"eval_accuracy", "eval_accuracy_de", "eval_accuracy_en"} <= set(results(tmp_path, "eval"))
+    assert Rc3ForVisualEntailment.from_pretrained(tmp_path).config.id2label == {0: "false", 1: "true"}
 
 
 @pytest.mark.parametrize("task", ["image-text-retrieval", "translation"])

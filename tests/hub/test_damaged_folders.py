@@ -86,20 +86,14 @@ def test_there_is_no_model(tmp_path):
         Embedder.from_pretrained(tmp_path / "mistyped")
 
 
-@pytest.fixture
-def with_code(folder):
+def test_code_of_a_model_runs_when_it_is_allowed_alone(monkeypatch, folder):
     marks = folder.parent / "it-ran"
     (folder / "evil.py").write_text(
         f"open({str(marks)!r}, 'w')\nfrom transformers import PreTrainedConfig\n"
         "class EvilConfig(PreTrainedConfig):\n    model_type = 'evil'\n"
     )
     change_json(folder / "config.json", model_type="evil", auto_map={"AutoConfig": "evil.EvilConfig"})
-    return folder, marks
-
-
-def test_code_of_a_model_runs_when_it_is_allowed_alone(with_code, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("nobody is asked on the terminal"))
-    folder, marks = with_code
     for load in (Embedder.from_pretrained, load_config, CrossEncoder.from_pretrained):
         with pytest.raises(ModelFolderError, match="--trust-remote-code"):
             load(folder)
@@ -112,16 +106,6 @@ def test_a_kernel_from_the_hub_is_code(clip_folder):
     for name in ("paged|evil/kernel", {"text_config": "evil/kernel"}):
         with pytest.raises(ModelFolderError, match="attn_implementation"):
             load_model(AutoModel, clip_folder, attn_implementation=name)
-
-
-@pytest.fixture
-def adapter(clip_folder, tmp_path):
-    tokenizer = tiny_bert()[1]
-    sizes = {"vocab_size": len(tokenizer), "embedding_size": 12, "sep_token_id": tokenizer.sep_token_id}
-    model = MlaModel.from_native(AutoModel.from_pretrained(clip_folder), languages=["de"], acquirer_size=4, **sizes)
-    save_adapter(model, "de", tmp_path / "adapter", base_model=str(clip_folder))
-    tokenizer.save_pretrained(tmp_path / "adapter")
-    return tmp_path / "adapter"
 
 
 def spoiled(weights):
@@ -140,7 +124,12 @@ ADAPTER_FAULTS = {
 
 
 @pytest.mark.parametrize("message", ADAPTER_FAULTS)
-def test_a_damaged_adapter_is_one_sentence(message, adapter):
+def test_a_damaged_adapter_is_one_sentence(message, clip_folder, tmp_path):
+    tokenizer = tiny_bert()[1]
+    sizes = {"vocab_size": len(tokenizer), "embedding_size": 12, "sep_token_id": tokenizer.sep_token_id}
+    model = MlaModel.from_native(AutoModel.from_pretrained(clip_folder), languages=["de"], acquirer_size=4, **sizes)
+    save_adapter(model, "de", adapter := tmp_path / "adapter", base_model=str(clip_folder))
+    tokenizer.save_pretrained(adapter)
     assert Embedder.from_pretrained(adapter).model.config.languages == ["de"]
     ADAPTER_FAULTS[message](adapter)
     with pytest.raises(BabelensError, match=message) as caught:

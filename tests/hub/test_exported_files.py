@@ -76,17 +76,6 @@ def test_modules_of_one_file_give_no_name_two_meanings():
         assert len(modules) == len({*modules}), file
 
 
-@pytest.fixture
-def package(tmp_path, monkeypatch):
-    name = f"toy{os.urandom(4).hex()}"
-    monkeypatch.syspath_prepend(tmp_path)
-    for room in ("configuration", "modeling"):
-        (tmp_path / name / room).mkdir(parents=True)
-        (tmp_path / name / room / "__init__.py").touch()
-    (tmp_path / name / "configuration" / "configuration_toy.py").write_text("class Config:\n    answer = 42\n")
-    return name
-
-
 @pytest.mark.parametrize(
     "statement",
     [
@@ -95,7 +84,13 @@ def package(tmp_path, monkeypatch):
         "import {package}.configuration.configuration_toy",
     ],
 )
-def test_what_cannot_travel_is_refused(package, tmp_path, statement):
+def test_what_cannot_travel_is_refused(tmp_path, statement, monkeypatch):
+    package = f"toy{os.urandom(4).hex()}"
+    monkeypatch.syspath_prepend(tmp_path)
+    for room in ("configuration", "modeling"):
+        (tmp_path / package / room).mkdir(parents=True)
+        (tmp_path / package / room / "__init__.py").touch()
+    (tmp_path / package / "configuration" / "configuration_toy.py").write_text("class Config:\n    answer = 42\n")
     source = f"{statement.format(package=package)}\n\n\nclass Model:\n    auto_classes = ('AutoModel',)\n"
     (tmp_path / package / "modeling" / "modeling_broken.py").write_text(source)
     module = importlib.import_module(f"{package}.modeling.modeling_broken")

@@ -49,22 +49,17 @@ def test_the_order_of_saving_does_not_matter(published, make_mural, tmp_path):
     assert filecmp.cmpfiles(published, tmp_path, names, shallow=False)[1:] == ([], [])
 
 
-def exportable_classes() -> list[type]:
+def test_exportable_modules_keep_the_rules(tmp_path):
     for room in ("configuration", "modeling", "processing"):
         package = importlib.import_module(f"babelens.{room}")
         for module in pkgutil.iter_modules(package.__path__):
             importlib.import_module(f"babelens.{room}.{module.name}")
-    found, waiting = [], [HubCodeMixin]
+    classes, waiting = [], [HubCodeMixin]
     while waiting:
         waiting += (
             subclasses := [cls for cls in waiting.pop().__subclasses__() if cls.__module__.startswith("babelens.")]
         )
-        found += [cls for cls in subclasses if "auto_classes" in vars(cls)]
-    return found
-
-
-def test_exportable_modules_keep_the_rules(tmp_path):
-    classes = exportable_classes()
+        classes += [cls for cls in subclasses if "auto_classes" in vars(cls)]
     for method in babelens.METHODS.values():
         assert {method.config, *method.models, method.processor, MuralImageProcessor} <= {*classes}
     for cls in classes:

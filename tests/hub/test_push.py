@@ -72,10 +72,7 @@ def test_of_two_models_that_are_pushed_at_once_one_is_refused(hub, folder, monke
         push(folder, ID, api=hub)
 
 
-@pytest.mark.parametrize(
-    ("user", "reason"),
-    [("", "log in with"), ("bo", "may not write there")],
-)
+@pytest.mark.parametrize(("user", "reason"), [("", "log in with"), ("bo", "may not write there")])
 def test_a_wrong_token_is_one_sentence(finished, user, reason):
     hub = HubDouble(user)
     with pytest.raises(SourceUnavailableError, match=reason):
@@ -129,8 +126,7 @@ def test_an_unfit_folder_is_refused_before_anything_is_created(hub, folder, dama
 def test_a_license_is_not_freer_than_that_of_a_base_on_the_hub(hub, folder, monkeypatch):
     licenses = {"them/free": "mit", "them/research": "cc-by-nc-4.0"}
     monkeypatch.setattr(
-        "babelens.publishing.base_model_facts",
-        lambda name: BaseModel(name=name, license=licenses[name], on_hub=True),
+        "babelens.publishing.base_model_facts", lambda name: BaseModel(name=name, license=licenses[name], on_hub=True)
     )
     edit_card(folder, license="apache-2.0", base_model=list(licenses))
     with pytest.raises(PublishError, match=r"README\.md: .*them/research.*cc-by-nc-4\.0"):
@@ -164,8 +160,7 @@ def test_the_command_checks_tells_and_publishes_a_model_and_its_space(hub, finis
     assert isinstance(run(finished, ID, "--space", "no name").exception, PublishError)
     (folder / "model.safetensors").unlink()
     assert "- model.safetensors is missing" in str(run(folder, ID).exception) and not hub.repositories
-    done = run(finished, ID, "--space", "ada/try")
-    assert done.output.count("Published: ") == 2
+    assert run(finished, ID, "--space", "ada/try").output.count("Published: ") == 2
     assert set(hub.repositories) == {("model", ID), ("space", "ada/try")}
 
 

@@ -165,8 +165,7 @@ QUERIES = ["thing 0", "a thing of many words, number 10", "ding 20"]
 
 @pytest.fixture(scope="module")
 def judge(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("judge")
-    return saved(tiny_cross_encoder(QUERIES, ["en", "de"]), folder)
+    return saved(tiny_cross_encoder(QUERIES, ["en", "de"]), tmp_path_factory.mktemp("judge"))
 
 
 def same(found: np.ndarray, expected: np.ndarray) -> None:
@@ -192,12 +191,8 @@ def test_a_cross_encoder_has_the_same_scores(judge, tmp_path):
     same(np.array([entry["score"] for entry in ranked]), np.sort(expected[:, 0])[::-1])
 
 
-@pytest.fixture
-def module(make_mla):
-    return DualEncoderModule(*make_mla()).eval()
-
-
-def test_what_is_not_one_kind_of_input_in_one_language_is_refused(module):
+def test_what_is_not_one_kind_of_input_in_one_language_is_refused(make_mla):
+    module = DualEncoderModule(*make_mla()).eval()
     image = drawn_images(1)[0]
     for inputs, options in (
         (["a red car"], {"prompt": "de", "language": "de"}),

@@ -81,16 +81,12 @@ def _address(process: subprocess.Popen) -> str:
     raise AssertionError("the Space has ended:\n" + "".join(lines))
 
 
-@pytest.fixture(scope="module")
-def images(tmp_path_factory):
+def test_it_answers_as_the_model_does(space, space_python, finished, tmp_path_factory):
     folder = tmp_path_factory.mktemp("images")
     gradient = Image.linear_gradient("L").resize((48, 48))
     for name, image in {"a": gradient, "b": gradient.rotate(90), "c": Image.radial_gradient("L")}.items():
         image.convert("RGB").save(folder / f"{name}.png")
-    return sorted(folder.iterdir())
-
-
-def test_it_answers_as_the_model_does(space, space_python, finished, images):
+    images = sorted(folder.iterdir())
     command = [space_python, "-c", textwrap.dedent(CLIENT), space.address, *images]
     done = subprocess.run(command, env=space.environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -2,22 +2,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from transformers import (
-    AutoImageProcessor,
-    YolosConfig,
-    YolosForObjectDetection,
-)
+from transformers import AutoImageProcessor, YolosConfig, YolosForObjectDetection
 
 from babelens import LiweModel, SmalrModel
 from babelens.data.corpus.loading import load_captions
-from babelens.inference.backbones import (
-    RegionExtractor,
-    TenCropFeatures,
-    check_backbone,
-    load_backbone,
-    query_regions,
-    write_features,
-)
+from babelens.inference import backbones
 from babelens.processing.augmentation import ImageAugmentation
 from babelens.processing.images import open_image
 from babelens.processing.processing_rc3 import square_image_processor
@@ -35,9 +24,9 @@ MODELS = {SmalrModel: WORDS | {"image_hidden_size": 16}, LiweModel: {"vocab_size
 @torch.no_grad()
 def test_features_are_the_backbones_of_images_as_it_takes_them(name, tmp_path):
     plain, own = saved_backbone(name, tmp_path)
-    backbone, image_processor = load_backbone(tmp_path), load_processor(AutoImageProcessor, tmp_path)
+    backbone, image_processor = backbones.load_backbone(tmp_path), load_processor(AutoImageProcessor, tmp_path)
     assert image_processor.to_dict() == own.to_dict()
-    check_backbone(backbone, image_processor, name)
+    backbones.check_backbone(backbone, image_processor, name)
     pixels = own(drawn_images(3), return_tensors="pt")["pixel_values"]
     assert torch.equal(image_processor(drawn_images(3), return_tensors="pt")["pixel_values"], pixels)
     expected = plain(pixel_values=pixels).pooler_output.flatten(1)
@@ -60,7 +49,7 @@ def test_regions_are_the_means_of_cells(name, tmp_path):
         cells = states[:, 1:] if name in ("vit", "dinov2", "clip") else states
         states = cells.transpose(1, 2).unflatten(2, (round(cells.shape[1] ** 0.5), -1))
     for grid in (1, 2):
-        extractor = RegionExtractor.from_pretrained(tmp_path, grid=grid)
+        extractor = backbones.RegionExtractor.from_pretrained(tmp_path, grid=grid)
         found = extractor(drawn_images(3))
         assert found.shape == (3, *extractor.shape()) and extractor.shape() == (grid**2, states.shape[1])
         if grid == 1 or states.shape[2] % 2 == 0:
@@ -70,8 +59,8 @@ def test_regions_are_the_means_of_cells(name, tmp_path):
 
 
 def test_a_dual_encoder_lends_its_tower_and_its_image_processor(clip_folder):
-    backbone = load_backbone(clip_folder)
-    check_backbone(backbone, load_processor(AutoImageProcessor, clip_folder), "clip")
+    backbone = backbones.load_backbone(clip_folder)
+    backbones.check_backbone(backbone, load_processor(AutoImageProcessor, clip_folder), "clip")
     assert type(LiweModel.from_backbone(backbone, **MODELS[LiweModel]).vision_model) is type(backbone)
 
 
@@ -85,7 +74,7 @@ def test_regions_are_the_surest_queries_states():
     boxes = {"image_size": [64, 64], "patch_size": 16, "num_detection_tokens": 12, "num_labels": 5}
     model = YolosForObjectDetection(YolosConfig(**sizes, **boxes, initializer_range=0.5)).eval()
     torch.nn.init.normal_(model.vit.embeddings.detection_tokens)  # which are zeros at first: all queries the same
-    found = RegionExtractor(model, IMAGE_PROCESSOR, max_regions=4, batch_size=5)(drawn_images(5))
+    found = backbones.RegionExtractor(model, IMAGE_PROCESSOR, max_regions=4, batch_size=5)(drawn_images(5))
     output = model(**IMAGE_PROCESSOR(drawn_images(5), return_tensors="pt"))
     assert found.shape == (5, 4, 16) and found.dtype == np.float32
 
@@ -99,13 +88,13 @@ def test_regions_are_the_surest_queries_states():
     np.testing.assert_array_equal(found, surest(powers[..., :5] / powers.sum(-1, keepdim=True)))  # the last: no object
     # A detector without that logit decides about each label by itself.
     output.logits = 3 * torch.randn(5, 12, 6)
-    by_itself, normalised = (query_regions(output, count, max_regions=4).numpy() for count in (6, 5))
+    by_itself, normalised = (backbones.query_regions(output, count, max_regions=4).numpy() for count in (6, 5))
     np.testing.assert_array_equal(by_itself, surest(1 / (1 + (-output.logits.double()).exp())))
     assert not np.array_equal(by_itself, normalised)
 
 
 def test_versions_are_the_image_and_changed_ones_always_the_same(tmp_path):
-    extractor = RegionExtractor(saved_backbone("resnet", tmp_path)[0], IMAGE_PROCESSOR, grid=2, batch_size=2)
+    extractor = backbones.RegionExtractor(saved_backbone("resnet", tmp_path)[0], IMAGE_PROCESSOR, grid=2, batch_size=2)
     augmentation = ImageAugmentation(color_jitter=0.4, rotation=15)
     found = extractor.versions(drawn_images(3), augmentation, augmented=2)
     assert found.shape == (3, 3, 4, 16)
@@ -128,7 +117,7 @@ def resnet(tmp_path_factory):
 
 @pytest.fixture
 def extract(resnet):
-    return TenCropFeatures.from_pretrained(resnet[0], resize=RESIZE, crop=CROP)
+    return backbones.TenCropFeatures.from_pretrained(resnet[0], resize=RESIZE, crop=CROP)
 
 
 def random_image(width, height):
@@ -161,7 +150,7 @@ def test_features_are_the_mean_over_ten_crops_cut_by_hand(extract, resnet):
 def test_the_corpus_has_features_in_the_place_of_images(extract, tmp_path, monkeypatch):
     corpus = shapes_corpus()
     monkeypatch.setattr("babelens.inference.backbones._ROWS_PER_FILE", 6)
-    write_features(corpus, extract, tmp_path / "features")
+    backbones.write_features(corpus, extract, tmp_path / "features")
     assert len(list((tmp_path / "features").iterdir())) == 3
     found = load_captions(str(tmp_path / "features"))
     assert found.column_names == ["image_id", "captions", "features"]
@@ -169,4 +158,4 @@ def test_the_corpus_has_features_in_the_place_of_images(extract, tmp_path, monke
     expected = np.concatenate([extract([open_image(image)]) for image in corpus["image"]])
     np.testing.assert_allclose(np.array(found["features"][:]), expected, rtol=1e-4, atol=1e-6)
     with pytest.raises(InputError, match="exists"):
-        write_features(corpus, extract, tmp_path / "features")
+        backbones.write_features(corpus, extract, tmp_path / "features")

@@ -40,12 +40,6 @@ def images():
     return Counted([Image.fromarray(rng.integers(0, 255, (20, 20, 3), dtype=np.uint8)) for _ in range(7)])
 
 
-@pytest.fixture
-def regions():
-    rng = np.random.default_rng(1)
-    return [rng.standard_normal((count, 6)).astype(np.float32) for count in (1, 5, 3)]
-
-
 def one_by_one(parts, texts, languages, **visual) -> np.ndarray:
     model, processor = parts
     number = len(next(iter(visual.values())))
@@ -81,7 +75,9 @@ def test_pairs_of_texts_and_images(parts, images):
 
 
 @pytest.mark.parametrize("visual", ["regions", "both"])
-def test_regions_in_place_of_images_or_beside_them(images, regions, visual):
+def test_regions_in_place_of_images_or_beside_them(images, visual):
+    rng = np.random.default_rng(1)
+    regions = [rng.standard_normal((count, 6)).astype(np.float32) for count in (1, 5, 3)]
     parts = tiny_cross_encoder(TEXTS, ["en", "de"], visual=visual)
     given = {"regions": regions} | ({"images": images[:3]} if visual == "both" else {})
     found = CrossEncoder(*parts, batch_size=4).score_all(TEXTS, language=LANGUAGES, **given)
@@ -89,15 +85,6 @@ def test_regions_in_place_of_images_or_beside_them(images, regions, visual):
 
 
 TIE = 1e-6
-
-
-def random_case(seed: int, n_texts: int = 9, n_images: int = 12):
-    rng = np.random.default_rng(seed)
-    directions = rng.standard_normal((6, 3)).astype(np.float32)
-    texts, images = (directions[rng.integers(0, 6, count)] for count in (n_texts, n_images))
-    scores = rng.integers(0, 5, (n_texts, n_images)).astype(np.float32)
-    right = [sorted(rng.choice(n_images, rng.integers(1, 4), replace=False).tolist()) for _ in range(n_texts)]
-    return images, texts, right, scores
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
@@ -121,7 +108,12 @@ def brute_force_rank(cosines: np.ndarray, scores: np.ndarray, right: list[int], 
 def test_ranks_equal_brute_force(seed, top_k, at_once, monkeypatch):
     for module in (ranking, cross_encoder_module):
         monkeypatch.setattr(module, "SCORES_AT_ONCE", at_once)
-    images, texts, right, scores = random_case(seed)
+    n_texts, n_images = 9, 12
+    rng = np.random.default_rng(seed)
+    directions = rng.standard_normal((6, 3)).astype(np.float32)
+    texts, images = (directions[rng.integers(0, 6, count)] for count in (n_texts, n_images))
+    scores = rng.integers(0, 5, (n_texts, n_images)).astype(np.float32)
+    right = [sorted(rng.choice(n_images, rng.integers(1, 4), replace=False).tolist()) for _ in range(n_texts)]
     judge = SimpleNamespace(score_pairs=lambda _, __, pairs, **options: scores[pairs[:, 0], pairs[:, 1]])
     queries = SimpleNamespace(texts=None, images=None, language="en")
     by_score = Reranker(judge, top_k).scores(queries, images, texts)

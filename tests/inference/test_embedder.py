@@ -40,8 +40,7 @@ def test_text_embeddings_are_those_of_the_model_in_the_order_given(dual_encoder)
         features = model.get_text_features(
             **processor(text=[text], truncation=True, return_tensors="pt")
         ).pooler_output[0]
-        expected = (features / features.norm()).detach().numpy()
-        np.testing.assert_allclose(embedding, expected, atol=1e-6)
+        np.testing.assert_allclose(embedding, (features / features.norm()).detach().numpy(), atol=1e-6)
 
 
 def test_image_embeddings_are_those_of_the_model(dual_encoder):
@@ -119,8 +118,7 @@ def test_texts_are_cut_where_the_tower_ends_or_the_processor_says(kind, limit, s
     model, processor = KINDS[kind]()
     processor.tokenizer.model_max_length = stated
     text = "a red circle " * 100
-    embedder = Embedder(model, processor)
-    found = embedder.encode_text([text, "a dot"])
+    found = Embedder(model, processor).encode_text([text, "a dot"])
     assert f"1 of 2 texts are longer than the {limit} tokens" in caplog.text
     settings = {"padding": "max_length" if "siglip" in kind else True, "truncation": True, "max_length": limit}
     inputs = processor(text=[text, "a dot"], return_tensors="pt", **settings)

@@ -31,8 +31,7 @@ class Server:
 
     def __init__(self, folder):
         self.is_nllb = folder.name.startswith("nllb")
-        config = json.loads((folder / "config.json").read_text())
-        length = config["text_cfg"].get("context_length", 77)
+        length = json.loads((folder / "config.json").read_text())["text_cfg"].get("context_length", 77)
         pad = json.loads((folder / "textual/tokenizer_config.json").read_text())["pad_token"]
         self.tokenizer = Tokenizer.from_file(str(folder / "textual/tokenizer.json"))
         self.tokenizer.enable_padding(length=length, pad_token=pad, pad_id=self.tokenizer.token_to_id(pad))
@@ -89,15 +88,10 @@ def tiny_ridge(native, processor):
     return model, RidgeProcessor.for_native(native.config, processor, languages=languages)
 
 
-@pytest.fixture(scope="module")
-def ridge(tmp_path_factory):
+def test_a_ridge_model_reads_ten_languages_by_the_code_that_the_server_gives(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ridge")
     saved(tiny_ridge(*tiny_clip()), folder / "model")
-    return folder / "model", export_immich(folder / "model", folder / "nllb-clip-base-siglip__v1")
-
-
-def test_a_ridge_model_reads_ten_languages_by_the_code_that_the_server_gives(ridge):
-    model, made = ridge
+    model, made = folder / "model", export_immich(folder / "model", folder / "nllb-clip-base-siglip__v1")
     assert (made.width, made.replaces) == (768, "nllb-clip-base-siglip__v1")
     assert {*RIDGE_TEXTS} <= {*made.routed} and made.language == "und"
     server, embedder = Server(made.folder), Embedder.from_pretrained(model, device="cpu")

@@ -33,17 +33,12 @@ def exported(tmp_path_factory):
     return export
 
 
-def languages_of(name, count):
-    tags = ["en", *LEARNED] if name in MLA_KINDS else LANGUAGES
-    return [tags[index % len(tags)] for index in range(count)]
-
-
 @pytest.mark.parametrize("name", EVERY)
 def test_the_graphs_embed_as_the_model_does(name, exported):
     source, folder = exported(name)
     torch_embedder, embedder = Embedder.from_pretrained(source), Embedder.from_pretrained(folder, backend="onnx")
-    texts = [*TEXTS, *SAMPLES]
-    languages = languages_of(name, len(texts))
+    texts, tags = [*TEXTS, *SAMPLES], ["en", *LEARNED] if name in MLA_KINDS else LANGUAGES
+    languages = [tags[index % len(tags)] for index in range(len(texts))]
     expected = torch_embedder.encode_text(texts, language=languages)
     np.testing.assert_allclose(embedder.encode_text(texts, language=languages), expected, **CLOSE)
     for text, language, row in zip(texts, languages, expected, strict=True):  # one by one, without others' padding
@@ -66,8 +61,7 @@ def test_models_that_read_words(name, exported, request):
     np.testing.assert_allclose(
         embedder.encode_image(drawn_images(3)), torch_embedder.encode_image(drawn_images(3)), **CLOSE
     )
-    stated = json.loads((folder / "onnx/graphs.json").read_text())
-    assert stated["text_length"] == 40
+    assert json.loads((folder / "onnx/graphs.json").read_text())["text_length"] == 40
 
 
 def test_precisions_in_the_folder_of_the_model(tmp_path):

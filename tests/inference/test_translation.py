@@ -4,19 +4,11 @@ import logging
 import numpy as np
 import pytest
 import torch
+import transformers
 from datasets import Dataset
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
-from transformers import (
-    AutoModelForSeq2SeqLM,
-    AutoTokenizer,
-    MarianConfig,
-    MarianMTModel,
-    PreTrainedTokenizerFast,
-    T5Config,
-    T5ForConditionalGeneration,
-)
 
 from babelens.inference import (
     CachedTranslator,
@@ -33,20 +25,20 @@ from tests.support.translation_models import save, save_nllb
 WORDS = ["a", "red", "car", "ein", "rotes", "auto", "translate", "English", "to", "German:"]
 
 
-def words_tokenizer(*more: str) -> PreTrainedTokenizerFast:
+def words_tokenizer(*more: str) -> transformers.PreTrainedTokenizerFast:
     vocabulary = ["<pad>", "</s>", "<unk>", *WORDS, *more]
     backend = Tokenizer(WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token="<unk>"))
     backend.pre_tokenizer = WhitespaceSplit()
-    return PreTrainedTokenizerFast(
+    return transformers.PreTrainedTokenizerFast(
         tokenizer_object=backend, eos_token="</s>", pad_token="<pad>", unk_token="<unk>", model_max_length=30
     )
 
 
-def t5(tokenizer, **settings) -> T5ForConditionalGeneration:
+def t5(tokenizer, **settings) -> transformers.T5ForConditionalGeneration:
     torch.manual_seed(0)
     sizes = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2, "initializer_factor": 5.0}
-    config = T5Config(vocab_size=len(tokenizer), decoder_start_token_id=0, **sizes, **settings)
-    return T5ForConditionalGeneration(config).eval()
+    config = transformers.T5Config(vocab_size=len(tokenizer), decoder_start_token_id=0, **sizes, **settings)
+    return transformers.T5ForConditionalGeneration(config).eval()
 
 
 def asked(model, tokenizer, text: str, **options) -> str:
@@ -56,7 +48,10 @@ def asked(model, tokenizer, text: str, **options) -> str:
 
 
 def by_hand(folder, text, source, target):
-    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    model, tokenizer = (
+        transformers.AutoModelForSeq2SeqLM.from_pretrained(folder),
+        transformers.AutoTokenizer.from_pretrained(folder),
+    )
     tokenizer.src_lang = source
     return asked(model, tokenizer, text, forced_bos_token_id=tokenizer.convert_tokens_to_ids(target))
 
@@ -122,10 +117,10 @@ def test_marian_and_m2m100_as_they_are_published(tmp_path):
     (tmp_path / "vocab.json").write_text(json.dumps({name: i for i, name in enumerate(names)}), "utf-8")
     spm = str(tmp_path / "spm.model")
     marian = MarianTokenizer(spm, spm, str(tmp_path / "vocab.json"), source_lang="en", target_lang="gmw")
-    save(MarianMTModel, MarianConfig, marian, tmp_path / "marian")
+    save(transformers.MarianMTModel, transformers.MarianConfig, marian, tmp_path / "marian")
     translator = Seq2SeqTranslator.from_pretrained(tmp_path / "marian", device="cpu")
     found = translator.translate(["a red car", "red"], "en", "de")
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "marian")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "marian")
     assert found == [asked(translator.model, tokenizer, f">>deu<< {text}") for text in ("a red car", "red")]
     assert any(found) and translator.fingerprint() == translator.fingerprint()
 
@@ -135,7 +130,7 @@ def test_marian_and_m2m100_as_they_are_published(tmp_path):
     save(M2M100ForConditionalGeneration, M2M100Config, m2m, tmp_path / "m2m", more_tokens=len(m2m.lang_code_to_id))
     translator = Seq2SeqTranslator.from_pretrained(tmp_path / "m2m", device="cpu")
     found = translator.translate(["red"], "en", "sw")
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "m2m", src_lang="en")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "m2m", src_lang="en")
     assert found == [asked(translator.model, tokenizer, "red", forced_bos_token_id=tokenizer.get_lang_id("sw"))]
 
 

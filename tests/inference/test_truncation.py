@@ -32,12 +32,8 @@ def whole(folder):
     return Embedder.from_pretrained(folder).encode_text(TEXTS, language="de")
 
 
-@pytest.fixture
-def stating(make_mural, tmp_path):
-    return saved(make_mural(truncate_dim=6), tmp_path / "stating")
-
-
-def test_an_embedder_keeps_the_first_dimensions(folder, stating, whole):
+def test_an_embedder_keeps_the_first_dimensions(folder, whole, make_mural, tmp_path):
+    stating = saved(make_mural(truncate_dim=6), tmp_path / "stating")
     image = Image.new("RGB", (40, 40), "red")
     for embedder in (Embedder.from_pretrained(folder, truncate_dim=6), Embedder.from_pretrained(stating)):
         assert embedder.truncate_dim == 6
@@ -51,8 +47,7 @@ def test_an_embedder_keeps_the_first_dimensions(folder, stating, whole):
 
 
 def test_graphs_compute_them_alone(folder, whole, tmp_path):
-    exported = export_onnx(folder, tmp_path / "onnx", truncate_dim=6)
-    assert exported.settings.width == 6
+    assert export_onnx(folder, tmp_path / "onnx", truncate_dim=6).settings.width == 6
     found = Embedder.from_pretrained(tmp_path / "onnx", backend="onnx").encode_text(TEXTS, language="de")
     np.testing.assert_allclose(found, first(whole, 6), atol=1e-4)
 

@@ -14,14 +14,7 @@ from babelens.evaluation.emoji import EmojiBenchmark
 from babelens.model_cards.base_models import TEXT_TOWER, BaseModel
 from babelens.model_cards.card_text import paths_in, publishable
 from babelens.model_cards.cards import RidgeCardFacts, add_results, model_card, write_adapter_card, write_card
-from babelens.model_cards.facts import (
-    DataSource,
-    Example,
-    ModelCardFacts,
-    Result,
-    TrainingRun,
-    training_run,
-)
+from babelens.model_cards.facts import DataSource, Example, ModelCardFacts, Result, TrainingRun, training_run
 from babelens.trainers.ridge_solving import LanguageResult
 from babelens.training.results import emoji_results, emoji_sources
 from babelens.utils.errors import ModelFolderError
@@ -96,8 +89,7 @@ def test_the_text_says_what_was_measured_and_how(facts):
 
 
 def test_the_first_screen_is_what_it_does_its_numbers_a_figure_and_code(facts, tmp_path):
-    text = ModelCard.load(write_card(tmp_path, facts)).text
-    first = text.strip().splitlines()[:24]
+    first = ModelCard.load(write_card(tmp_path, facts)).text.strip().splitlines()[:24]
     assert any("embeds images and texts" in line for line in first)
     assert any("de 52.1 · zh-Hant 42.0 · sw 32.0 · pt 12.0" in line for line in first)
     assert "![Recall by language](recall.svg)" in first and "from babelens import Embedder" in first

@@ -30,8 +30,7 @@ def test_snippets_run(task, visual, tmp_path, monkeypatch):
     about = {"model_name": "rc3", "method": "rc3", "image_languages": LANGUAGES, "training_data": [SNLI]}
     if task != "pretraining":
         about |= {"task": task, "model_class": model_class.__name__, "metrics": RC3_TASKS[task].metrics, "labels": []}
-    facts = ModelCardFacts(**about)
-    text = model_card(facts, folder="rc3").text
+    text = model_card(ModelCardFacts(**about), folder="rc3").text
     snippets = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     given, not_given = READS[visual]
     assert snippets and given in snippets[0] and not_given not in snippets[0]

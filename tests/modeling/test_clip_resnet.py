@@ -13,29 +13,15 @@ TINY = {"width": 8, "depths": [1, 2, 1, 1], "hidden_size": 12, "num_attention_he
 TEXT_WIDTH, VOCABULARY = 16, 20
 
 
-def drawn(model):
+@pytest.fixture(scope="module")
+def tower():
+    model = ClipResNetModel(ClipResNetConfig(**TINY))
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, value in model.state_dict().items():
             if value.is_floating_point():
                 value.copy_(torch.rand(value.shape, generator=generator) - (0.0 if "running_var" in name else 0.5))
     return model.eval()
-
-
-@pytest.fixture(scope="module")
-def tower():
-    return drawn(ClipResNetModel(ClipResNetConfig(**TINY)))
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tower):
-    return {
-        **{f"visual.{name}": value for name, value in tower.state_dict().items()},
-        **text_tower(TEXT_WIDTH, TINY["hidden_size"], VOCABULARY, 9, blocks=2),
-        "input_resolution": torch.tensor(64),  # as in OpenAI's archives
-        "context_length": torch.tensor(9),
-        "vocab_size": torch.tensor(VOCABULARY),
-    }
 
 
 def features(weights, x, heads):
@@ -95,7 +81,14 @@ def test_the_tower_computes_what_the_paper_describes(tower):
     assert [state.shape[1] for state in output.hidden_states] == [8, 32, 64, 128, 256]
 
 
-def test_a_clip_is_converted_and_acquires_languages(checkpoint, tower, tmp_path, run_without_babelens):
+def test_a_clip_is_converted_and_acquires_languages(tower, tmp_path, run_without_babelens):
+    checkpoint = {
+        **{f"visual.{name}": value for name, value in tower.state_dict().items()},
+        **text_tower(TEXT_WIDTH, TINY["hidden_size"], VOCABULARY, 9, blocks=2),
+        "input_resolution": torch.tensor(64),  # as in OpenAI's archives
+        "context_length": torch.tensor(9),
+        "vocab_size": torch.tensor(VOCABULARY),
+    }
     clip = clip_from_openai(checkpoint, text_heads=4, vision_heads=4)
     assert isinstance(clip, VisionTextDualEncoderModel)
     images, ids = torch.randn(2, 3, 64, 64), torch.tensor([[1, 5, 6, VOCABULARY - 1], [1, 7, VOCABULARY - 1, 0]])

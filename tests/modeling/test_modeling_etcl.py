@@ -3,32 +3,23 @@ import torch
 
 from babelens import EtclModel
 from babelens.modeling.losses import symmetric_contrastive_loss
-from tests.contracts import (
-    ConfigContract,
-    DualEncoderContract,
-    PublishingContract,
-    assert_equal,
-    drawn_images,
-    embeddings,
-    image_text_batch,
-    translation_batch,
-)
+from tests import contracts
 
 
 def triplet_batch(processor):
-    batch = translation_batch(processor)
-    images = processor(images=drawn_images(len(batch["input_ids"])), return_tensors="pt")
+    batch = contracts.translation_batch(processor)
+    images = processor(images=contracts.drawn_images(len(batch["input_ids"])), return_tensors="pt")
     return batch | dict(images)
 
 
-class TestEtcl(ConfigContract, DualEncoderContract, PublishingContract):
+class TestEtcl(contracts.ConfigContract, contracts.DualEncoderContract, contracts.PublishingContract):
     factory = "make_etcl"
 
     def training_batches(self, processor):
         return {
             "triplet": triplet_batch(processor),
-            "image_text": image_text_batch(processor),
-            "text_text": translation_batch(processor),
+            "image_text": contracts.image_text_batch(processor),
+            "text_text": contracts.translation_batch(processor),
         }
 
 
@@ -53,10 +44,10 @@ def test_the_loss_of_triplets_is_the_mean_of_three_pair_losses(etcl):
 
 def test_pairs_alone_are_the_reproduced_murals(etcl):
     model, processor = etcl
-    output = model(**image_text_batch(processor), return_loss=True)
+    output = model(**contracts.image_text_batch(processor), return_loss=True)
     expected = symmetric_contrastive_loss(output.image_embeds, output.text_embeds, 0.1, label_smoothing=0.1)
     torch.testing.assert_close(output.loss, expected)
-    output = model(**translation_batch(processor), return_loss=True)
+    output = model(**contracts.translation_batch(processor), return_loss=True)
     embeds = output.text_embeds, output.paired_text_embeds
     expected = symmetric_contrastive_loss(*embeds, 0.1, margin=0.3, label_smoothing=0.1)
     torch.testing.assert_close(output.loss, expected)
@@ -76,15 +67,15 @@ def test_positives_reach_all_three_losses(make_etcl):
 
 def test_it_embeds_as_the_mural_did(make_mural, tmp_path):
     mural, processor = make_mural(text_text_margin=0.2)
-    batch = image_text_batch(processor)
-    expected = embeddings(mural, batch)
+    batch = contracts.image_text_batch(processor)
+    expected = contracts.embeddings(mural, batch)
     mural.save_pretrained(tmp_path)
     for source in (mural, str(tmp_path), tmp_path):
         etcl = EtclModel.from_native(source, label_smoothing=0.05)
-        assert_equal(embeddings(etcl, batch), expected)
+        contracts.assert_equal(contracts.embeddings(etcl, batch), expected)
         assert torch.equal(etcl.temperature, mural.temperature)
         assert (etcl.config.text_text_margin, etcl.config.label_smoothing) == (0.2, 0.05)
         assert not etcl.training
     with torch.no_grad():
         mural.text_heads["image_text"].weight.zero_()  # its own weights, not the MURAL's
-    assert_equal(embeddings(etcl, batch), expected)
+    contracts.assert_equal(contracts.embeddings(etcl, batch), expected)

@@ -39,24 +39,6 @@ class TestLiwe(ConfigContract, DualEncoderContract, PublishingContract):
         return {"image_text": batch | given}
 
 
-@pytest.fixture
-def model() -> LiweModel:
-    torch.manual_seed(0)
-    return LiweModel(LiweConfig(**TINY)).eval()
-
-
-def training_batch():
-    generator = torch.Generator().manual_seed(2)
-    order = torch.randperm(12, generator=generator)
-    return {
-        "input_ids": torch.randint(1, 9, (12, 2, 4), generator=generator),
-        "language_ids": torch.tensor([0, 0, 1, 1]).repeat(3)[order],
-        "image_features": torch.randn(3, 7, generator=generator),
-        "image_labels": torch.tensor([5, 6, 7]),
-        "text_labels": torch.tensor([5, 6, 7]).repeat_interleave(4)[order],
-    }
-
-
 def test_a_word_is_a_convolution_over_its_characters():
     """The linear layer is a convolution as wide as a word."""
     torch.manual_seed(0)
@@ -84,8 +66,18 @@ def test_padding_takes_no_part_in_batch_normalisation():
 
 
 @pytest.mark.parametrize("steps", [0, 10, 100])
-def test_it_is_the_mean_over_languages_and_over_their_pairs(model, steps):
-    inputs = training_batch()
+def test_it_is_the_mean_over_languages_and_over_their_pairs(steps):
+    torch.manual_seed(0)
+    model = LiweModel(LiweConfig(**TINY)).eval()
+    generator = torch.Generator().manual_seed(2)
+    order = torch.randperm(12, generator=generator)
+    inputs = {
+        "input_ids": torch.randint(1, 9, (12, 2, 4), generator=generator),
+        "language_ids": torch.tensor([0, 0, 1, 1]).repeat(3)[order],
+        "image_features": torch.randn(3, 7, generator=generator),
+        "image_labels": torch.tensor([5, 6, 7]),
+        "text_labels": torch.tensor([5, 6, 7]).repeat_interleave(4)[order],
+    }
     output = model(**inputs)
     images, texts = output.image_embeds, output.text_embeds
     languages, labels = inputs["language_ids"], inputs["text_labels"]

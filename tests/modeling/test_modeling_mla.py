@@ -6,41 +6,33 @@ import torch
 from safetensors.torch import load_file
 
 from babelens.modeling.convert_mla import _all_renamed, mla_from_openai
-from tests.contracts import (
-    LANGUAGES,
-    TEXTS,
-    ConfigContract,
-    DualEncoderContract,
-    ProcessorContract,
-    PublishedModelContract,
-    PublishingContract,
-    image_text_batch,
-    translation_batch,
-)
+from tests import contracts
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 
 
-class TestMla(ConfigContract, DualEncoderContract, ProcessorContract, PublishingContract):
+class TestMla(
+    contracts.ConfigContract, contracts.DualEncoderContract, contracts.ProcessorContract, contracts.PublishingContract
+):
     factory = "make_mla"
     freezable = ("native_model.text_model.embeddings.mla_embedding",)
-    pipeline_languages = ["en"] * len(TEXTS)
+    pipeline_languages = ["en"] * len(contracts.TEXTS)
     pipelines_without_the_package = True
     test_images_of_any_number = None  # by the native model's own tower
 
     def training_batches(self, processor):
-        return {"image_text": image_text_batch(processor), "text_text": native_pairs(processor)}
+        return {"image_text": contracts.image_text_batch(processor), "text_text": native_pairs(processor)}
 
 
 def native_pairs(processor):
-    batch = translation_batch(processor)
-    native = processor(text=TEXTS[::-1], language="en", return_tensors="pt")
+    batch = contracts.translation_batch(processor)
+    native = processor(text=contracts.TEXTS[::-1], language="en", return_tensors="pt")
     return {name: value for name, value in batch.items() if not name.startswith("paired_")} | {
         f"paired_{name}": value for name, value in native.items()
     }
 
 
-class TestMlaOnMural(PublishedModelContract):
+class TestMlaOnMural(contracts.PublishedModelContract):
     """A native model other than CLIP, outside transformers, with linear acquirers."""
 
     factory = "make_mla_on_mural"
@@ -122,7 +114,7 @@ def test_losses_and_gradients_are_the_authors(authors, converted, stage, objecti
 
 def test_a_text_without_sep_is_refused(make_mla):
     model, processor = make_mla()
-    inputs = processor(text=TEXTS, language="de", return_tensors="pt")
+    inputs = processor(text=contracts.TEXTS, language="de", return_tensors="pt")
     inputs["input_ids"][2] = 5
     with pytest.raises(ValueError, match=r"no \[SEP\]"):
         model.get_text_features(**inputs)
@@ -132,7 +124,7 @@ def test_a_text_without_sep_is_refused(make_mla):
 
 def test_adding_a_language_leaves_all_others_bitwise_alone(make_mla):
     model, processor = make_mla()
-    inputs = processor(text=TEXTS, language=LANGUAGES, images=None, return_tensors="pt")
+    inputs = processor(text=contracts.TEXTS, language=contracts.LANGUAGES, images=None, return_tensors="pt")
     with torch.no_grad():
         before = model.get_text_features(**inputs).pooler_output
     model.config.train_embedding = False
@@ -141,8 +133,8 @@ def test_adding_a_language_leaves_all_others_bitwise_alone(make_mla):
     model.set_trainable("acquirers", ["uk"])
     processor.languages.append("uk")
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.1)
-    foreign = native_pairs(processor) | {"language_ids": torch.full((len(TEXTS),), 6)}
-    foreign |= dict(processor(text=TEXTS, language="uk", return_tensors="pt"))
+    foreign = native_pairs(processor) | {"language_ids": torch.full((len(contracts.TEXTS),), 6)}
+    foreign |= dict(processor(text=contracts.TEXTS, language="uk", return_tensors="pt"))
     losses = []
     for _ in range(3):
         loss = model.train()(**foreign, return_loss=True).loss

@@ -7,17 +7,7 @@ from transformers import AutoModel
 
 from babelens import Embedder, MlaStudentModel
 from babelens.modeling.acquirer import plain_state_dict
-from tests.contracts import (
-    LANGUAGES,
-    TEXTS,
-    ConfigContract,
-    DualEncoderContract,
-    ProcessorContract,
-    PublishedModelContract,
-    PublishingContract,
-    drawn_images,
-    image_text_batch,
-)
+from tests import contracts
 from tests.support.mla_training import COLD, losses
 from tests.support.tiny_dual_encoders import tiny_student_of, tiny_vision_text
 from tests.support.tiny_native import tiny_bert, tiny_clip, tiny_siglip
@@ -25,7 +15,7 @@ from tests.support.tiny_text_encoders import text_encoder
 from tests.support.tiny_training import changed, shapes_corpus, weights
 
 
-class TestDistillation(ConfigContract, DualEncoderContract, PublishingContract):
+class TestDistillation(contracts.ConfigContract, contracts.DualEncoderContract, contracts.PublishingContract):
     """MKD."""
 
     factory = "make_mla_student"
@@ -34,23 +24,23 @@ class TestDistillation(ConfigContract, DualEncoderContract, PublishingContract):
     test_images_of_any_number = None
 
     def training_batches(self, processor):
-        return {"image_text": image_text_batch(processor), "text_text": native_pairs(processor)}
+        return {"image_text": contracts.image_text_batch(processor), "text_text": native_pairs(processor)}
 
 
 def native_pairs(processor):
-    native = processor.native(text=TEXTS[::-1], language="en", return_tensors="pt")
+    native = processor.native(text=contracts.TEXTS[::-1], language="en", return_tensors="pt")
     paired = {f"paired_{name}": value for name, value in native.items()}
-    return dict(processor(text=TEXTS, language=LANGUAGES, return_tensors="pt")) | paired
+    return dict(processor(text=contracts.TEXTS, language=contracts.LANGUAGES, return_tensors="pt")) | paired
 
 
-class TestAcquisition(PublishedModelContract):
+class TestAcquisition(contracts.PublishedModelContract):
     """CMA."""
 
     factory = "make_mla_student"
     options = {"strategy": "acquisition"}
 
 
-class TestNativeTexts(ProcessorContract):
+class TestNativeTexts(contracts.ProcessorContract):
     factory = "make_mla_student"
     options = {"native_texts": "native", "text_pooling": "mean"}
 
@@ -148,7 +138,7 @@ def test_native_texts_keep_their_embeddings_to_the_bit():
     plain.model.requires_grad_(False)  # as in the student: torch may multiply weights that are trained in another way
     settings = {"language": "en", "normalize": False}
     assert (found.encode_text(ENGLISH, **settings) == plain.encode_text(ENGLISH, **settings)).all()
-    images = drawn_images(3)
+    images = contracts.drawn_images(3)
     assert (found.encode_image(images) == plain.encode_image(images)).all()
 
 

@@ -73,8 +73,7 @@ def test_the_text_text_loss_has_a_fixed_temperature_and_a_margin(mural):
     assert model.text_heads["image_text"].weight.grad is None
 
 
-@pytest.fixture
-def align(mural) -> AlignModel:
+def test_transformers_align_loads_and_gives_the_same(mural):
     model, processor = mural
     text, vision = model.config.text_config.to_dict(), model.config.vision_config.to_dict()
     config = AlignConfig(
@@ -86,10 +85,6 @@ def align(mural) -> AlignModel:
     torch.manual_seed(1)
     align = AlignModel(config).eval()
     settle_batch_norm(align.vision_model, image_text_batch(processor)["pixel_values"])
-    return align
-
-
-def test_transformers_align_loads_and_gives_the_same(mural, align):
     batch = image_text_batch(mural[1])
     model = MuralModel.from_native(align)
     assert not model.training and list(model.text_heads) == ["image_text"]

@@ -152,8 +152,7 @@ def masked_language(model, batch) -> tuple[torch.Tensor, torch.Tensor]:
         target = {name: value[b] for name, value in batch["decoder"].items()}
         length = int(target["decoder_attention_mask"].sum())
         states = model.model.decoder(
-            input_ids=target["decoder_input_ids"][None, :length],
-            encoder_hidden_states=output.last_hidden_state,
+            input_ids=target["decoder_input_ids"][None, :length], encoder_hidden_states=output.last_hidden_state
         ).last_hidden_state[0]
         said += [
             cross_entropy(model.lm_head(state)[None], target["labels"][place : place + 1])
@@ -163,10 +162,7 @@ def masked_language(model, batch) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def set_averages(model, textual: float, visio_textual: float) -> None:
-    for running, value in (
-        (model.textual_probability, textual),
-        (model.visio_textual_probability, visio_textual),
-    ):
+    for running, value in ((model.textual_probability, textual), (model.visio_textual_probability, visio_textual)):
         running.probabilities[0], running.steps = value, torch.ones_like(running.steps)
 
 

@@ -11,17 +11,7 @@ from babelens.modeling.losses.triplet import (
     top_violation_triplet_loss,
 )
 from babelens.modeling.modeling_smalr import LatentVocabulary, SmalrLatentModel
-from tests.contracts import (
-    BATCH,
-    LANGUAGES,
-    TEXTS,
-    ConfigContract,
-    DualEncoderContract,
-    LoadingContract,
-    PublishingContract,
-    drawn_images,
-    image_text_batch,
-)
+from tests import contracts
 
 TINY = {
     "languages": ["en", "de"],
@@ -36,16 +26,18 @@ TINY = {
 }
 
 
-class TestSmalr(ConfigContract, DualEncoderContract, PublishingContract):
+class TestSmalr(contracts.ConfigContract, contracts.DualEncoderContract, contracts.PublishingContract):
     factory = "make_smalr"
-    free_in_texts = BATCH  # a GRU is unrolled over the places of its texts
+    free_in_texts = contracts.BATCH  # a GRU is unrolled over the places of its texts
     freezable = ("text_model", "image_branch")
     has_tokenizer = False
 
     def training_batches(self, processor):
-        labels = torch.arange(len(TEXTS)) // 2
-        images = processor(images=drawn_images(len(TEXTS) // 2), return_tensors="pt")
-        texts = processor(text=["a red unicorn", *TEXTS[1:]], language=LANGUAGES, return_tensors="pt")
+        labels = torch.arange(len(contracts.TEXTS)) // 2
+        images = processor(images=contracts.drawn_images(len(contracts.TEXTS) // 2), return_tensors="pt")
+        texts = processor(
+            text=["a red unicorn", *contracts.TEXTS[1:]], language=contracts.LANGUAGES, return_tensors="pt"
+        )
         return {"image_text": dict(texts) | dict(images) | {"text_labels": labels, "image_labels": labels.unique()}}
 
 
@@ -54,15 +46,15 @@ def make_latent_smalr():
     return lambda: (SmalrLatentModel(SmalrConfig(**TINY)), None)
 
 
-class TestLatentSmalr(LoadingContract):
+class TestLatentSmalr(contracts.LoadingContract):
     factory = "make_latent_smalr"
 
 
 def test_each_language_is_read_by_an_encoder_of_its_own(make_smalr):
     model, processor = make_smalr(language_branches=True, specific_words=None, latent_tokens=0)
-    inputs = processor(text=TEXTS, language=LANGUAGES, return_tensors="pt")
+    inputs = processor(text=contracts.TEXTS, language=contracts.LANGUAGES, return_tensors="pt")
     together = model.eval()(**inputs).text_embeds
-    for row, (text, language) in enumerate(zip(TEXTS, LANGUAGES, strict=True)):
+    for row, (text, language) in enumerate(zip(contracts.TEXTS, contracts.LANGUAGES, strict=True)):
         alone = model(**processor(text=[text], language=language, return_tensors="pt")).text_embeds[0]
         torch.testing.assert_close(together[row], alone)
     with torch.no_grad():
@@ -120,8 +112,7 @@ def test_words_without_a_token_are_assigned():
 def test_sentences_of_an_image_are_pulled_together():
     latent = latent_model().eval()
     ids, languages = torch.tensor([[3, 4], [3, 5], [6, 7], [4, 0]]), torch.tensor([0, 1, 0, 1])
-    mask = (ids > 0).long()
-    output = latent(ids, mask, languages)
+    output = latent(ids, (ids > 0).long(), languages)
     words = latent.attention(latent.vectors[SPECIAL_IDS:])
     expected = torch.stack([words[[0, 1]].mean(0), words[[6, 8]].mean(0), words[[3, 4]].mean(0), words[7]])
     torch.testing.assert_close(output.text_embeds, torch.nn.functional.normalize(expected, dim=-1))
@@ -136,11 +127,7 @@ def training_batch():
     ids = torch.randint(3, 8, (12, 4))
     languages = torch.tensor([0, 0, 1, 1]).repeat(3)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "language_ids": languages}
-    return inputs | {
-        "image_features": images,
-        "image_labels": labels,
-        "text_labels": labels.repeat_interleave(4),
-    }
+    return inputs | {"image_features": images, "image_labels": labels, "text_labels": labels.repeat_interleave(4)}
 
 
 def test_without_other_terms_it_is_the_mean_over_languages():
@@ -154,8 +141,7 @@ def test_without_other_terms_it_is_the_mean_over_languages():
         expected.append(
             multimodal_triplet_loss(distances, same_label(inputs["image_labels"], inputs["text_labels"][mine]))
         )
-    loss = model.contrastive_objective(output)
-    torch.testing.assert_close(loss, torch.stack(expected).mean())
+    torch.testing.assert_close(model.contrastive_objective(output), torch.stack(expected).mean())
 
 
 def test_masked_sentences_use_all_pairs_of_languages():
@@ -227,7 +213,7 @@ def test_word_vectors_are_drawn_to_the_initial_ones(tmp_path):
 def test_the_compressed_model_embeds_the_same(make_smalr, tmp_path):
     model, processor = make_smalr()
     small = model.compress()
-    batch = image_text_batch(processor)
+    batch = contracts.image_text_batch(processor)
     with torch.no_grad():
         found, expected = small(**batch), model(**batch)
     assert torch.equal(found.text_embeds, expected.text_embeds)

@@ -7,7 +7,7 @@ from safetensors.torch import load_file, save_file
 
 from babelens.modeling.peft_mla import MlaAdapterConfig, save_adapter, to_mla_model
 from babelens.utils.errors import InputError, ModelFolderError
-from tests.contracts import LANGUAGES, TEXTS, drawn_images
+from tests.contracts import LANGUAGES, TEXTS, assert_equal, drawn_images
 from tests.support.tiny_adapters import LENGTH, SEP, VOCABULARY, make_clip, with_adapters
 from tests.support.tiny_dual_encoders import KINDS
 
@@ -240,26 +240,16 @@ def test_an_adapter_of_another_embedding_is_refused(shared):
         model.load_adapter(folders["de"], adapter_name="de")
 
 
-def to_peft_model(model, folder):
-    first, *others = model.config.languages
-    for language in model.config.languages:
-        save_adapter(model, language, folder / language)
-    parts = PeftModel.from_pretrained(model.unload(), folder / first, adapter_name=first)
-    for language in others:
-        parts.load_adapter(folder / language, language)
-    return parts.eval()
-
-
-def assert_same_weights(one, other):
-    assert one.state_dict().keys() == other.state_dict().keys()
-    for name, value in one.state_dict().items():
-        assert torch.equal(value, other.state_dict()[name]), name
-
-
 def test_taken_apart_and_assembled_again(make_mla, tmp_path):
     model, processor = make_mla()
     inputs = dict(processor(text=TEXTS, language=LANGUAGES, return_tensors="pt"))
-    parts = to_peft_model(model, tmp_path)
+    first, *others = model.config.languages
+    for language in model.config.languages:
+        save_adapter(model, language, tmp_path / language)
+    parts = PeftModel.from_pretrained(model.unload(), tmp_path / first, adapter_name=first)
+    for language in others:
+        parts.load_adapter(tmp_path / language, language)
+    parts.eval()
     assert list(parts.peft_config) == model.config.languages and not parts.training
     ids = {name: value for name, value in inputs.items() if name != "language_ids"}
     images = processor(images=drawn_images(2), return_tensors="pt")["pixel_values"]
@@ -273,7 +263,7 @@ def test_taken_apart_and_assembled_again(make_mla, tmp_path):
     torch.testing.assert_close(output.image_embeds, expected.image_embeds)
     again = to_mla_model(parts)
     assert again.config.languages == model.config.languages
-    assert_same_weights(again, model)
+    assert_equal(again.state_dict(), model.state_dict())
 
 
 def test_an_adapter_of_another_model_is_refused(make_mla, tmp_path):

@@ -55,19 +55,14 @@ def mistakes(arguments: list[str], *, is_whole: bool = True) -> list[str]:
     return []
 
 
-def named_recipes(arguments: list[str]) -> list[str]:
-    named = arguments[1:2] if arguments[0] == "train" else []
-    named += [value for option, value in pairwise(arguments) if option == "--recipe"]
-    return [name for name in named if "/" in name and not name.endswith(".yaml")]
-
-
 def test_commands_in_blocks_exist_with_their_options_and_recipes():
     shown = {(place, *arguments) for text, place in blocks_in("bash") for arguments in commands(text)}
     assert len(shown) > 50
     assert {(place, *arguments) for place, *arguments in shown if mistakes(arguments)} == set()
     for _, *arguments in shown:
-        for name in named_recipes(arguments):
-            assert find_recipe(name).is_file(), name
+        named = arguments[1:2] if arguments[0] == "train" else []
+        for name in named + [value for option, value in pairwise(arguments) if option == "--recipe"]:
+            assert "/" not in name or name.endswith(".yaml") or find_recipe(name).is_file(), name
 
 
 def test_commands_in_sentences_exist_with_their_options():
@@ -173,8 +168,7 @@ _REQUIRES = re.compile(r"babelens\b")
 
 
 def _wrong(file):
-    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    for line in lines:
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
         is_extra = _EXTRA.search(line) and file.name != "pyproject.toml"
         is_required = file.name.endswith("requirements.txt") and _REQUIRES.match(line)
         if _INSTALLS.search(line) or is_extra or is_required:

@@ -72,11 +72,6 @@ def programs(install, wheel) -> Path:
     return install(wheel)
 
 
-@pytest.fixture(scope="module")
-def facts(programs, run) -> dict:
-    return json.loads(run(programs / "python", "-c", USE_EVERYTHING, cwd=programs).splitlines()[-1])
-
-
 def contents(wheel: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(wheel) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
@@ -144,7 +139,8 @@ def test_the_wheel_from_git_is_the_wheel_from_the_source_distribution(repository
     assert contents(from_git) == contents(wheel)
 
 
-def test_an_installed_wheel_imports_every_module_and_finds_its_data(facts, programs, sources, folders):
+def test_an_installed_wheel_imports_every_module_and_finds_its_data(programs, sources, folders, run):
+    facts = json.loads(run(programs / "python", "-c", USE_EVERYTHING, cwd=programs).splitlines()[-1])
     assert Path(facts["home"]).is_relative_to(programs.parent)
     python_files = [Path(name) for name in source_files(sources, folders) if name.endswith(".py")]
     modules = {".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in python_files}
@@ -156,8 +152,7 @@ def test_an_installed_wheel_imports_every_module_and_finds_its_data(facts, progr
 
 
 def test_the_command_line_is_installed(programs, run):
-    words = run(programs / "babelens", "--help", cwd=programs).split()
-    assert set(words) >= COMMANDS
+    assert set(run(programs / "babelens", "--help", cwd=programs).split()) >= COMMANDS
 
 
 def test_an_editable_install_runs_the_checkout_itself(install, run, sources, folders):

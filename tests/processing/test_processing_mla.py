@@ -19,11 +19,7 @@ def processor(make_mla):
 
 def test_each_row_is_cut_and_padded_by_its_vocabulary(processor):
     other = MlaProcessor(
-        processor.image_processor,
-        processor.tokenizer,
-        bert_tokenizer(),
-        languages=["de"],
-        max_text_length=64,
+        processor.image_processor, processor.tokenizer, bert_tokenizer(), languages=["de"], max_text_length=64
     )
     other.tokenizer.pad_token = "[MASK]"  # unlike the other vocabulary's
     texts = ["a red car", "ein rotes auto", "a", "rotes"]
@@ -52,8 +48,7 @@ def test_padded_to_the_full_length_there_is_no_mask(make_mla):
     found = padded(text=TEXTS, language=LANGUAGES, return_tensors="pt")
     assert set(found) == {"input_ids", "language_ids"} and found["input_ids"].shape == (len(TEXTS), 24)
     unpadded = plain(text=TEXTS, language=LANGUAGES, return_tensors="pt")
-    length = unpadded["input_ids"].shape[1]
-    assert torch.equal(found["input_ids"][:, :length], unpadded["input_ids"])
+    assert torch.equal(found["input_ids"][:, : unpadded["input_ids"].shape[1]], unpadded["input_ids"])
 
 
 def test_the_native_model_determines_length_and_padding(make_mural):

@@ -32,5 +32,4 @@ def test_segment_numbers_of_berts_tokenizer_are_left_out(tmp_path):
     processor = MuralProcessor(MuralImageProcessor(), bert_tokenizer())
     assert set(processor(text="ein auto", language="de")) == {"input_ids", "attention_mask"}
     processor.save_pretrained(tmp_path)
-    alone = AutoTokenizer.from_pretrained(tmp_path)
-    assert set(alone("ein auto")) == {"input_ids", "attention_mask"}
+    assert set(AutoTokenizer.from_pretrained(tmp_path)("ein auto")) == {"input_ids", "attention_mask"}

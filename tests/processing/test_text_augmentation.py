@@ -23,10 +23,6 @@ def tokenizer(request):
     return train_wordpiece(captions, 160, alphabet=TEXTS[:4], continuing_subword_prefix=request.param)
 
 
-def prefix(tokenizer):
-    return tokenizer.backend_tokenizer.model.continuing_subword_prefix
-
-
 def drawn(tokenizer, texts=TEXTS, seeds=SEEDS, column=0, max_length=64, **augmentation):
     return SubwordDropout(tokenizer, TextAugmentation(**augmentation), max_length)(texts, seeds, column)
 
@@ -45,7 +41,7 @@ def test_other_segmentations_spell_the_same_words(tokenizer):
     found = drawn(tokenizer, subword_dropout=0.5)
     spelled, words = (
         [
-            text if prefix(tokenizer) else text.replace(" ", "")
+            text if tokenizer.backend_tokenizer.model.continuing_subword_prefix else text.replace(" ", "")
             for text in tokenizer.batch_decode(ids, skip_special_tokens=True)
         ]
         for ids in (found["input_ids"], plain)

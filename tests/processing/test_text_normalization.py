@@ -15,8 +15,7 @@ from tests.support.made_once import draw_maps
 
 
 def read_variants():
-    lines = (Path(__file__).with_name("spelling_variants.txt")).read_text("utf-8").splitlines()
-    for line in lines:
+    for line in (Path(__file__).with_name("spelling_variants.txt")).read_text("utf-8").splitlines():
         if not line.startswith("#"):
             head, *spellings = (part.strip(" ") for part in line.split(" | "))
             kind, language = head.split()
@@ -93,8 +92,7 @@ def test_any_text_in_any_language_is_read(language):
     assert spelling_of(language) == ("und" if language == "und" else "")
 
 
-@pytest.fixture
-def ridge(make_ridge):
+def test_a_model_embeds_all_spellings_to_the_same_bits(make_ridge):
     model, processor = make_ridge(glossaries=True)
     tags = list(dict.fromkeys(language for _, language, _ in VARIANTS if language != "en"))
     model.maps.add(len(tags))
@@ -102,11 +100,6 @@ def ridge(make_ridge):
     draw_maps(model)
     model.config.languages = processor.languages = [*model.config.languages, *tags]
     model.config.gloss_weights = [0.5] * (1 + len(processor.languages))
-    return model, processor
-
-
-def test_a_model_embeds_all_spellings_to_the_same_bits(ridge):
-    model, processor = ridge
     embedder = Embedder(model, processor)
     for _, language, texts in VARIANTS:
         if language in processor.languages:

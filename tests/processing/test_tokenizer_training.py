@@ -3,13 +3,7 @@ import unicodedata
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from babelens.processing.tokenizer_training import (
-    BPE_SPECIAL_TOKENS,
-    SPECIAL_TOKENS,
-    train_bpe,
-    train_wordpiece,
-    unknown_rate,
-)
+from babelens.processing import tokenizer_training as training
 
 CAPTIONS = {
     "en": ["a red car drives through the city", "two dogs don't run", "a dog (brown)"],
@@ -31,7 +25,7 @@ TEXTS = [text for texts in CAPTIONS.values() for text in texts]
 
 @pytest.fixture(scope="module")
 def tokenizer() -> PreTrainedTokenizerFast:
-    return train_wordpiece(TEXTS, 800, min_frequency=1)
+    return training.train_wordpiece(TEXTS, 800, min_frequency=1)
 
 
 def spelled(text: str) -> str:
@@ -42,7 +36,7 @@ def spelled(text: str) -> str:
 @pytest.mark.parametrize("language", list(CAPTIONS)[:3])
 def test_every_language_can_be_read_back(tokenizer, language):
     texts = CAPTIONS[language]
-    assert unknown_rate(tokenizer, texts) == 0
+    assert training.unknown_rate(tokenizer, texts) == 0
     for text, ids in zip(texts, tokenizer(texts)["input_ids"], strict=True):
         assert (ids[0], ids[-1]) == (tokenizer.cls_token_id, tokenizer.sep_token_id)
         assert spelled(tokenizer.decode(ids, skip_special_tokens=True)) == spelled(text)
@@ -50,9 +44,9 @@ def test_every_language_can_be_read_back(tokenizer, language):
 
 def test_unseen_characters_of_the_alphabet_are_spelled():
     queries = ["ďábel", "ψυχή", "ძაღლი", "ꦄꦏ", "犬馬"]
-    assert unknown_rate(train_wordpiece(TEXTS, 800, min_frequency=1), queries) > 50
-    known = train_wordpiece(TEXTS, 900, alphabet=queries, min_frequency=1)
-    assert unknown_rate(known, queries) == 0
+    assert training.unknown_rate(training.train_wordpiece(TEXTS, 800, min_frequency=1), queries) > 50
+    known = training.train_wordpiece(TEXTS, 900, alphabet=queries, min_frequency=1)
+    assert training.unknown_rate(known, queries) == 0
     for query in queries:
         for text in (query, query[::-1], query * 2):  # at the start of a word and inside one
             assert known.unk_token_id not in known(text)["input_ids"]
@@ -60,21 +54,21 @@ def test_unseen_characters_of_the_alphabet_are_spelled():
 
 def test_without_a_prefix_a_piece_is_the_same_wherever_it_stands(tmp_path):
     texts = ["kuchen", "apfel"] * 3
-    trained = train_wordpiece(texts, 100, continuing_subword_prefix="", alphabet=TEXTS[:5])
+    trained = training.train_wordpiece(texts, 100, continuing_subword_prefix="", alphabet=TEXTS[:5])
     trained.save_pretrained(tmp_path)
     for tokenizer in (trained, AutoTokenizer.from_pretrained(tmp_path)):
         assert tokenizer.tokenize("apfelkuchen") == ["apfel", "kuchen"]
         assert tokenizer("apfelkuchen")["input_ids"] == tokenizer("apfel kuchen")["input_ids"]
-        assert unknown_rate(tokenizer, TEXTS[:5]) == 0
+        assert training.unknown_rate(tokenizer, TEXTS[:5]) == 0
         for text in TEXTS[:5]:
             assert spelled(tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True)) == spelled(text)
-    marked = train_wordpiece(texts, 100, alphabet=TEXTS[:5])
+    marked = training.train_wordpiece(texts, 100, alphabet=TEXTS[:5])
     assert "##kuchen" not in marked.get_vocab() and len(marked.tokenize("apfelkuchen")) > 2
 
 
 def test_training_is_repeatable_and_takes_a_generator(tokenizer):
     for texts in (TEXTS, iter(TEXTS)):
-        again = train_wordpiece(texts, 800, min_frequency=1, alphabet=iter([]))
+        again = training.train_wordpiece(texts, 800, min_frequency=1, alphabet=iter([]))
         assert again.get_vocab() == tokenizer.get_vocab()
         assert again.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
 
@@ -88,17 +82,13 @@ def test_saved_it_is_an_ordinary_tokenizer(tokenizer, tmp_path):
     assert loaded.model_max_length == 64
     assert set(loaded("ein Auto")) == {"input_ids", "attention_mask"}
     names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
-    assert [getattr(loaded, name) for name in names] == SPECIAL_TOKENS
+    assert [getattr(loaded, name) for name in names] == training.SPECIAL_TOKENS
     long = loaded("rotes Auto " * 100, truncation=True)["input_ids"]
     assert len(long) == 64 and long[-1] == loaded.sep_token_id
 
 
-@pytest.fixture(scope="module")
-def bpe() -> PreTrainedTokenizerFast:
-    return train_bpe(TEXTS, 700, min_frequency=1)
-
-
-def test_what_was_never_seen_is_spelled_in_bytes(bpe):
+def test_what_was_never_seen_is_spelled_in_bytes():
+    bpe = training.train_bpe(TEXTS, 700, min_frequency=1)
     for text in ("ძაღლი", "ꦄꦏ", "☃ and 🦊", "a\tb  c\n", "“quoted” — ½ kg…"):
         ids = bpe(text)["input_ids"]
         assert bpe.unk_token_id not in ids
@@ -107,9 +97,9 @@ def test_what_was_never_seen_is_spelled_in_bytes(bpe):
 
 
 def test_a_byte_pair_encoding_has_the_size_asked_for():
-    trained = train_bpe(TEXTS, 600, min_frequency=1)
+    trained = training.train_bpe(TEXTS, 600, min_frequency=1)
     assert len(trained) == trained.vocab_size == 600
-    assert [trained.convert_tokens_to_ids(token) for token in BPE_SPECIAL_TOKENS] == [0, 1, 2, 3, 4]
-    needed = len(train_bpe(TEXTS, 10_000, min_frequency=10_000))
+    assert [trained.convert_tokens_to_ids(token) for token in training.BPE_SPECIAL_TOKENS] == [0, 1, 2, 3, 4]
+    needed = len(training.train_bpe(TEXTS, 10_000, min_frequency=10_000))
     with pytest.raises(ValueError, match=f"vocab_size={needed - 1} is too small: .* alone need {needed} pieces"):
-        train_bpe(TEXTS, needed - 1)
+        training.train_bpe(TEXTS, needed - 1)

@@ -18,16 +18,12 @@ PIECES = {  # each text as pieces, with the word that each belongs to
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> PreTrainedTokenizerFast:
+def processor() -> Rc3Processor:
     pieces = [*SPECIAL, *dict.fromkeys(piece for row in PIECES.values() for piece, _ in row if piece not in SPECIAL)]
     backend = Tokenizer(models.BPE({piece: number for number, piece in enumerate(pieces)}, [], unk_token="<unk>"))
     backend.pre_tokenizer, backend.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
     names = ("bos_token", "pad_token", "eos_token", "unk_token", "mask_token")
-    return PreTrainedTokenizerFast(tokenizer_object=backend, **dict(zip(names, SPECIAL, strict=True)))
-
-
-@pytest.fixture(scope="module")
-def processor(tokenizer) -> Rc3Processor:
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **dict(zip(names, SPECIAL, strict=True)))
     return Rc3Processor.new(tokenizer, list(PIECES), square_image_processor(32))
 
 

@@ -25,13 +25,7 @@ def test_words(language, text, words):
 
 
 @pytest.mark.parametrize(
-    ("word", "parts"),
-    [
-        ("القِطَّةُ", "ال قطه"),
-        ("وبالسيارة", "و ب ال سياره"),
-        ("كتــاب", "كتاب"),
-        ("وردة", "ورده"),
-    ],
+    ("word", "parts"), [("القِطَّةُ", "ال قطه"), ("وبالسيارة", "و ب ال سياره"), ("كتــاب", "كتاب"), ("وردة", "ورده")]
 )
 def test_arabic_words_are_normalised_and_cut_at_the_article(word, parts):
     assert split_words(word, "ar") == parts.split()

@@ -7,7 +7,6 @@ from babelens.processing.word_vectors import dictionary_words, read_vectors, red
 from babelens.utils.errors import InputError
 
 FILE = "4 3\nder 1 0 0\nHund 0 1 0.5 \nhund 9 9 9\nKatze -1 2e-1 3\n"
-CAPTIONS = ["a red car", "a blue car", "a red dog"] * 5
 
 
 @pytest.fixture
@@ -41,15 +40,10 @@ def test_broken_files_are_refused_with_file_and_line(vec, content, complaint):
         read_vectors(vec(content), ["hund"], "de")
 
 
-@pytest.fixture
-def vectors():
+def test_components_are_those_of_a_singular_value_decomposition():
     rng = np.random.default_rng(0)
-    matrix = (rng.normal(size=(40, 12)) * np.linspace(3, 0.1, 12) + 5).astype(np.float32)
-    matrix[7] = 0
-    return matrix
-
-
-def test_components_are_those_of_a_singular_value_decomposition(vectors):
+    vectors = (rng.normal(size=(40, 12)) * np.linspace(3, 0.1, 12) + 5).astype(np.float32)
+    vectors[7] = 0
     found = reduce_vectors(vectors, 5)
     known = np.delete(vectors, 7, 0).astype(np.float64)
     left, scale, axes = np.linalg.svd(known - known.mean(0), full_matrices=False)
@@ -74,8 +68,7 @@ def test_trained_vectors_factorise_mutual_information():
     left, scale, _ = np.linalg.svd(information)
     found = train_vectors(captions, words, "en", size=4)
     assert found.dtype == np.float32
-    largest = np.abs(left).argmax(0)
-    expected = left * np.sign(left[largest, np.arange(6)]) * np.sqrt(scale)
+    expected = left * np.sign(left[np.abs(left).argmax(0), np.arange(6)]) * np.sqrt(scale)
     np.testing.assert_allclose(found[:, :4], expected[:, :4], atol=1e-4)
 
 

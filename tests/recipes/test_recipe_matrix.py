@@ -16,23 +16,14 @@ from tests.support.published_rc3 import write_text
 from tests.support.recipe_world import NAMES, header_commands
 
 # One recipe of each method, which every run of the tests starts; the others are `slow`.
-IN_EVERY_RUN = {
-    "photos/locked",
-    "etcl/base",
-    "mla/adapter",
-    "mla/student",
-    "rc3/base",
-    "smalr/smalr",
-    "smalr/liwe",
-}
+IN_EVERY_RUN = {"photos/locked", "etcl/base", "mla/adapter", "mla/student", "rc3/base", "smalr/smalr", "smalr/liwe"}
 
 
-def with_marks(name):
-    return name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.slow)
+NAMED = [name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
 
 
 @pytest.mark.timeout(1200)  # whole commands, which take five minutes beside a dozen other processes
-@pytest.mark.parametrize("name", [with_marks(name) for name in NAMES])
+@pytest.mark.parametrize("name", NAMED)
 def test_it_starts_and_is_evaluated(world, name):
     output = world.train(name)
     assert (output / "model.safetensors").is_file()

@@ -19,14 +19,7 @@ from peft import get_peft_model
 from safetensors.torch import save_file
 from torch import Tensor
 
-from babelens import (
-    CrossLingualConsistency,
-    CrossLingualConsistencyConfig,
-    MlaAdapterConfig,
-    Rc3ForPreTraining,
-    Rc3ForVisualReasoning,
-    Rc3Model,
-)
+import babelens
 from babelens.modeling.modeling_rc3_tasks import TASK_MODELS
 from tests.contracts import LANGUAGES, TEXTS, answers, drawn_images, visio_textual_batch
 
@@ -71,15 +64,17 @@ def _kinds(make: Callable[[str], Any]) -> Iterator[tuple[str, str, Any, Any, dic
         yield name, "AutoModel", model, processor, _captioned(processor)
     model, processor = make("make_smalr")()
     yield "smalr-compressed", "AutoModel", model.compress(), processor, _captioned(processor)
-    for model_class in (Rc3Model, *TASK_MODELS):
+    for model_class in (babelens.Rc3Model, *TASK_MODELS):
         labels = {"num_labels": 7} if model_class.__name__ == "Rc3ForVisualQuestionAnswering" else {}
         model, _ = make("make_rc3")(model_class, **labels)
-        images = 2 if model_class is Rc3ForVisualReasoning else 1
+        images = 2 if model_class is babelens.Rc3ForVisualReasoning else 1
         yield model_class.__name__, model_class.auto_classes[0], model, None, visio_textual_batch(images)
-    model, _ = make("make_rc3")(Rc3ForPreTraining)
-    yield "Rc3ForPreTraining", Rc3ForPreTraining.auto_classes[0], model, None, {}
+    model, _ = make("make_rc3")(babelens.Rc3ForPreTraining)
+    yield "Rc3ForPreTraining", babelens.Rc3ForPreTraining.auto_classes[0], model, None, {}
     torch.manual_seed(0)
-    consistency = CrossLingualConsistency(CrossLingualConsistencyConfig(languages=["de", "en", "fr"], hidden_size=4))
+    consistency = babelens.CrossLingualConsistency(
+        babelens.CrossLingualConsistencyConfig(languages=["de", "en", "fr"], hidden_size=4)
+    )
     yield "consistency", "AutoModel", consistency, None, {"scores": torch.randn(3, 4, 5)}
     for name, factory in (("clip", "make_mla"), ("mural-base", "make_mla_on_mural")):
         mla, processor = make(factory)()
@@ -90,7 +85,7 @@ def _kinds(make: Callable[[str], Any]) -> Iterator[tuple[str, str, Any, Any, dic
         options = {"vocab_size": 60, "embedding_size": 6, "sep_token_id": 3, "acquirer_size": 4}
         ids = {"input_ids": torch.tensor([[2, 5, 6, 9, 3], [2, 7, 3, 0, 0], [2, 9, 8, 3, 0]])}
         torch.manual_seed(1)
-        adapted = get_peft_model(base, MlaAdapterConfig(language="de", **options)).eval()
+        adapted = get_peft_model(base, babelens.MlaAdapterConfig(language="de", **options)).eval()
         adapted.peft_config["default"].base_model_name_or_path = name
         yield f"adapter-on-{name}", "PEFT", adapted, None, ids
 

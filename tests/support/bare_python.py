@@ -24,8 +24,7 @@ from transformers import BertModel, CLIPModel, PreTrainedTokenizerFast, ResNetMo
 
 
 def linked_environment(folder: Path) -> Path:
-    """Makes a virtual environment with links to the installed packages except babelens; returns its programs'
-    folder."""
+    """A virtual environment with links to the installed packages except babelens; returns its programs' folder."""
     venv.create(folder, symlinks=True)
     site_packages = next(folder.glob("lib*/python*/site-packages"))
     for installed in (Path(entry) for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")):

@@ -71,8 +71,7 @@ class HubDouble(HfApi):
         return f"{self.endpoint}/{repo_id if repo_type in (None, 'model') else f'{repo_type}s/{repo_id}'}"
 
     def fill_cache(self, repo_id: str, home: Path) -> dict[str, str]:
-        """Writes a model into the cache below `home` as a download does; returns variables with which processes find
-        it."""
+        """Writes a model into the cache below `home` as a download does; returns variables that name the cache."""
         found, folder = self.repositories["model", repo_id], home / "hub" / f"models--{repo_id.replace('/', '--')}"
         write_files(folder / "snapshots" / found.sha, found.files)
         write_files(folder / "refs", {"main": found.sha.encode()})

@@ -26,17 +26,18 @@ def add_member(tar: tarfile.TarFile, name: str, content: bytes) -> None:
     tar.addfile(member, io.BytesIO(content))
 
 
-def metadata_of(number: int) -> dict[str, Any]:
-    return {"url": f"https://example.org/{number}", "width": number, "captions": {"en": f"image {number}"}}
-
-
 def write_tars(folder: Path, shards: int, each: int, broken: tuple[int, ...] = ()) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for shard in range(shards):
         with tarfile.open(folder / f"{shard:03}.tar", "w") as tar:
             for number in range(shard * each, (shard + 1) * each):
                 add_member(tar, f"{number:04}.png", BROKEN if number in broken else drawn(number))
-                add_member(tar, f"{number:04}.json", json.dumps(metadata_of(number)).encode())
+                facts = {
+                    "url": f"https://example.org/{number}",
+                    "width": number,
+                    "captions": {"en": f"image {number}"},
+                }
+                add_member(tar, f"{number:04}.json", json.dumps(facts).encode())
     return folder
 
 

@@ -27,8 +27,7 @@ def forked() -> int:
 def killed_at_each_operation(
     save: Callable[[], Any], prepare: Callable[[], Any], *, events: Collection[str] = CHANGES
 ) -> Iterator[int]:
-    """Runs `prepare` here and `save` in a process that is killed before its first operation on a file; then before the
-    second; and so on until it ends. Yields the number of the operation after each kill."""
+    """Runs `prepare` here, and `save` in a process that is killed before its 1st, 2nd, … operation on a file."""
     for number in itertools.count(1):
         prepare()
         child = forked()

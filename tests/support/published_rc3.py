@@ -29,8 +29,7 @@ def write_regions(name: str, image_ids: list[str]) -> None:
 
 
 def features(image_id: str) -> np.ndarray:
-    rng = np.random.default_rng(zlib.crc32(image_id.encode()))
-    return rng.random((36, 2048), dtype=np.float32)
+    return np.random.default_rng(zlib.crc32(image_id.encode())).random((36, 2048), dtype=np.float32)
 
 
 def write_images(folder: str, names: list[str]) -> None:

@@ -30,13 +30,11 @@ def dual_encoder(request):
 
 @pytest.fixture(scope="session")
 def clip_folder(clip_parts, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("clip")
-    return saved(clip_parts, folder)
+    return saved(clip_parts, tmp_path_factory.mktemp("clip"))
 
 
 class ColorEmbedder:
-    """Knows the answers but for its `mistakes`, and remembers the questions: an image is a gray, and a text ends in
-    the brightness it means."""
+    """Knows the answers but for its `mistakes`, and remembers the questions: texts end in a gray's brightness."""
 
     def __init__(self, mistakes: dict[str, int] | None = None) -> None:
         self.mistakes = mistakes or {}

@@ -49,7 +49,8 @@ def train(
         trainer.add_callback(DieAt(die_at))
     losses = record_losses(trainer)
     trainer.train(resume_from_checkpoint=resume or None)
-    return Trained(losses, whole_weights(trainer))
+    weights = trainer.accelerator.get_state_dict(trainer.model)
+    return Trained(losses, {name: value.detach().numpy().copy() for name, value in weights.items()})
 
 
 def record_losses(trainer: ContrastiveTrainer) -> dict[str, list[float]]:
@@ -63,11 +64,6 @@ def record_losses(trainer: ContrastiveTrainer) -> dict[str, list[float]]:
 
     trainer._backward = recorded
     return losses
-
-
-def whole_weights(trainer: ContrastiveTrainer) -> dict[str, np.ndarray]:
-    weights = trainer.accelerator.get_state_dict(trainer.model)
-    return {name: value.detach().numpy().copy() for name, value in weights.items()}
 
 
 def make_double(trainer: ContrastiveTrainer) -> None:

@@ -14,8 +14,7 @@ _TOKENS = {"vocab_size": 50, "max_position_embeddings": LENGTH, "bos_token_id": 
 
 
 def make_clip(seed: int = 0, **text: Any) -> CLIPModel:
-    """The same at every call, with wide weights, so features depend on the inputs; `text` adds to the text tower's
-    configuration."""
+    """The same at every call, with wide weights, so features depend on the inputs; `text` is of the text tower."""
     torch.manual_seed(seed)
     tower = _TINY | _TOKENS | {"pad_token_id": 0, "projection_size": 16} | text
     vision = _TINY | {"image_size": 8, "patch_size": 4}

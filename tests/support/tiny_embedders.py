@@ -2,17 +2,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
-from transformers import (
-    CLIPVisionConfig,
-    LlamaConfig,
-    LlavaConfig,
-    LlavaModel,
-    LlavaProcessor,
-    PreTrainedTokenizerFast,
-)
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 _TEMPLATE = (
@@ -31,19 +24,19 @@ _DECODER = {
 _VISION = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
 
 
-def _tokenizer() -> PreTrainedTokenizerFast:
+def _tokenizer() -> transformers.PreTrainedTokenizerFast:
     vocab = ["<pad>", "<unk>", "</s>", "<image>", *map(chr, range(32, 127))]
     backend = Tokenizer(WordLevel({token: number for number, token in enumerate(vocab)}, "<unk>"))
     backend.pre_tokenizer = Split("", "isolated")
     special: dict[str, Any] = {"pad_token": "<pad>", "unk_token": "<unk>", "eos_token": "</s>"}
     special["extra_special_tokens"] = {"image_token": "<image>"}
-    return PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=300, **special)
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=300, **special)
 
 
 def _save_llava(folder: Path) -> None:
     tokenizer = _tokenizer()
     sizes = {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}}
-    processor = LlavaProcessor(
+    processor = transformers.LlavaProcessor(
         CLIPImageProcessorPil(**sizes),
         tokenizer,
         patch_size=16,
@@ -51,12 +44,12 @@ def _save_llava(folder: Path) -> None:
         num_additional_image_tokens=1,
         chat_template=_TEMPLATE,
     )
-    config = LlavaConfig(
-        vision_config=CLIPVisionConfig(image_size=32, patch_size=16, **_VISION),
-        text_config=LlamaConfig(vocab_size=len(tokenizer), **_DECODER),
+    config = transformers.LlavaConfig(
+        vision_config=transformers.CLIPVisionConfig(image_size=32, patch_size=16, **_VISION),
+        text_config=transformers.LlamaConfig(vocab_size=len(tokenizer), **_DECODER),
         image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
     )
-    LlavaModel(config).save_pretrained(folder)
+    transformers.LlavaModel(config).save_pretrained(folder)
     processor.save_pretrained(folder)
 
 

@@ -7,21 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from tokenizers.pre_tokenizers import ByteLevel
-from transformers import (
-    BertConfig,
-    BertModel,
-    BertTokenizer,
-    CLIPConfig,
-    CLIPModel,
-    CLIPProcessor,
-    CLIPTokenizer,
-    PreTrainedModel,
-    ProcessorMixin,
-    SiglipConfig,
-    SiglipModel,
-    SiglipProcessor,
-)
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
@@ -35,7 +22,7 @@ TOWER = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "nu
 WIDE = {"initializer_factor": 10.0}
 
 
-def tiny_clip(words: Sequence[str] = ()) -> tuple[PreTrainedModel, ProcessorMixin]:
+def tiny_clip(words: Sequence[str] = ()) -> tuple[transformers.PreTrainedModel, transformers.ProcessorMixin]:
     """A CLIP like `openai/clip-vit-base-patch32`: byte-level BPE of letters and these words, `<|endoftext|>` for
     padding, `eos_token_id=2`."""
     letters = sorted(ByteLevel.alphabet())
@@ -43,26 +30,26 @@ def tiny_clip(words: Sequence[str] = ()) -> tuple[PreTrainedModel, ProcessorMixi
     merges = list(dict.fromkeys(merges))
     merged = [left + right for left, right in merges]
     pieces = [*letters, *(f"{letter}</w>" for letter in letters), *merged, "<|startoftext|>", "<|endoftext|>"]
-    tokenizer = CLIPTokenizer(
+    tokenizer = transformers.CLIPTokenizer(
         vocab={piece: number for number, piece in enumerate(pieces)}, merges=merges, model_max_length=40
     )
     images = CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
     text = TOWER | WIDE | {"vocab_size": len(pieces), "max_position_embeddings": 40}
     vision = TOWER | WIDE | {"image_size": 32, "patch_size": 8}
     torch.manual_seed(0)
-    config = CLIPConfig(
+    config = transformers.CLIPConfig(
         text_config=text | {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2},
         vision_config=vision,
         projection_dim=16,
     )
-    return CLIPModel(config).eval(), CLIPProcessor(images, tokenizer)
+    return transformers.CLIPModel(config).eval(), transformers.CLIPProcessor(images, tokenizer)
 
 
 def _merges(word: str) -> list[tuple[str, str]]:
     return [(word[:end], word[end] + "</w>" * (end == len(word) - 1)) for end in range(1, len(word))]
 
 
-def tiny_siglip() -> tuple[PreTrainedModel, ProcessorMixin]:
+def tiny_siglip() -> tuple[transformers.PreTrainedModel, transformers.ProcessorMixin]:
     """A SigLIP: texts padded to the full length, images resized without a crop, a bias on the logits. Its tokenizer is
     a word-piece one: SigLIP's own needs SentencePiece."""
     tokenizer = train_wordpiece(shapes_texts()[::3], 80, min_frequency=1, max_tokens=24)
@@ -71,20 +58,24 @@ def tiny_siglip() -> tuple[PreTrainedModel, ProcessorMixin]:
     text = TOWER | {"vocab_size": len(tokenizer), "max_position_embeddings": 24, "projection_size": 16}
     vision = TOWER | {"image_size": 32, "patch_size": 8}
     torch.manual_seed(0)
-    model = SiglipModel(SiglipConfig(text_config=text | {"eos_token_id": 3, "pad_token_id": 0}, vision_config=vision))
+    model = transformers.SiglipModel(
+        transformers.SiglipConfig(text_config=text | {"eos_token_id": 3, "pad_token_id": 0}, vision_config=vision)
+    )
     with torch.no_grad():
         for table in (model.text_model.embeddings.token_embedding, model.text_model.embeddings.position_embedding):
             table.weight.mul_(3)
     images = SiglipImageProcessorPil(size={"height": 32, "width": 32})
-    return model.eval(), SiglipProcessor(images, tokenizer)
+    return model.eval(), transformers.SiglipProcessor(images, tokenizer)
 
 
-def tiny_bert(layers: int = 1) -> tuple[PreTrainedModel, BertTokenizer]:
+def tiny_bert(layers: int = 1) -> tuple[transformers.PreTrainedModel, transformers.BertTokenizer]:
     pieces = train_wordpiece(shapes_texts(), 200, min_frequency=1, lowercase=False).get_vocab()
-    tokenizer = BertTokenizer(vocab=pieces, do_lower_case=False, model_max_length=512)
+    tokenizer = transformers.BertTokenizer(vocab=pieces, do_lower_case=False, model_max_length=512)
     torch.manual_seed(1)
     sizes = {"hidden_size": 12, "intermediate_size": 16, "num_hidden_layers": layers, "num_attention_heads": 2}
-    return BertModel(BertConfig(vocab_size=len(tokenizer), initializer_range=0.3, **sizes)).eval(), tokenizer
+    return transformers.BertModel(
+        transformers.BertConfig(vocab_size=len(tokenizer), initializer_range=0.3, **sizes)
+    ).eval(), tokenizer
 
 
 def tiny_mla(

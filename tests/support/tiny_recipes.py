@@ -1,5 +1,4 @@
-"""A small recipe of each method on the shapes of `tiny_training.write_shapes`, with a vocabulary from the data; some
-use a saved `clip`."""
+"""A small recipe of each method on the files of `write_shapes`; some use a saved `clip` in their folder."""
 
 import yaml
 from typer.testing import CliRunner

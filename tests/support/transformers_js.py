@@ -1,5 +1,4 @@
-"""Installs transformers.js, in the versions of `package-lock.json`: `python -m tests.support.transformers_js
-FOLDER`."""
+"""`python -m tests.support.transformers_js FOLDER` installs transformers.js as `package-lock.json` says."""
 
 import os
 import shutil

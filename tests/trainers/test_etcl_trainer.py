@@ -12,10 +12,6 @@ def make_trainer(make_etcl, tmp_path):
     return lambda data: EtclTrainer(model, arguments, processing_class=processor, train_dataset=data)
 
 
-def pairs_of(view):
-    return {(example["language_a"], example["language_b"]) for example in view.__getitems__(range(len(view)))}
-
-
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
@@ -25,9 +21,10 @@ def pairs_of(view):
     ],
 )
 def test_triplets_are_of_the_languages_asked_for(make_trainer, data, expected):
-    trainer = make_trainer({"triplet": TaskData(shapes_corpus(), **data)})
-    assert pairs_of(trainer.tasks["triplet"]) == expected
-    assert len(trainer.tasks["triplet"]) == 16 * len(expected)
+    view = make_trainer({"triplet": TaskData(shapes_corpus(), **data)}).tasks["triplet"]
+    examples = view.__getitems__(range(len(view)))
+    assert {(example["language_a"], example["language_b"]) for example in examples} == expected
+    assert len(view) == 16 * len(expected)
 
 
 def test_the_reproduced_mural_weighs_both_tasks_by_half(make_trainer):

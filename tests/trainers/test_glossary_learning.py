@@ -26,8 +26,7 @@ def test_a_script_without_spaces_is_cut_into_words():
 
 def test_thousands_of_characters_are_no_obstacle():
     texts = [chr(0x4E00 + 2 * row) + chr(0x4E01 + 2 * row) for row in range(1500)]
-    found = learn_glossary([(text, f"w{row}") for row, text in enumerate(texts)])
-    glossary = Glossary(found)
+    glossary = Glossary(learn_glossary([(text, f"w{row}") for row, text in enumerate(texts)]))
     assert sum(glossary.gloss(text) == f"w{row}" for row, text in enumerate(texts)) > 1400
 
 
@@ -73,8 +72,7 @@ DICTIONARY = (
 
 
 def test_of_several_translations_the_one_that_texts_say_is_taken():
-    texts = ["a dog on a ladder", "a dog in a field", "a red car"]
-    found = senses(DICTIONARY, texts)
+    found = senses(DICTIONARY, ["a dog on a ladder", "a dog in a field", "a red car"])
     assert found["hund"] == "dog" and found["leiter"] == "ladder", "the first, the rarest of its words counts"
     assert found["fußballplatz"] == "football field" and found["見る"] == "see"
     assert not {"guten tag", "so", "oh!"} & found.keys(), "several words, an explanation, and no word"

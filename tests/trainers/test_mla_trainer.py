@@ -127,10 +127,7 @@ def test_a_step_has_one_language_unless_they_are_mixed(make_mla_trainer):
     assert any(len(several) == 2 for several in languages[1])
 
 
-@pytest.mark.parametrize(
-    ("task", "objective", "mixed"),
-    [("text_text", "mse", False), ("image_text", "nce", True)],
-)
+@pytest.mark.parametrize(("task", "objective", "mixed"), [("text_text", "mse", False), ("image_text", "nce", True)])
 def test_features_from_the_cache_are_those_of_the_model(make_mla_trainer, monkeypatch, task, objective, mixed):
     settings = {"mix_languages": mixed, f"{task}_objective": objective, **COLD}
     expected = first_gradients(make_mla_trainer([task], cache_frozen_features=False, **settings | STILL))

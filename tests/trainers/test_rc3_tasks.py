@@ -15,16 +15,8 @@ from babelens import (
     Rc3Processor,
 )
 from babelens.data import image_text_pairs, triplets
+from babelens.data.batching import rc3
 from babelens.data.batching.mixture import TaskData
-from babelens.data.batching.rc3 import (
-    CANDIDATES,
-    CandidateCollator,
-    LabelCollator,
-    LabelledExamples,
-    TaskInputs,
-    image_vectors,
-    most_similar,
-)
 from babelens.evaluation.tasks import label_accuracy, translation_quality
 from babelens.inference.backbones import RegionExtractor
 from babelens.trainers.arguments import Rc3TaskTrainingArguments
@@ -56,8 +48,8 @@ def rc3_processor() -> Rc3Processor:
 
 
 @pytest.fixture
-def inputs(rc3_processor) -> TaskInputs:
-    return TaskInputs(rc3_processor, tiny_config(rc3_processor), REGIONS)
+def inputs(rc3_processor) -> rc3.TaskInputs:
+    return rc3.TaskInputs(rc3_processor, tiny_config(rc3_processor), REGIONS)
 
 
 def trainer(model, processor, output, data, *, evaluated=None, regions=None, **changes) -> Rc3TaskTrainer:
@@ -75,10 +67,9 @@ def made(model_class, processor, **config):
 
 
 def test_rows_become_texts_with_images_and_labels(inputs):
-    examples = LabelledExamples(colour_rows(), ["de"])
-    rows = examples.__getitems__([0, 1])
+    rows = rc3.LabelledExamples(colour_rows(), ["de"]).__getitems__([0, 1])
     assert [(row["language"], row["label"]) for row in rows] == [("de", "true"), ("de", "false")]
-    batch = LabelCollator(inputs, ["true", "false"])(rows, [0, 0])  # numbers are the model's, not the data's
+    batch = rc3.LabelCollator(inputs, ["true", "false"])(rows, [0, 0])  # numbers are the model's, not the data's
     assert batch.pop("labels").tolist() == [0, 1]
     expected = inputs.processor(
         text=[row["text"] for row in rows],
@@ -93,18 +84,18 @@ def test_rows_become_texts_with_images_and_labels(inputs):
 def test_a_caption_has_four_candidates_of_its_own_language(inputs):
     view = image_text_pairs(CORPUS, ["en", "de"])
     ids = list(CORPUS["image_id"])
-    like = most_similar(image_vectors(None, ids, REGIONS), ids, count=1)
-    collate = CandidateCollator(inputs, view, like)
+    like = rc3.most_similar(rc3.image_vectors(None, ids, REGIONS), ids, count=1)
+    collate = rc3.CandidateCollator(inputs, view, like)
     examples = RC3_TASKS["image-text-retrieval"].examples(TaskData(CORPUS, ["en", "de"])).__getitems__([0, 3])
     batch = collate(examples, [1, 2])
-    assert batch["labels"].tolist() == [0, 0] and len(batch["input_ids"]) == 2 * CANDIDATES
+    assert batch["labels"].tolist() == [0, 0] and len(batch["input_ids"]) == 2 * rc3.CANDIDATES
     texts = inputs.processor.batch_decode(batch["input_ids"])
     captions = [caption["text"] for caption in CORPUS[int(like[0, 0])]["captions"] if caption["language"] == "en"]
     assert texts[0] == texts[2] == examples[0]["text"] and texts[3] in captions
     assert len({texts[0], texts[1]}) == 2
     pixels = batch["pixel_values"]
     assert all(torch.equal(pixels[0], pixels[row]) for row in (1, 3)) and not torch.equal(pixels[0], pixels[2])
-    languages = [row["language"] for row in examples for _ in range(CANDIDATES)]
+    languages = [row["language"] for row in examples for _ in range(rc3.CANDIDATES)]
     ends = [int(ids[mask.bool()][-1]) for ids, mask in zip(batch["input_ids"], batch["attention_mask"], strict=True)]
     assert ends == [inputs.processor.language_token_id(language) for language in languages]
     assert_equal(collate(examples, [1, 2]), batch)
@@ -138,7 +129,7 @@ def test_regions_are_of_augmented_images_only_in_training(rc3_processor, tmp_pat
     model = made(Rc3ForVisualEntailment, rc3_processor, visual="regions", **TRUTH)
     settings = {"regions": extractor, "image_augmentation": {"horizontal_flip": 0.0, "color_jitter": 0.5}}
     run = trainer(model, rc3_processor, tmp_path, TaskData(colour_rows(), ["en"]), **settings)
-    examples = LabelledExamples(colour_rows()).__getitems__([0, 1])
+    examples = rc3.LabelledExamples(colour_rows()).__getitems__([0, 1])
     collate = run.mixture.collators[run.task.name]
     plain, one, again, other = (
         collate.inputs(examples, seeds)["region_features"] for seeds in (None, [1, 2], [1, 2], [3, 2])
@@ -153,7 +144,7 @@ def test_evaluations_are_by_language_and_their_mean(rc3_processor, tmp_path):
     model = made(Rc3ForVisualEntailment, rc3_processor, visual="patches", **TRUTH)
     run = trainer(model, rc3_processor, tmp_path, None, evaluated=colour_rows())
     metrics = run.evaluate()
-    by_language = label_accuracy(model, rc3_processor, LabelledExamples(colour_rows()))
+    by_language = label_accuracy(model, rc3_processor, rc3.LabelledExamples(colour_rows()))
     assert list(by_language) == LANGUAGES and all(numbers["n"] == 32 for numbers in by_language.values())
     assert {
         f"eval_accuracy_{tag}": numbers["accuracy"] for tag, numbers in by_language.items()
@@ -168,8 +159,7 @@ def test_settings_of_generation_are_kept_with_the_model(rc3_processor, tmp_path)
     run = trainer(
         model, rc3_processor, tmp_path, TaskData(CORPUS, None, [("en", "de")]), max_text_length=6, generation=kept
     )
-    batch = run.mixture[{"translation": ([0], [0])}]
-    assert batch["translation"]["input_ids"].shape == (1, 6)
+    assert run.mixture[{"translation": ([0], [0])}]["translation"]["input_ids"].shape == (1, 6)
     model.save_pretrained(tmp_path / "model")
     loaded = Rc3ForConditionalGeneration.from_pretrained(tmp_path / "model")
     assert (loaded.generation_config.num_beams, loaded.generation_config.max_new_tokens) == (3, 5)
@@ -181,10 +171,12 @@ def test_accuracy_counts_what_is_right_and_no_label_as_wrong(rc3_processor):
     with torch.no_grad():
         model.classifier.weight.zero_()
         model.classifier.bias.copy_(torch.tensor([0.0, 1.0]))  # always true
-    assert label_accuracy(model, rc3_processor, LabelledExamples(rows))["en"] == {"accuracy": 50.0, "n": 32}
+    assert label_accuracy(model, rc3_processor, rc3.LabelledExamples(rows))["en"] == {"accuracy": 50.0, "n": 32}
     labels = [None if place < 8 else label for place, label in enumerate(rows["label"])]
     unlabelled = rows.remove_columns("label").add_column("label", labels).cast_column("label", rows.features["label"])
-    assert label_accuracy(model, rc3_processor, LabelledExamples(unlabelled), batch_size=5)["en"]["accuracy"] == 37.5
+    assert (
+        label_accuracy(model, rc3_processor, rc3.LabelledExamples(unlabelled), batch_size=5)["en"]["accuracy"] == 37.5
+    )
 
 
 def test_translations_are_those_of_generate(rc3_processor):
@@ -207,7 +199,7 @@ def test_an_answer_outside_of_the_vocabulary_is_refused(rc3_processor, tmp_path)
     with pytest.raises(CorpusError, match="'red' is none of the model's 2 answers"):
         trainer(model, rc3_processor, tmp_path, QUESTIONS)
     with pytest.raises(CorpusError, match="row 0: 'red'"):
-        label_accuracy(model, rc3_processor, LabelledExamples(QUESTIONS))
+        label_accuracy(model, rc3_processor, rc3.LabelledExamples(QUESTIONS))
 
 
 def test_a_model_of_two_images_is_given_two(rc3_processor, tmp_path):
@@ -221,6 +213,6 @@ def test_a_model_of_two_images_is_given_two(rc3_processor, tmp_path):
 
 def test_data_without_labels_or_tasks_are_refused(rc3_processor, tmp_path):
     with pytest.raises(CorpusError, match="text, language and a ClassLabel label"):
-        LabelledExamples(colour_rows().remove_columns("label"))
+        rc3.LabelledExamples(colour_rows().remove_columns("label"))
     with pytest.raises(TypeError, match="Rc3Model"):
         task_of(Rc3Model(tiny_config(rc3_processor)))

@@ -25,8 +25,7 @@ def batches(trainer, count: int = 3) -> list[dict]:
 
 
 def test_a_step_takes_a_batch_of_each_data_set_of_its_own_size(tmp_path):
-    trainer = rc3_trainer(tmp_path, data_set_batch_sizes={"parallel": 12, "weak": 6})
-    (batch,) = batches(trainer, 1)
+    (batch,) = batches(rc3_trainer(tmp_path, data_set_batch_sizes={"parallel": 12, "weak": 6}), 1)
     sizes = {name: len(part["first"]["input_ids"]) for name, part in batch.items()}
     assert sizes == {"strict": 8, "weak": 6, "parallel": 12}
     # As in the paper, the strict data set has regions and the weak one pixels.
@@ -42,8 +41,7 @@ def test_a_step_takes_a_batch_of_each_data_set_of_its_own_size(tmp_path):
     ],
 )
 def test_images_are_given_as_asked_for(tmp_path, arguments, strict, weak):
-    trainer = rc3_trainer(tmp_path, max_steps=1, **arguments)
-    (batch,) = batches(trainer, 1)
+    (batch,) = batches(rc3_trainer(tmp_path, max_steps=1, **arguments), 1)
     for part, expected in ((batch["strict"], strict), (batch["weak"], weak)):
         assert part.keys() & {"region_features", "pixel_values"} == expected
 

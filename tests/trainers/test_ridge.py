@@ -134,8 +134,7 @@ def test_a_language_learns_words_from_names_that_no_sentence_has(learner, monkey
     names = NameTranslations("de", 0.2, [([word[::-1] for word in THINGS], THINGS)])
     learned = {"de": ([row[::-1] for row in KNOWN], KNOWN)}
     more = {"names": {"de": names}, "glossaries": False, "cache_dir": str(tmp_path)}
-    results = ridge.learn(model, processor, learned, **more)
-    assert results["de"].names == "de"
+    assert ridge.learn(model, processor, learned, **more)["de"].names == "de"
     sentences = [row for row in SENTENCES if row.startswith("a red")]
     found = Embedder(model, processor).encode_text([row[::-1] for row in sentences], language="de")
     similar = found @ Teacher().encode_text(sentences, language="en").T

@@ -24,11 +24,7 @@ SMALL = {"vision": STAGES, "text": {"num_hidden_layers": 3}, "max_steps": 2, "le
 @pytest.mark.parametrize(
     ("image", "text", "frozen"),
     [
-        (
-            {"train": "none"},
-            {"train": "upper", "layers": 2},
-            r"vision_|text_model\.(emb|encoder\.layer\.0)",
-        ),
+        ({"train": "none"}, {"train": "upper", "layers": 2}, r"vision_|text_model\.(emb|encoder\.layer\.0)"),
         ({"train": "upper", "layers": 1}, {"train": "all"}, r"vision_model\.(emb|encoder\.stages\.0)"),
     ],
     ids=str,

@@ -3,16 +3,7 @@ from typing import Any
 import pytest
 import torch
 
-from babelens import (
-    LiweModel,
-    LiweProcessor,
-    LiweTrainer,
-    LiweTrainingArguments,
-    SmalrModel,
-    SmalrProcessor,
-    SmalrTrainer,
-    SmalrTrainingArguments,
-)
+import babelens
 from babelens.data.batching.collators import CaptionedImages, SentenceCollator
 from babelens.processing.image_processing_mural import MuralImageProcessor
 from babelens.processing.processing_liwe import frequent_characters
@@ -20,20 +11,25 @@ from babelens.processing.processing_smalr import frequent_words
 from tests.support.tiny_backbones import saved_backbone
 from tests.support.tiny_training import QUIET, prepared, shapes_captions, shapes_corpus
 
-TRAINERS = {"smalr": (SmalrTrainer, SmalrTrainingArguments), "liwe": (LiweTrainer, LiweTrainingArguments)}
+TRAINERS = {
+    "smalr": (babelens.SmalrTrainer, babelens.SmalrTrainingArguments),
+    "liwe": (babelens.LiweTrainer, babelens.LiweTrainingArguments),
+}
 
 
 def made(method: str, backbone: Any, image_processor: Any, **more: Any) -> tuple[Any, Any]:
     texts = shapes_captions()
     torch.manual_seed(1)
     if method == "liwe":
-        processor = LiweProcessor(image_processor, frequent_characters(texts), word_length=8)
+        processor = babelens.LiweProcessor(image_processor, frequent_characters(texts), word_length=8)
         sizes = {"character_size": 4, "word_length": 8, "word_hidden_sizes": [8], "word_size": 8, "hidden_size": 16}
-        return LiweModel.from_backbone(backbone, vocab_size=processor.vocab_size, **sizes), processor
+        return babelens.LiweModel.from_backbone(backbone, vocab_size=processor.vocab_size, **sizes), processor
     words = {language: frequent_words(captions, language) for language, captions in sorted(texts.items())}
     options = {"languages": list(words), "vocabulary_sizes": [len(each) for each in words.values()]}
     options |= {"specific_words": 3, "latent_tokens": 4, "word_size": 5, "hidden_size": 16, "image_hidden_size": 16}
-    return SmalrModel.from_backbone(backbone, **options | more), SmalrProcessor(image_processor, words)
+    return babelens.SmalrModel.from_backbone(backbone, **options | more), babelens.SmalrProcessor(
+        image_processor, words
+    )
 
 
 def trainer_of(method: str, parts: tuple[Any, Any], folder: Any, task: str = "image_text", **settings: Any) -> Any:
@@ -51,7 +47,7 @@ def trainer_of(method: str, parts: tuple[Any, Any], folder: Any, task: str = "im
 
 
 def test_languages_of_a_batch_are_drawn_with_its_seeds():
-    processor = LiweProcessor(MuralImageProcessor(), frequent_characters(shapes_captions()), word_length=8)
+    processor = babelens.LiweProcessor(MuralImageProcessor(), frequent_characters(shapes_captions()), word_length=8)
     view = CaptionedImages(shapes_corpus(), ["fr", "en", "de"], with_images=False)
     everything, some = (SentenceCollator(processor, lambda *_: None, 1, count) for count in (3, 2))
     examples = view.__getitems__([0, 1])

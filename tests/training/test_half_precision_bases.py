@@ -79,8 +79,7 @@ def test_languages_are_learned_beside_the_bits_of_the_base(bases, table, exact, 
     assert {value.dtype for value in model.model.maps.buffers()} == {torch.float32, torch.int8}
     found = model.encode_text(MIRRORED, language="mi")
     assert (found * exact).sum(1).min() > 0.999
-    two = acquire(one, table, tmp_path / "two", language="uk")
-    further = assert_carries(two, bases[kind])
+    further = assert_carries(acquire(one, table, tmp_path / "two", language="uk"), bases[kind])
     np.testing.assert_array_equal(further.encode_text(MIRRORED, language="mi"), found)
 
 

@@ -109,8 +109,7 @@ def test_the_command_line_trains_it_and_its_folder_carries_its_code(recipe_file,
 
 def test_its_keys_are_its_own(recipe_file, tmp_path):
     run = RecipeRun(load_recipe(recipe_file), tmp_path, "")
-    model = run.builder.make_model(run.builder.make_processor())
-    assert frozen_names(model) == ("image",)
+    assert frozen_names(run.builder.make_model(run.builder.make_processor())) == ("image",)
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text(recipe_file.read_text().replace("method: toy", "method: mural"))
     with pytest.raises(RecipeError, match="unknown key freeze_images"):

@@ -22,8 +22,7 @@ def validated(content, folder, output):
 
 @pytest.mark.parametrize("make", [mla, liwe])
 def test_every_language_that_the_model_reads_is_evaluated(make, folder, tmp_path):
-    recalls = validated(make(folder), folder, tmp_path)
-    assert list(recalls) == ["de", "en", "fr"]
+    assert list(validated(make(folder), folder, tmp_path)) == ["de", "en", "fr"]
     assert {each.n for each in read_results(tmp_path / "run") if each.metric == "t2i_r1"} == {16}
     card = (tmp_path / "run" / "README.md").read_text()
     assert "Measured by `babelens train recipe.yaml`" in card

@@ -33,13 +33,9 @@ def translations():
     return load_translations(Dataset.from_list([{"captions": row} for row in TRANSLATIONS]))
 
 
-def spelled(corpus):
-    return [[f"{caption['language']} {caption['text']}" for caption in row["captions"]] for row in corpus]
-
-
 def test_each_translation_is_added_once_behind_the_captions(photos, translations):
     found = add_translations(photos, translations)
-    assert spelled(found) == [
+    assert [[f"{each['language']} {each['text']}" for each in row["captions"]] for row in found] == [
         ["en a dog", "en a black dog runs", "de ein hund", "cs pes", "cs nějaký pes", "cs běží černý pes"],
         ["en a cat"],
         ["de ein haus", "fr une maison"],

@@ -17,8 +17,7 @@ def processor():
 
 
 def examples(view, count=16):
-    chosen = np.random.default_rng(0).permutation(len(view))[:count]
-    return view.__getitems__(chosen.tolist())
+    return view.__getitems__(np.random.default_rng(0).permutation(len(view))[:count].tolist())
 
 
 @pytest.fixture(scope="module")

@@ -31,13 +31,10 @@ def stream(count, shards):
 def loader(*, count=48, shards=4, workers=0, size=8, **changes):
     tasks = changes.pop("tasks", None) or {"image_text": image_text_pairs(stream(count, shards), ["en"])}
     sampling = {"seed": changes.pop("seed", 0), "num_processes": changes.pop("num_processes", 1)}
-    sampler = TaskSampler(TaskMixture(tasks, dict.fromkeys(tasks, with_seeds)), size, **sampling)
+    with_seeds = dict.fromkeys(tasks, lambda examples, seeds: list(zip(seeds, examples, strict=True)))
+    sampler = TaskSampler(TaskMixture(tasks, with_seeds), size, **sampling)
     settings = {"block_size": 8, "num_workers": workers} | changes
     return StreamLoader(StreamBatches(sampler, **settings), length=1000)
-
-
-def with_seeds(examples, seeds):
-    return list(zip(seeds, examples, strict=True))
 
 
 def texts(batches):

@@ -6,14 +6,7 @@ import PIL.Image
 import pytest
 from datasets import Dataset, Image
 
-from babelens.data.batching.views import (
-    StreamView,
-    image_text_pairs,
-    retrieval_set,
-    translation_pairs,
-    triplets,
-    weak_pairs,
-)
+from babelens.data.batching import views
 from babelens.data.corpus.loading import load_captions, load_translations
 from babelens.utils.errors import CorpusError
 
@@ -48,7 +41,7 @@ def texts(view):
 
 
 def test_there_is_one_example_for_every_caption(corpus):
-    view = image_text_pairs(corpus)
+    view = views.image_text_pairs(corpus)
     expected = [
         (COLOURS[row], IMAGE_IDS[row], text, language)
         for row, captions in enumerate(CAPTIONS_OF_ROWS)
@@ -63,7 +56,7 @@ def test_there_is_one_example_for_every_caption(corpus):
 def test_a_bad_image_is_an_error_where_it_is_used_with_its_row(corpus):
     cells = [bytes_of(COLOURS[0]), {"bytes": None, "path": "/nowhere/dog.png"}]
     columns = {"image": cells, "image_id": ["cat", "dog"], "captions": [{"en": "cat"}, {"en": "dog"}]}
-    view = image_text_pairs(
+    view = views.image_text_pairs(
         load_captions(Dataset.from_dict(columns).cast_column("image", Image()), check_images=False)
     )
     assert view[0]["text"] == "cat"
@@ -85,25 +78,25 @@ def test_random_corpora_give_what_plain_loops_give(corpus):
         new = [(image_id, *pair) for pair in pairs if (image_id, *pair) not in seen]
         expected += new
         seen.update(new)
-    view = translation_pairs(load_translations(Dataset.from_dict(rows)), [("en", "de")])
+    view = views.translation_pairs(load_translations(Dataset.from_dict(rows)), [("en", "de")])
     assert [(e["image_id"], e["text_a"], e["text_b"]) for e in view] == expected
     sides = {"text_a": "dog", "language_a": "en", "text_b": "Köter", "language_b": "de"}
-    assert translation_pairs(corpus, [("en", "de")])[4] == {"image_id": "dog"} | sides
+    assert views.translation_pairs(corpus, [("en", "de")])[4] == {"image_id": "dog"} | sides
 
 
 def test_co_captions_are_pairs_of_different_captions():
     rows = [{"en": ["a", "b", "c"], "de": ["x", "x"]}, {"en": ["d"], "de": ["y"]}]
     corpus = load_translations(Dataset.from_dict({"captions": rows}))
     pairs = [("en", "en"), ("de", "de")]
-    assert texts(translation_pairs(corpus, pairs[:1], co_captions=True)) == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert texts(views.translation_pairs(corpus, pairs[:1], co_captions=True)) == [("a", "b"), ("a", "c"), ("b", "c")]
     itself = [("a", "a"), ("b", "b"), ("c", "c"), ("d", "d")]
-    assert texts(translation_pairs(corpus, pairs[:1])) == itself
+    assert texts(views.translation_pairs(corpus, pairs[:1])) == itself
     with pytest.raises(CorpusError, match="no row has texts in de with de"):
-        translation_pairs(corpus, pairs, co_captions=True)
+        views.translation_pairs(corpus, pairs, co_captions=True)
 
 
 def test_triplets_give_every_image_with_every_pair_of_its_texts(corpus):
-    view = triplets(corpus, [("en", "de")])
+    view = views.triplets(corpus, [("en", "de")])
     assert [(colour_of(e), e["text_a"], e["text_b"]) for e in view][3:] == [
         (COLOURS[1], "dog", "Wauwau"),
         (COLOURS[3], "dog", "Hund"),
@@ -113,7 +106,7 @@ def test_triplets_give_every_image_with_every_pair_of_its_texts(corpus):
 
 
 def test_every_two_texts_in_different_languages(corpus):
-    view = weak_pairs(corpus, ["en", "DE"])
+    view = views.weak_pairs(corpus, ["en", "DE"])
     assert texts(view) == [
         ("cat one", "Katze eins"),
         ("cat one", "Katze zwei"),
@@ -125,7 +118,7 @@ def test_every_two_texts_in_different_languages(corpus):
 
 
 def test_all_images_are_searched_and_all_of_a_thing_are_right(corpus):
-    found = retrieval_set(corpus, "DE")
+    found = views.retrieval_set(corpus, "DE")
     assert [image.getpixel((0, 0)) for image in found.images] == list(COLOURS)
     assert found.image_ids == IMAGE_IDS
     assert found.texts == ["Katze eins", "Katze zwei", "Hund", "Wauwau", "Köter"]
@@ -136,12 +129,12 @@ def test_all_images_are_searched_and_all_of_a_thing_are_right(corpus):
 
 @pytest.mark.parametrize(
     "make",
-    [lambda c: image_text_pairs(c, "de"), translation_pairs, lambda c: triplets(c, [("en", "de")])],
+    [lambda c: views.image_text_pairs(c, "de"), views.translation_pairs, lambda c: views.triplets(c, [("en", "de")])],
     ids=["image_text_pairs", "translation_pairs", "triplets"],
 )
 def test_a_stream_gives_the_same_examples(corpus, make):
     view, stream = make(corpus), make(load_captions(corpus.to_iterable_dataset()))
-    assert isinstance(stream, StreamView)
+    assert isinstance(stream, views.StreamView)
     for expected, example in zip(view, stream, strict=True):
         assert list(example) == list(expected)
         if "image" in expected:

@@ -77,7 +77,12 @@ def test_n_grams_recognize_another_language():
 ROWS = {"sku": ["A1", "A2", "A3"], "cat": ["Stühle", "Tische", "Tische"], "id": ["1", "2", "3"], "text_de": GERMAN}
 
 
-def write(shop, kind):
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_a_shops_table_is_read_alike_from_every_source(kind, tmp_path, caplog):
+    shop = tmp_path
+    for number in range(3):
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(shop / f"{number}.png")
+    caplog.set_level("INFO", logger="babelens")
     rows = [{"image": f"{n}.png"} | {name: cells[n] for name, cells in ROWS.items()} for n in range(3)]
     file = shop / f"shop.{kind}"
     if kind == "csv":
@@ -86,16 +91,7 @@ def write(shop, kind):
         Dataset.from_list(rows).to_json(file, force_ascii=False)
     else:
         Dataset.from_list([row | {"image": str(shop / row["image"])} for row in rows]).to_parquet(file)
-    return file
-
-
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
-def test_a_shops_table_is_read_alike_from_every_source(kind, tmp_path, caplog):
-    shop = tmp_path
-    for number in range(3):
-        Image.new("RGB", (8, 8), (number, 0, 0)).save(shop / f"{number}.png")
-    caplog.set_level("INFO", logger="babelens")
-    corpus = list(load_captions(write(shop, kind)))
+    corpus = list(load_captions(file))
     assert [[(each["language"], each["text"]) for each in row["captions"]] for row in corpus] == [
         [("de", text)] for text in GERMAN
     ]

@@ -19,10 +19,6 @@ def image_id(url):
     return str(zlib.crc32(url.encode()) & 0xFFFFFFFF)
 
 
-def texts(corpus):
-    return {row["image_id"]: {c["language"]: c["text"] for c in row["captions"]} for row in corpus}
-
-
 @pytest.fixture
 def folder(tmp_path):
     write_uc2(tmp_path / "cc3m", CAPTIONS)
@@ -35,7 +31,8 @@ def test_captions_come_together_by_the_name_of_the_regions(folder):
         expected = {image_id(url): {k: v for k, v in captions.items() if v} for url, captions in CAPTIONS.items()}
         del expected[image_id("http://a.com/3.jpg")]  # in one language alone
         expected[image_id("http://a.com/4.jpg")]["en"] = "quoted"
-        assert texts(corpus) == expected and corpus.column_names == ["image_id", "captions"]
+        texts = {row["image_id"]: {c["language"]: c["text"] for c in row["captions"]} for row in corpus}
+        assert texts == expected and corpus.column_names == ["image_id", "captions"]
     assert len(triplets(corpus, [("en", "de")])) == 3 and len(triplets(corpus, [("de", "fr")])) == 2
 
 

@@ -64,8 +64,7 @@ def test_an_image_has_the_texts_of_its_pages(wit, streaming, caplog):
 
 def test_languages_texts_and_their_number_are_chosen(wit):
     assert texts(load_wit(wit, ["en", "id"])) == {LAKE: [("id", "citra satelit"), ("en", "Tonlé Sap is a lake.")]}
-    captions = texts(load_wit(wit, texts=("reference",)))
-    assert captions == {DOME: [MOUNTAIN[0], *MOUNTAIN[2:]]}
+    assert texts(load_wit(wit, texts=("reference",))) == {DOME: [MOUNTAIN[0], *MOUNTAIN[2:]]}
     with pytest.raises(CorpusError, match="title; there are reference, page"):
         load_wit(wit, texts=("title",))
     with pytest.raises(CorpusError, match="no such file"):
