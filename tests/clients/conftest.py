@@ -1,5 +1,4 @@
-"""Folders of tiny models for clients that do not know babelens. `make test-slow` makes the folders and runs these
-tests in an environment that has the clients and lacks babelens."""
+"""Folders of tiny models for clients: `make test-slow` runs these tests in an environment without babelens."""
 
 import os
 import sys

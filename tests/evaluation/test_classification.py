@@ -14,18 +14,13 @@ GERMAN = {0: "Auto", 1: "Katze", 2: "Hund", 3: "Haus", 5: "Sonne", 6: "Baum"}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def data(tmp_path_factory):
     root = tmp_path_factory.mktemp("classes")
     for number, image in enumerate(drawn_images(20)):
         place = root / CLASSES[number % 7]
         place.mkdir(exist_ok=True)
         image.save(place / f"{number:02}.png")
-    return root
-
-
-@pytest.fixture(scope="module")
-def data(folder):
-    return evaluation.ClassifiedImages.of_folder(folder)
+    return evaluation.ClassifiedImages.of_folder(root)
 
 
 @pytest.fixture

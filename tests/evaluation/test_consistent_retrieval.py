@@ -11,7 +11,6 @@ from babelens.inference.embedder import Embedder
 from babelens.utils.errors import InputError
 
 LANGUAGES = ["en", "de", "es", "ar"]
-WORDS = {"en": "face", "de": "gesicht", "es": "cara", "ar": "وجه"}
 
 
 def clc(*languages: str, aggregation: str = "mean") -> CrossLingualConsistency:
@@ -97,7 +96,7 @@ def test_a_translator_that_knows_the_names_gives_the_numbers_of_the_corpus(
     color_embedder, word_translator, one_vendor
 ):
     mistakes = {"face 30": 40, "gesicht 50": 60}
-    translator = word_translator(WORDS)
+    translator = word_translator({"en": "face", "de": "gesicht", "es": "cara", "ar": "وجه"})
     model = trained_clc()
     expected = evaluate_consistent_retrieval(color_embedder(mistakes), one_vendor, ["en", "de"], model)
     found = evaluate_consistent_retrieval(

@@ -98,16 +98,13 @@ def test_the_metric_of_the_folder_gives_the_packages_numbers(protocol, tmp_path,
     assert found == own
 
 
-WORDS = {"en": "thing", "de": "ding"}
-
-
 @pytest.fixture
 def translator(word_translator):
     class Both(word_translator):
         def translate(self, texts, source, target):
             return super().translate([text.replace("sache", "ding") for text in texts], source, target)
 
-    return Both(WORDS)
+    return Both({"en": "thing", "de": "ding"})
 
 
 def test_a_model_that_errs_in_german_gains_by_translation(color_embedder, caption_corpus, translator, tmp_path):

@@ -23,7 +23,6 @@ from tests.support.tiny_training import assert_same, weights, write_shapes
 
 pytestmark = pytest.mark.slow
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SCRIPTS = ("train_dual_encoder", "acquire_language", "finetune_rc3")
 TEXTS = ["a red square", "a blue dot"]
 # The same on every machine; two checkpoints in four steps.
 TRAINING = {
@@ -180,7 +179,7 @@ def test_the_tutorial_runs_to_its_end(run, tmp_path):
     assert AutoModel.from_pretrained(tmp_path / "runs/tutorial/maori").config.languages == ["mi"]
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", ("train_dual_encoder", "acquire_language", "finetune_rc3"))
 def test_help_lists_what_the_readme_shows(script, run_here, capsys):
     with pytest.raises(SystemExit) as ended:
         run_here(script, "--help")

@@ -5,7 +5,6 @@ import pytest
 import torch
 from huggingface_hub import HfApi, ModelCard, constants
 from huggingface_hub.errors import EntryNotFoundError
-from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoProcessor
 from typer.testing import CliRunner
 
@@ -14,6 +13,7 @@ from babelens.model_cards.base_models import BaseModel
 from babelens.modeling.peft_mla import save_adapter
 from babelens.publishing import files_to_publish, folder_problems, push
 from babelens.utils.errors import PublishError, SourceUnavailableError
+from tests.hub.test_damaged_folders import change_weights
 from tests.support.hub_double import HubDouble
 from tests.support.tiny_training import shapes_trainer
 
@@ -96,11 +96,6 @@ def edit_card(folder, **metadata):
     for key, value in metadata.items():
         card.data[key] = value
     card.save(folder / "README.md")
-
-
-def change_weights(folder, change):
-    weights = load_file(folder / "model.safetensors")
-    save_file(change(weights), folder / "model.safetensors", metadata={"format": "pt"})
 
 
 @pytest.mark.parametrize(

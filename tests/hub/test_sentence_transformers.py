@@ -17,7 +17,6 @@ from tests.contracts import LANGUAGES, TEXTS, drawn_images
 from tests.support.tiny_cross_encoder import tiny_cross_encoder
 from tests.support.tiny_native import saved
 
-DUAL_ENCODERS = ["mural", "mla", "mla_student", "smalr", "liwe"]
 TAGGED = [{"text": text, "language": language} for text, language in zip(TEXTS, LANGUAGES, strict=True)]
 # Classes of a model's folder are its own copies of babelens' errors, with the builtin bases of these.
 WRONG = ValueError
@@ -148,7 +147,7 @@ np.savez(results, **found)
 def test_without_the_package(folder_of, judge, run_without_babelens, tmp_path):
     image = tmp_path / "image.png"
     drawn_images(1)[0].save(image)
-    given = [folder_of(name) for name in DUAL_ENCODERS]
+    given = [folder_of(name) for name in ["mural", "mla", "mla_student", "smalr", "liwe"]]
     run_without_babelens(
         WITHOUT_PACKAGE, *given, judge, json.dumps(TAGGED), image, tmp_path / "again", tmp_path / "results.npz"
     )

@@ -13,7 +13,6 @@ from tests.contracts import drawn_images
 from tests.support.tiny_native import saved, tiny_clip
 
 TEXTS = ["a red car", "ein roter Wagen im Schnee"]
-INDEPENDENT = ["mural", "etcl", "liwe"]
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +20,7 @@ def unwarned():
     processing_dual_encoder.logger.warning_once.cache_clear()
 
 
-@pytest.mark.parametrize("name", INDEPENDENT)
+@pytest.mark.parametrize("name", ["mural", "etcl", "liwe"])
 def test_where_nothing_depends_on_it(folder_of, name):
     embedder = Embedder.from_pretrained(folder_of(name), device="cpu")
     expected = embedder.encode_text(TEXTS, language="de")

@@ -13,7 +13,6 @@ from tests.support.processes import together
 FIXTURES = json.loads((Path(__file__).parents[1] / "fixtures" / "losses_rc3.json").read_text())
 XTCL, RXVTCL = FIXTURES["rc3_xtcl"], FIXTURES["rc3_rxvtcl"]
 NEGATIVES = ("v_hxi", "v_hxj", "hv_xi", "hv_xj", "hv_hxi", "hv_hxj")
-AVERAGES = (0.0, 0.35, 1.0)
 
 
 def close(expected) -> object:
@@ -41,7 +40,7 @@ def rxvtcl_distances() -> tuple[torch.Tensor, torch.Tensor]:
     return row_distances(anchor, stacked("vtr", "v_xj")), negatives
 
 
-@pytest.mark.parametrize("average", AVERAGES)
+@pytest.mark.parametrize("average", (0.0, 0.35, 1.0))
 def test_fixture_of_xtcl(average):
     expected = XTCL[f"p_avg_{average}"]
     positive, negatives = xtcl_distances(*texts())

@@ -10,12 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from babelens import MlaModel
-from babelens.modeling.losses import (
-    contrastive_loss,
-    sigmoid_loss,
-    symmetric_contrastive_loss,
-    triple_contrastive_loss,
-)
+from babelens.modeling import losses
 from babelens.utils.errors import ModelKindError
 from tests.support.tiny_native import tiny_siglip
 
@@ -81,11 +76,11 @@ def test_mural_fixture(tile_size):
     image, text = inputs("mural", "image", "text")
     left, right = inputs("mural", "left", "right")
     for temperature in (1.0, 0.07):
-        i2t, t2i = contrastive_loss(image, text, temperature, tile_size=tile_size)
+        i2t, t2i = losses.contrastive_loss(image, text, temperature, tile_size=tile_size)
         figures = expected[f"image_text_tau_{temperature}"]
         assert (i2t.item(), t2i.item()) == pytest.approx((figures["i2t"], figures["t2i"]), rel=1e-12)
     for margin, name in ((0.3, "margin0.3"), (0.0, "no_margin")):
-        l2r, r2l = contrastive_loss(left, right, 0.01, margin=margin, tile_size=tile_size)
+        l2r, r2l = losses.contrastive_loss(left, right, 0.01, margin=margin, tile_size=tile_size)
         figures = expected[f"text_text_tau0.01_{name}"]
         assert (l2r.item(), r2l.item()) == pytest.approx((figures["l2r"], figures["r2l"]), rel=1e-12)
 
@@ -93,10 +88,10 @@ def test_mural_fixture(tile_size):
 @pytest.mark.parametrize("tile_size", [None, 4])
 def test_mural_fixture_of_total_and_temperature_gradient(tile_size):
     image, text, left, right = inputs("mural", "image", "text", "left", "right")
-    translation = 0.1 * symmetric_contrastive_loss(left, right, 0.01, margin=0.3, tile_size=tile_size)
+    translation = 0.1 * losses.symmetric_contrastive_loss(left, right, 0.01, margin=0.3, tile_size=tile_size)
     for value in (1.0, 0.07):
         temperature = torch.tensor(value, dtype=torch.float64, requires_grad=True)
-        total = symmetric_contrastive_loss(image, text, temperature, tile_size=tile_size) + translation
+        total = losses.symmetric_contrastive_loss(image, text, temperature, tile_size=tile_size) + translation
         assert total.item() == pytest.approx(FIXTURES["mural"][f"total_wi2t1_wt2t0.1_tau{value}"], rel=1e-12)
     total.backward()
     # The fixture's gradient is a difference quotient.
@@ -114,11 +109,11 @@ def test_etcl_fixture(tile_size):
     ):
         options = {"label_smoothing": smoothing, "tile_size": tile_size}
         found = {
-            "image_textA": symmetric_contrastive_loss(image, a, temperature, **options),
-            "textA_textB": symmetric_contrastive_loss(a, b, temperature, margin=margin, **options),
-            "textB_image": symmetric_contrastive_loss(b, image, temperature, **options),
+            "image_textA": losses.symmetric_contrastive_loss(image, a, temperature, **options),
+            "textA_textB": losses.symmetric_contrastive_loss(a, b, temperature, margin=margin, **options),
+            "textB_image": losses.symmetric_contrastive_loss(b, image, temperature, **options),
         }
-        found["L_ETCL"] = triple_contrastive_loss(image, a, b, temperature, margin=margin, **options)
+        found["L_ETCL"] = losses.triple_contrastive_loss(image, a, b, temperature, margin=margin, **options)
         expected = {pair: FIXTURES["etcl"][name][pair] for pair in found}
         assert {pair: found[pair].item() for pair in found} == pytest.approx(expected, rel=1e-12)
 
@@ -130,7 +125,7 @@ def test_dense_and_tiled_losses_follow_the_formula(positives):
     options = {"margin": 0.3, "label_smoothing": 0.1, "positives": positives}
     expected = value_and_gradients(reference, x, y, temperature, **options)
     for tile_size in (None, *TILES):
-        found = value_and_gradients(contrastive_loss, x, y, temperature, **options, tile_size=tile_size)
+        found = value_and_gradients(losses.contrastive_loss, x, y, temperature, **options, tile_size=tile_size)
         for one, other in zip(found, expected, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
 
@@ -140,8 +135,8 @@ def test_half_precision_embeddings_are_compared_in_float32():
     x, y = embeddings(dtype=dtype)
     wide = [value.detach().float().requires_grad_() for value in (x, y)]
     temperature = torch.tensor(0.01, requires_grad=True)
-    found = value_and_gradients(contrastive_loss, x, y, temperature, tile_size=tile_size)
-    expected = value_and_gradients(contrastive_loss, *wide, temperature, tile_size=tile_size)
+    found = value_and_gradients(losses.contrastive_loss, x, y, temperature, tile_size=tile_size)
+    expected = value_and_gradients(losses.contrastive_loss, *wide, temperature, tile_size=tile_size)
     assert [value.dtype for value in found] == [torch.float32, torch.float32, dtype, dtype, torch.float32]
     for one, other in zip(found, expected, strict=True):
         assert torch.equal(one, other.to(one.dtype))
@@ -150,9 +145,9 @@ def test_half_precision_embeddings_are_compared_in_float32():
 def test_autocast_changes_nothing():
     x, y = embeddings(dtype=torch.float32)
     temperature = torch.tensor(0.01, requires_grad=True)
-    expected = value_and_gradients(contrastive_loss, x, y, temperature, tile_size=3)
+    expected = value_and_gradients(losses.contrastive_loss, x, y, temperature, tile_size=3)
     with torch.autocast("cpu", torch.bfloat16):
-        x_to_y, y_to_x = contrastive_loss(x, y, temperature, tile_size=3)
+        x_to_y, y_to_x = losses.contrastive_loss(x, y, temperature, tile_size=3)
         gradients_within = torch.autograd.grad(x_to_y + 0.3 * y_to_x, (x, y, temperature), retain_graph=True)
     gradients_without = torch.autograd.grad(x_to_y + 0.3 * y_to_x, (x, y, temperature))
     for gradients in (gradients_within, gradients_without):
@@ -200,7 +195,7 @@ def dense(x, y, temperature):
 
 def test_memory_grows_with_the_batch_not_with_its_square():
     square = [peak_memory(dense, count) for count in (256, 512, 1024)]
-    tiles = partial(contrastive_loss, label_smoothing=0.1, tile_size=64)
+    tiles = partial(losses.contrastive_loss, label_smoothing=0.1, tile_size=64)
     tiled = [peak_memory(tiles, count, positives=torch.arange(count) // 2) for count in (256, 512, 1024)]
     assert square[2] > 3.8 * square[1] > 3.8**2 * square[0]  # what the measure says of a square
     assert tiled[1] < 2 * tiled[0] and tiled[2] < 2 * tiled[1]
@@ -226,7 +221,7 @@ def test_the_sigmoid_loss_is_the_formula(positives):
     expected = sigmoid_reference(*inputs, positives=positives)
     gradients = torch.autograd.grad(expected, inputs)
     for tile_size in (None, *TILES):
-        found = sigmoid_loss(*inputs, positives=positives, tile_size=tile_size)
+        found = losses.sigmoid_loss(*inputs, positives=positives, tile_size=tile_size)
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
         for one, other in zip(torch.autograd.grad(3 * found, inputs), gradients, strict=True):
             torch.testing.assert_close(one, 3 * other, rtol=1e-10, atol=1e-14)
@@ -236,7 +231,9 @@ def test_the_sigmoid_loss_is_that_of_transformers():
     native, processor = tiny_siglip()
     texts = processor(text=["a", "b", "c"], padding="max_length", return_tensors="pt")
     output = native(**texts, pixel_values=torch.randn(3, 3, 32, 32), return_loss=True)
-    found = sigmoid_loss(output.image_embeds, output.text_embeds, (-native.logit_scale).exp(), native.logit_bias)
+    found = losses.sigmoid_loss(
+        output.image_embeds, output.text_embeds, (-native.logit_scale).exp(), native.logit_bias
+    )
     torch.testing.assert_close(found, output.loss)
 
 
@@ -247,7 +244,7 @@ def test_mla_reads_the_bias_of_its_native_model(make_mla):
     texts = processor(text=["a", "b"], padding="max_length", return_tensors="pt")
     output = model(**texts, pixel_values=torch.randn(2, 3, 32, 32), return_loss=True)
     own = (-native.logit_scale).exp(), native.logit_bias
-    torch.testing.assert_close(output.loss, sigmoid_loss(output.image_embeds, output.text_embeds, *own))
+    torch.testing.assert_close(output.loss, losses.sigmoid_loss(output.image_embeds, output.text_embeds, *own))
     model.set_trainable("native", temperature=False)
     assert not model.logit_bias.requires_grad
     clip, _ = make_mla(image_text_objective="sigmoid")

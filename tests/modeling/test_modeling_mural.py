@@ -6,28 +6,25 @@ from transformers import AlignConfig, AlignModel
 from babelens import MuralModel
 from babelens.modeling.losses import symmetric_contrastive_loss
 from babelens.modeling.tower_loading import reset_heads
-from tests.contracts import (
-    ConfigContract,
-    DualEncoderContract,
-    LoadingContract,
-    ProcessorContract,
-    PublishingContract,
-    image_text_batch,
-    translation_batch,
-)
+from tests import contracts
 from tests.support.made_once import settle_batch_norm
 from tests.support.tiny_training import VISION
 
 
-class TestMural(ConfigContract, DualEncoderContract, ProcessorContract, PublishingContract):
+class TestMural(
+    contracts.ConfigContract, contracts.DualEncoderContract, contracts.ProcessorContract, contracts.PublishingContract
+):
     factory = "make_mural"
     pipelines_without_the_package = True
 
     def training_batches(self, processor):
-        return {"image_text": image_text_batch(processor), "text_text": translation_batch(processor)}
+        return {
+            "image_text": contracts.image_text_batch(processor),
+            "text_text": contracts.translation_batch(processor),
+        }
 
 
-class TestMuralOnTransformers(LoadingContract):
+class TestMuralOnTransformers(contracts.LoadingContract):
     """An image tower with attention, whose weights its own class draws."""
 
     factory = "make_mural"
@@ -41,7 +38,7 @@ def mural(make_mural):
 
 def test_each_task_reads_the_first_state_through_its_own_head(mural):
     model, processor = mural
-    batch = translation_batch(processor)
+    batch = contracts.translation_batch(processor)
     text = {name: batch[name] for name in ("input_ids", "attention_mask")}
     states = model.text_model(**text).last_hidden_state[:, 0]
     for task in ("image_text", "text_text"):
@@ -56,7 +53,7 @@ def test_each_task_reads_the_first_state_through_its_own_head(mural):
 
 def test_the_image_text_loss_has_no_margin(mural):
     model, processor = mural
-    output = model(**image_text_batch(processor), return_loss=True)
+    output = model(**contracts.image_text_batch(processor), return_loss=True)
     expected = symmetric_contrastive_loss(output.image_embeds, output.text_embeds, 0.1)
     torch.testing.assert_close(output.loss, expected)
     output.loss.backward()
@@ -65,7 +62,7 @@ def test_the_image_text_loss_has_no_margin(mural):
 
 def test_the_text_text_loss_has_a_fixed_temperature_and_a_margin(mural):
     model, processor = mural
-    output = model(**translation_batch(processor), return_loss=True)
+    output = model(**contracts.translation_batch(processor), return_loss=True)
     expected = symmetric_contrastive_loss(output.text_embeds, output.paired_text_embeds, 0.01, margin=0.3)
     assert torch.equal(output.loss, expected)
     output.loss.backward()
@@ -84,8 +81,8 @@ def test_transformers_align_loads_and_gives_the_same(mural):
     )
     torch.manual_seed(1)
     align = AlignModel(config).eval()
-    settle_batch_norm(align.vision_model, image_text_batch(processor)["pixel_values"])
-    batch = image_text_batch(mural[1])
+    settle_batch_norm(align.vision_model, contracts.image_text_batch(processor)["pixel_values"])
+    batch = contracts.image_text_batch(mural[1])
     model = MuralModel.from_native(align)
     assert not model.training and list(model.text_heads) == ["image_text"]
     assert model.temperature.item() == pytest.approx(0.3) and model.config.label_smoothing == 0.1
@@ -128,11 +125,11 @@ def test_a_mural_goes_on_from_an_align_with_a_new_head(make_mural):
 
 def test_tasks_that_do_not_go_together_are_refused(mural, make_mural):
     model, processor = mural
-    pixels = image_text_batch(processor)["pixel_values"]
+    pixels = contracts.image_text_batch(processor)["pixel_values"]
     with pytest.raises(ValueError, match="images or translations, not both"):
-        model(**translation_batch(processor), pixel_values=pixels)
+        model(**contracts.translation_batch(processor), pixel_values=pixels)
     with pytest.raises(ValueError, match=r"no head for 'translation'; its tasks are \['image_text', 'text_text'\]"):
         model.get_text_features(torch.ones(1, 2, dtype=torch.long), task="translation")
     align, _ = make_mural(tasks=["image_text"])
     with pytest.raises(ValueError, match=r"no head for 'text_text'; its tasks are \['image_text'\]"):
-        align(**translation_batch(processor))
+        align(**contracts.translation_batch(processor))

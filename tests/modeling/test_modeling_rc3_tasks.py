@@ -8,15 +8,7 @@ from transformers import AutoModelForImageTextToText, AutoModelForSeq2SeqLM, Aut
 import babelens
 from babelens.modeling.modeling_rc3_tasks import TASK_MODELS
 from babelens.utils.errors import InputError, LanguageTagError
-from tests.contracts import (
-    Called,
-    ConfigContract,
-    PublishedModelContract,
-    answers,
-    assert_equal,
-    check_export,
-    visio_textual_batch,
-)
+from tests import contracts
 
 DECODER = {
     "decoder_input_ids": torch.tensor([[7, 12, 13], [6, 14, 1], [8, 15, 16], [7, 17, 18]]),
@@ -26,7 +18,7 @@ DECODER = {
 
 
 def batch_of(model_class):
-    return visio_textual_batch(images=2 if model_class is babelens.Rc3ForVisualReasoning else 1)
+    return contracts.visio_textual_batch(images=2 if model_class is babelens.Rc3ForVisualReasoning else 1)
 
 
 def with_labels(model, model_class):
@@ -50,18 +42,18 @@ def model(make_rc3, model_class):
     return make_rc3(model_class)[0]
 
 
-class Published(PublishedModelContract):
+class Published(contracts.PublishedModelContract):
     factory = "make_rc3"
 
     def answers(self, model, batch):
-        return answers(model, batch)
+        return contracts.answers(model, batch)
 
     @pytest.fixture
     def batch(self):
         return batch_of(self.options.get("model_class"))
 
 
-class TestPublishedModel(ConfigContract, Published):
+class TestPublishedModel(contracts.ConfigContract, Published):
     pass
 
 
@@ -80,10 +72,10 @@ def test_a_pre_trained_model_loads_for_a_task(make_rc3, model_class, tmp_path):
     before.save_pretrained(tmp_path)
     model, info = model_class.from_pretrained(tmp_path, output_loading_info=True)
     weights = dict(before.base_model.state_dict())
-    assert_equal(dict(model.model.state_dict()), weights)
+    contracts.assert_equal(dict(model.model.state_dict()), weights)
     assert all(name.startswith(("classifier.", "scorer.")) for name in info["missing_keys"])
     model.save_pretrained(tmp_path / "task")
-    assert_equal(dict(babelens.Rc3Model.from_pretrained(tmp_path / "task").state_dict()), weights)
+    contracts.assert_equal(dict(babelens.Rc3Model.from_pretrained(tmp_path / "task").state_dict()), weights)
 
 
 def test_a_loss_reaches_every_parameter_that_the_task_reads(make_rc3, model_class):
@@ -121,7 +113,7 @@ def test_answers_are_learned_one_by_one(make_rc3):
     model, _ = make_rc3(babelens.Rc3ForVisualQuestionAnswering, num_labels=7)
     labels = torch.zeros(4, 7)
     labels[range(4), [3, 0, 6, 2]] = torch.tensor([1.0, 0.3, 1.0, 0.6])
-    output = model(**visio_textual_batch(), labels=labels)
+    output = model(**contracts.visio_textual_batch(), labels=labels)
     likely = output.logits.double().sigmoid()
     expected = -(labels * likely.log() + (1 - labels) * (1 - likely).log()).sum(1).mean()
     torch.testing.assert_close(output.loss.double(), expected, rtol=1e-5, atol=1e-5)
@@ -131,7 +123,7 @@ def test_answers_are_learned_one_by_one(make_rc3):
 @torch.no_grad()
 def test_candidates_are_compared_within_their_question(make_rc3):
     model, _ = make_rc3(babelens.Rc3ForImageTextRetrieval)
-    batch = visio_textual_batch()
+    batch = contracts.visio_textual_batch()
     scores = model(**batch).scores
     assert scores.shape == (4,) and model(**batch).logits.shape == (4, 1)
     output = model(**batch, labels=torch.tensor([2]))
@@ -151,9 +143,11 @@ def writer(make_rc3):
 @torch.no_grad()
 def test_tokens_that_are_the_encoders_are_never_written(writer):
     encoders = torch.tensor([4, 5])
-    logits = writer(**visio_textual_batch(), **DECODER).logits
+    logits = writer(**contracts.visio_textual_batch(), **DECODER).logits
     assert (logits.softmax(-1)[..., encoders] == 0).all() and (logits.bfloat16().softmax(-1)[..., encoders] == 0).all()
-    drawn = writer.generate(**visio_textual_batch(), language="de", do_sample=True, temperature=9.0, max_new_tokens=40)
+    drawn = writer.generate(
+        **contracts.visio_textual_batch(), language="de", do_sample=True, temperature=9.0, max_new_tokens=40
+    )
     assert not torch.isin(drawn, encoders).any()
 
 
@@ -167,7 +161,7 @@ def test_tokens_that_are_the_encoders_are_never_written(writer):
 )
 def test_writing_in_no_language_or_an_unknown_one_is_refused(writer, options, error, complaint):
     with pytest.raises(error, match=complaint):
-        writer.generate(**visio_textual_batch(), max_new_tokens=3, **options)
+        writer.generate(**contracts.visio_textual_batch(), max_new_tokens=3, **options)
 
 
 def free(name: str) -> tuple[int, ...]:
@@ -176,12 +170,14 @@ def free(name: str) -> tuple[int, ...]:
 
 def test_a_head_of_the_encoder_can_be_exported(make_rc3):
     model, _ = make_rc3(babelens.Rc3ForVisualReasoning)
-    batch = visio_textual_batch(images=2)
+    batch = contracts.visio_textual_batch(images=2)
     # The rows differ from the exported ones in modalities, languages and lengths.
     others = [{n: v[rows] for n, v in batch.items()} for rows in ([3, 2], [3, 2, 1, 0, 0, 2])]
     shorter = {n: v[[0, 3]] for n, v in batch.items()}
     others.append(shorter | {name: shorter[name][:, :5] for name in ("input_ids", "attention_mask")})
-    check_export(Called(model, "forward", "logits"), {n: v[:3] for n, v in batch.items()}, others, free)
+    contracts.check_export(
+        contracts.Called(model, "forward", "logits"), {n: v[:3] for n, v in batch.items()}, others, free
+    )
 
 
 @pytest.mark.parametrize("model_class", [babelens.Rc3Model, *TASK_MODELS])

@@ -4,19 +4,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from babelens.modeling.losses import top_violation_triplet_loss
+from babelens.modeling.losses import top_violation_triplet_loss, triplet
 from babelens.modeling.losses.smalr import (
     adversarial_language_loss,
     masked_reconstruction_loss,
     neighborhood_loss,
     reversal_schedule,
-)
-from babelens.modeling.losses.triplet import (
-    annealed_hinge_loss,
-    hinge_hardness,
-    multimodal_triplet_loss,
-    pairwise_distances,
-    same_label,
 )
 
 FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "losses_smalr.json").read_text())["smalr"]
@@ -45,7 +38,7 @@ def reference(distances, positives, negatives, margin=0.05, top_n=10, furthest=F
 def distances_of(x, y, kind):
     if kind == "euclidean":
         return ((x[:, None] - y[None]).square().sum(-1) + 1e-4).sqrt()
-    return pairwise_distances(x, y)
+    return triplet.pairwise_distances(x, y)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -53,18 +46,18 @@ def distances_of(x, y, kind):
 def test_fixture_of_the_multimodal_loss(kind, language):
     expected = FIXTURE[KINDS[kind]][language]
     distances = distances_of(INPUTS["image"], INPUTS[f"sent_{language}"], kind)
-    positives = same_label(IMAGES, SENTENCES)
+    positives = triplet.same_label(IMAGES, SENTENCES)
     image_anchors = top_violation_triplet_loss(distances, positives)
     sentence_anchors = top_violation_triplet_loss(distances.T, positives.T)
     assert sentence_anchors.item() == pytest.approx(expected["im_loss"], rel=1e-12)  # the code's names
     assert image_anchors.item() == pytest.approx(expected["sent_loss"], rel=1e-12)
-    both = multimodal_triplet_loss(distances, positives)
+    both = triplet.multimodal_triplet_loss(distances, positives)
     assert both.item() == pytest.approx(expected["eq3_only"], rel=1e-12)
     if kind == "cosine":
         within = neighborhood_loss(INPUTS[f"sent_{language}"], SENTENCES, torch.zeros_like(SENTENCES))
     else:
         sentences = INPUTS[f"sent_{language}"]
-        same = same_label(SENTENCES, SENTENCES)
+        same = triplet.same_label(SENTENCES, SENTENCES)
         within = top_violation_triplet_loss(
             distances_of(sentences, sentences, kind),
             same & ~torch.eye(len(same), dtype=torch.bool),
@@ -78,7 +71,7 @@ def test_fixture_of_the_multimodal_loss(kind, language):
 @pytest.mark.parametrize("kind", KINDS)
 def test_fixture_of_neighbors_across_languages(kind):
     distances = distances_of(INPUTS["sent_l1"], INPUTS["sent_l2"], kind)
-    across = top_violation_triplet_loss(distances, same_label(SENTENCES, SENTENCES), furthest_positive=True)
+    across = top_violation_triplet_loss(distances, triplet.same_label(SENTENCES, SENTENCES), furthest_positive=True)
     assert across.item() == pytest.approx(FIXTURE[KINDS[kind]]["cross_l1_l2"], rel=1e-12)
 
 
@@ -113,7 +106,7 @@ def test_fixture_of_the_reversal_schedule():
 def test_ragged_triplets_follow_the_formula(furthest):
     """Anchors without a positive, with several, without a negative, with fewer than N."""
     distances = random(6, 8).requires_grad_()
-    positives = same_label(torch.tensor([0, 1, 2, 3, 4, 0]), torch.tensor([0, 0, 0, 1, 2, 2, 9, 9]))
+    positives = triplet.same_label(torch.tensor([0, 1, 2, 3, 4, 0]), torch.tensor([0, 0, 0, 1, 2, 2, 9, 9]))
     negatives = ~positives
     negatives[1] = False
     negatives[2, 2:] = False
@@ -142,7 +135,7 @@ def test_neighbors_in_three_languages_are_those_of_the_formula():
         for second in (2, 5, 7):
             rows, columns = ([n for n in range(13) if language_ids[n] == one] for one in (first, second))
             block = [[distance(sentences[a], sentences[b]) for b in columns] for a in rows]
-            same = same_label(image_ids[rows], image_ids[columns])
+            same = triplet.same_label(image_ids[rows], image_ids[columns])
             others = torch.tensor([[a != b for b in columns] for a in rows])
             if (same & others).any():
                 losses.append(reference(block, same & others, ~same, margin=0.3, top_n=3, furthest=True))
@@ -157,7 +150,9 @@ def test_where_there_is_no_triplet_nothing_is_lost():
     sentences = random(3, 4).requires_grad_()
     same = torch.zeros(3, dtype=torch.long)
     losses = [
-        multimodal_triplet_loss(pairwise_distances(sentences, sentences), same_label(same, same)),
+        triplet.multimodal_triplet_loss(
+            triplet.pairwise_distances(sentences, sentences), triplet.same_label(same, same)
+        ),
         neighborhood_loss(sentences, torch.arange(3), same),
     ]
     for loss in losses:
@@ -178,10 +173,10 @@ def test_the_classifier_descends_and_the_embeddings_ascend():
 
 def test_autocast_and_half_precision_are_compared_in_float32():
     x, y = random(4, 3).bfloat16(), random(5, 3, seed=1).bfloat16()
-    expected = pairwise_distances(x.float(), y.float())
-    assert torch.equal(pairwise_distances(x, y), expected)
+    expected = triplet.pairwise_distances(x.float(), y.float())
+    assert torch.equal(triplet.pairwise_distances(x, y), expected)
     with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(pairwise_distances(x.float(), y.float()), expected)
+        assert torch.equal(triplet.pairwise_distances(x.float(), y.float()), expected)
 
 
 def hinge_reference(distances, positives, hardness, margin):
@@ -205,11 +200,11 @@ def test_the_hinge_loss_is_the_formula(hardness):
     generator = torch.Generator().manual_seed(1)
     distances = torch.rand(5, len(labels), dtype=torch.float64, generator=generator)
     positives = torch.arange(5)[:, None] == torch.tensor(labels)[None]
-    found = annealed_hinge_loss(distances, positives, hardness=hardness, margin=0.2)
+    found = triplet.annealed_hinge_loss(distances, positives, hardness=hardness, margin=0.2)
     assert found.item() == pytest.approx(hinge_reference(distances, positives, hardness, 0.2), rel=1e-12)
 
 
 def test_the_schedule_ends_with_the_hardest_negative():
-    assert hinge_hardness(0) == 0
-    assert hinge_hardness(1, rate=0.75) == 0.25
-    assert hinge_hardness(1000) == pytest.approx(1, abs=2e-4)
+    assert triplet.hinge_hardness(0) == 0
+    assert triplet.hinge_hardness(1, rate=0.75) == 0.25
+    assert triplet.hinge_hardness(1000) == pytest.approx(1, abs=2e-4)

@@ -41,6 +41,5 @@ def problems_of(page: Any) -> list[str]:
 
 
 def wait_until(page: Any, condition: str) -> None:
-    """Waits until a JavaScript expression is true: Playwright's `wait_for_function` evaluates strings within the page,
-    which the page's security policy forbids."""
+    """Waits until JavaScript is true; `wait_for_function` evaluates within the page, which its policy forbids."""
     page.evaluate(f"async () => {{ while (!({condition})) await new Promise(requestAnimationFrame); }}")

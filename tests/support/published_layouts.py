@@ -1,5 +1,4 @@
-"""The data of the repository's recipes on a few rows, in exactly their published layouts, under `data` of the current
-folder: data sets, photographs, vectors of words, and the emoji benchmark's table."""
+"""The data of the repository's recipes on a few rows, in exactly their published layouts, in the current folder."""
 
 import json
 import tarfile
@@ -127,8 +126,7 @@ def write_mscoco(root: Path, images: Mapping[str, Iterable[int]] = COCO_IMAGES, 
 
 
 def write_mscoco_with_chinese(root: Path) -> None:
-    """COCO with YJ Captions and COCO-CN, whose split differs: its test images may be among Karpathy's training
-    images."""
+    """COCO with YJ Captions and COCO-CN, whose test images may be among Karpathy's training images."""
     write_mscoco(root)
     japanese = {number: [caption("ja", number, 9)] for number in COCO_IMAGES["train"]}
     write_json(root / "yjcaptions26k_clean.json", annotations(japanese))
@@ -246,8 +244,6 @@ def write_emoji(path: Path) -> Path:
     pq.write_table(Dataset.from_list(rows, features=FEATURES).with_format("arrow")[:], path)
     return path
 
-
-# ---- Benchmarks ----
 
 # COCO's test images in these files, and images of other splits.
 TEST = (391895, 60623, 483108, 384213)

@@ -105,8 +105,7 @@ class World:
         return self._trained[name, settings]
 
     def evaluate(self, name: str) -> bool:
-        """Evaluates a recipe's model by the commands in its header, or in the header of the recipe that it extends;
-        False if there are none: training evaluates it."""
+        """Evaluates by the commands in the header, or of what is extended; False if none: training evaluates it."""
         commands = header_commands(name)
         for _, *words in commands:
             if words[0] == "evaluate":

@@ -33,8 +33,7 @@ def _unigram() -> list[tuple[str, float]]:
 
 
 def tiny_mbart() -> Checkpoint:
-    """`facebook/mbart-large-50`: tied embeddings and head, a bias on the logits, language codes, settings for
-    generation that name tokens in every form."""
+    """`facebook/mbart-large-50`: ties, a bias on the logits, language codes, generation's tokens in every form."""
     specials = [("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0)]
     tokenizer = transformers.MBart50Tokenizer(vocab=specials + _unigram()[4:], src_lang="de_DE", tgt_lang="en_XX")
     torch.manual_seed(0)

@@ -23,37 +23,28 @@ from babelens.trainers.arguments import Rc3TaskTrainingArguments
 from babelens.trainers.rc3_tasks import RC3_TASKS, Rc3TaskTrainer, task_of
 from babelens.utils.errors import CorpusError, InputError
 from tests.contracts import assert_equal
-from tests.support.tiny_rc3_tasks import (
-    LANGUAGES,
-    REGION_SIZE,
-    SETTINGS,
-    colour_rows,
-    pair_rows,
-    regions_of,
-    tiny_config,
-    tiny_processor,
-)
+from tests.support import tiny_rc3_tasks as tiny
 from tests.support.tiny_training import COLORS, prepared, shapes_corpus
 
 TRUTH = {"id2label": {0: "false", 1: "true"}}
 CORPUS = shapes_corpus()
-QUESTIONS = colour_rows(answers=list(COLORS))
-REGIONS = regions_of(CORPUS)
+QUESTIONS = tiny.colour_rows(answers=list(COLORS))
+REGIONS = tiny.regions_of(CORPUS)
 
 
 @pytest.fixture
 def rc3_processor() -> Rc3Processor:
     """A new one for every test: training changes the length of its texts."""
-    return tiny_processor()
+    return tiny.tiny_processor()
 
 
 @pytest.fixture
 def inputs(rc3_processor) -> rc3.TaskInputs:
-    return rc3.TaskInputs(rc3_processor, tiny_config(rc3_processor), REGIONS)
+    return rc3.TaskInputs(rc3_processor, tiny.tiny_config(rc3_processor), REGIONS)
 
 
 def trainer(model, processor, output, data, *, evaluated=None, regions=None, **changes) -> Rc3TaskTrainer:
-    arguments = Rc3TaskTrainingArguments(str(output), **SETTINGS | changes)
+    arguments = Rc3TaskTrainingArguments(str(output), **tiny.SETTINGS | changes)
     return prepared(
         Rc3TaskTrainer(
             model, arguments, processing_class=processor, train_dataset=data, eval_dataset=evaluated, regions=regions
@@ -63,11 +54,11 @@ def trainer(model, processor, output, data, *, evaluated=None, regions=None, **c
 
 def made(model_class, processor, **config):
     set_seed(0)
-    return model_class(tiny_config(processor, **config))
+    return model_class(tiny.tiny_config(processor, **config))
 
 
 def test_rows_become_texts_with_images_and_labels(inputs):
-    rows = rc3.LabelledExamples(colour_rows(), ["de"]).__getitems__([0, 1])
+    rows = rc3.LabelledExamples(tiny.colour_rows(), ["de"]).__getitems__([0, 1])
     assert [(row["language"], row["label"]) for row in rows] == [("de", "true"), ("de", "false")]
     batch = rc3.LabelCollator(inputs, ["true", "false"])(rows, [0, 0])  # numbers are the model's, not the data's
     assert batch.pop("labels").tolist() == [0, 1]
@@ -105,8 +96,8 @@ def test_a_caption_has_four_candidates_of_its_own_language(inputs):
 @pytest.mark.parametrize(
     ("model_class", "data", "config", "steps"),
     [
-        pytest.param(Rc3ForVisualEntailment, TaskData(colour_rows(), ["en"]), TRUTH, 100, marks=pytest.mark.slow),
-        pytest.param(Rc3ForVisualReasoning, TaskData(pair_rows(), ["en"]), {}, 160, marks=pytest.mark.slow),
+        pytest.param(Rc3ForVisualEntailment, TaskData(tiny.colour_rows(), ["en"]), TRUTH, 100, marks=pytest.mark.slow),
+        pytest.param(Rc3ForVisualReasoning, TaskData(tiny.pair_rows(), ["en"]), {}, 160, marks=pytest.mark.slow),
         pytest.param(Rc3ForImageTextRetrieval, TaskData(CORPUS, ["en"]), {}, 100, marks=pytest.mark.slow),
         (Rc3ForVisualQuestionAnswering, TaskData(QUESTIONS, ["en"]), {"id2label": dict(enumerate(COLORS))}, 40),
         (Rc3ForConditionalGeneration, TaskData(CORPUS, None, [("en", "de")]), {}, 40),
@@ -124,12 +115,12 @@ def test_each_task_is_learned_from_its_english_data(model_class, data, config, s
 
 def test_regions_are_of_augmented_images_only_in_training(rc3_processor, tmp_path):
     torch.manual_seed(0)
-    config = ResNetConfig(embedding_size=8, hidden_sizes=[REGION_SIZE], depths=[1], layer_type="basic")
+    config = ResNetConfig(embedding_size=8, hidden_sizes=[tiny.REGION_SIZE], depths=[1], layer_type="basic")
     extractor = RegionExtractor(ResNetModel(config), rc3_processor.image_processor, grid=2)
     model = made(Rc3ForVisualEntailment, rc3_processor, visual="regions", **TRUTH)
     settings = {"regions": extractor, "image_augmentation": {"horizontal_flip": 0.0, "color_jitter": 0.5}}
-    run = trainer(model, rc3_processor, tmp_path, TaskData(colour_rows(), ["en"]), **settings)
-    examples = rc3.LabelledExamples(colour_rows()).__getitems__([0, 1])
+    run = trainer(model, rc3_processor, tmp_path, TaskData(tiny.colour_rows(), ["en"]), **settings)
+    examples = rc3.LabelledExamples(tiny.colour_rows()).__getitems__([0, 1])
     collate = run.mixture.collators[run.task.name]
     plain, one, again, other = (
         collate.inputs(examples, seeds)["region_features"] for seeds in (None, [1, 2], [1, 2], [3, 2])
@@ -142,15 +133,15 @@ def test_regions_are_of_augmented_images_only_in_training(rc3_processor, tmp_pat
 
 def test_evaluations_are_by_language_and_their_mean(rc3_processor, tmp_path):
     model = made(Rc3ForVisualEntailment, rc3_processor, visual="patches", **TRUTH)
-    run = trainer(model, rc3_processor, tmp_path, None, evaluated=colour_rows())
+    run = trainer(model, rc3_processor, tmp_path, None, evaluated=tiny.colour_rows())
     metrics = run.evaluate()
-    by_language = label_accuracy(model, rc3_processor, rc3.LabelledExamples(colour_rows()))
-    assert list(by_language) == LANGUAGES and all(numbers["n"] == 32 for numbers in by_language.values())
+    by_language = label_accuracy(model, rc3_processor, rc3.LabelledExamples(tiny.colour_rows()))
+    assert list(by_language) == tiny.LANGUAGES and all(numbers["n"] == 32 for numbers in by_language.values())
     assert {
         f"eval_accuracy_{tag}": numbers["accuracy"] for tag, numbers in by_language.items()
     }.items() <= metrics.items()
     assert math.isclose(metrics["eval_accuracy"], np.mean([numbers["accuracy"] for numbers in by_language.values()]))
-    assert "eval_test_accuracy_de" in run.evaluate({"test": TaskData(colour_rows(), ["de"])})
+    assert "eval_test_accuracy_de" in run.evaluate({"test": TaskData(tiny.colour_rows(), ["de"])})
 
 
 def test_settings_of_generation_are_kept_with_the_model(rc3_processor, tmp_path):
@@ -166,7 +157,7 @@ def test_settings_of_generation_are_kept_with_the_model(rc3_processor, tmp_path)
 
 
 def test_accuracy_counts_what_is_right_and_no_label_as_wrong(rc3_processor):
-    rows = colour_rows(["en"])
+    rows = tiny.colour_rows(["en"])
     model = made(Rc3ForVisualEntailment, rc3_processor, visual="patches", **TRUTH)
     with torch.no_grad():
         model.classifier.weight.zero_()
@@ -205,14 +196,14 @@ def test_an_answer_outside_of_the_vocabulary_is_refused(rc3_processor, tmp_path)
 def test_a_model_of_two_images_is_given_two(rc3_processor, tmp_path):
     two = made(Rc3ForVisualReasoning, rc3_processor, visual="patches")
     with pytest.raises(InputError, match=r"reads left_image, right_image"):
-        trainer(two, rc3_processor, tmp_path, colour_rows())
+        trainer(two, rc3_processor, tmp_path, tiny.colour_rows())
     one = made(Rc3ForVisualEntailment, rc3_processor, visual="patches", **TRUTH)
     with pytest.raises(InputError, match=r"reads image with.*have left_image"):
-        trainer(one, rc3_processor, tmp_path, pair_rows())
+        trainer(one, rc3_processor, tmp_path, tiny.pair_rows())
 
 
 def test_data_without_labels_or_tasks_are_refused(rc3_processor, tmp_path):
     with pytest.raises(CorpusError, match="text, language and a ClassLabel label"):
-        rc3.LabelledExamples(colour_rows().remove_columns("label"))
+        rc3.LabelledExamples(tiny.colour_rows().remove_columns("label"))
     with pytest.raises(TypeError, match="Rc3Model"):
-        task_of(Rc3Model(tiny_config(rc3_processor)))
+        task_of(Rc3Model(tiny.tiny_config(rc3_processor)))

@@ -9,7 +9,6 @@ from tests.support.scaled_training import BATCH_NORM, train
 from tests.support.tiny_training import VISION, assert_same, shapes_corpus, shapes_trainer, weights
 
 BOTH = {"image_text": 8, "text_text": 4}
-SAVED = {"max_steps": 7, "save_strategy": "steps", "save_steps": 3}
 TWO_RATES = {"image_text": 1e-3, "text_text": 1e-4}
 # For streams: the checkpoint is in the middle of a block, and of a round of the workers.
 CASES = {
@@ -29,7 +28,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_goes_on_to_the_same_weights(tmp_path, case):
     """Dropout, random crops and several passes over the data are in it."""
-    settings = SAVED | CASES[case]
+    settings = {"max_steps": 7, "save_strategy": "steps", "save_steps": 3} | CASES[case]
     unbroken = shapes_trainer(tmp_path, **settings)
     unbroken.train()
     resumed = shapes_trainer(tmp_path, **settings)

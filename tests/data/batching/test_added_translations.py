@@ -23,17 +23,13 @@ TRANSLATIONS = [
 
 
 @pytest.fixture
-def photos():
-    rows = [{"features": [float(n)], "captions": captions, "vendor": "v"} for n, captions in enumerate(PHOTOS)]
-    return load_captions(Dataset.from_list(rows))
-
-
-@pytest.fixture
 def translations():
     return load_translations(Dataset.from_list([{"captions": row} for row in TRANSLATIONS]))
 
 
-def test_each_translation_is_added_once_behind_the_captions(photos, translations):
+def test_each_translation_is_added_once_behind_the_captions(translations):
+    rows = [{"features": [float(n)], "captions": captions, "vendor": "v"} for n, captions in enumerate(PHOTOS)]
+    photos = load_captions(Dataset.from_list(rows))
     found = add_translations(photos, translations)
     assert [[f"{each['language']} {each['text']}" for each in row["captions"]] for row in found] == [
         ["en a dog", "en a black dog runs", "de ein hund", "cs pes", "cs nějaký pes", "cs běží černý pes"],

@@ -10,7 +10,6 @@ from babelens.utils.errors import CorpusError
 
 ENGLISH = ["a red chair in the corner", "two dogs on the beach", "the cup of a child with milk"]
 GERMAN = ["ein roter Stuhl in der Ecke", "zwei Hunde auf dem Strand", "die Tasse von einem Kind mit Milch"]
-SILESIAN = ["czerwōny stołek we rogu", "dwa psy na plaży", "szolka bajtla ze mlykym"]
 INDONESIAN = ["sebuah kursi merah di sudut", "dua anjing di pantai", "cangkir seorang anak dengan susu"]
 
 
@@ -41,7 +40,7 @@ TEXTS = [
     ("ja", ["赤い椅子", "スーパーのカップ"], "ja"),
     ("hi", ["लाल कुर्सी", "दो कुत्ते"], "hi"),
     ("zh_hant", ["紅色的椅子"], "zh-Hant"),
-    ("szl", SILESIAN, "szl"),
+    ("szl", ["czerwōny stołek we rogu", "dwa psy na plaży", "szolka bajtla ze mlykym"], "szl"),
     ("cat_Latn", ["una cadira vermella", "dos gossos"], "ca"),
     ("id", INDONESIAN, "id"),
     ("text_id", ["merah"], "id"),

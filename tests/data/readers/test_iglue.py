@@ -38,15 +38,6 @@ def lines(tmp_path):
 
 
 @pytest.fixture
-def whole(tmp_path):
-    def write(content):
-        (tmp_path / "questions.json").write_text(json.dumps(content), "utf-8")
-        return tmp_path / "questions.json"
-
-    return write
-
-
-@pytest.fixture
 def images(tmp_path):
     def write(*names):
         for width, name in enumerate(names, 1):
@@ -72,7 +63,11 @@ def test_xvnli_has_the_labels_of_the_paper(lines, caplog):
     assert dataset[2] == facts | {"text": "Une hôtesse est debout."}
 
 
-def test_xgqa_has_the_form_of_gqa(whole, images, caplog):
+def test_xgqa_has_the_form_of_gqa(images, tmp_path, caplog):
+    def whole(content):
+        (tmp_path / "questions.json").write_text(json.dumps(content), "utf-8")
+        return tmp_path / "questions.json"
+
     dataset = load_xgqa(whole({"20": QUESTION}), ["no", "black"], language="de", images=images("n406334.jpg"))
     expected = {"image_id": "n406334", "text": QUESTION["question"], "language": "de", "label": 1, "question_id": "20"}
     assert dataset[0]["image"].width == 1 and dataset.remove_columns("image")[0] == expected
