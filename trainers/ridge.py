@@ -61,6 +61,9 @@ _WORD_WEIGHT = 0.3  # of each, relative to a list of words
 # reads only a part of the words. German, French and Czech photographs are found best at 1 to 4, and at 2 to 6.
 _WEIGHT_OF_WORDS, _WEIGHT_OF_MORE_WORDS = 2.0, 3.0
 _WEIGHTS_WITH_WORDS = (2.0, 1.0, 0.5)  # with sentences and a dictionary
+# With captions alone, which choose too high a weight: the base may have been trained on these very photographs, whose
+# native captions it knows by heart. German, French and Czech photographs are found best at 0.25 and 0.5, or at 1.
+_WEIGHTS_WITH_CAPTIONS, _WEIGHTS_WITH_CAPTIONS_AND_WORDS = (0.25,), (0.5,)
 _CAPTIONS = 5000  # in addition to translations
 _CAPTION_WEIGHTS = (0.03, 0.1, 0.3)  # relative to translations
 
@@ -280,6 +283,11 @@ class _Learner:
             own, theirs = self._spelled(language, (texts, natives or [""] * len(texts)))
             groups, known = self._named_groups(language), self.known[language]
             tested, glosses = held_out_glosses(own, theirs, groups, known)
+            weights: Sequence[float]
+            if natives:
+                weights = _WEIGHTS_WITH_WORDS if self.dictionaries.get(language) else GLOSS_WEIGHTS
+            else:
+                weights = _WEIGHTS_WITH_CAPTIONS_AND_WORDS if known else _WEIGHTS_WITH_CAPTIONS
             chosen, found = gloss_weight_of(
                 self.model,
                 found[torch.searchsorted(solved.tested, tested)],
@@ -287,7 +295,7 @@ class _Learner:
                 lesson.targets,
                 rows[tested],
                 rows[solved.tested],
-                _WEIGHTS_WITH_WORDS if self.dictionaries.get(language) else GLOSS_WEIGHTS,
+                weights,
             )
             glossary = glossary_from(own, theirs, groups, known) if chosen else {}
         untaught = None
