@@ -382,6 +382,6 @@ class RidgeModel(MlaPreTrainedModel):
 def _warn_of_unread_glossary(language: str) -> None:
     logger.warning(
         "glossary.tsv has words of %s, which are not read: gloss_weights in config.json gives them no weight (where "
-        "a glossary helped, it is 0.25 to 4)",
+        "a glossary helped, it is 0.125 to 4)",
         language,
     )
