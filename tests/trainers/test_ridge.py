@@ -342,6 +342,15 @@ def test_captions_alone_find_their_images(learner, monkeypatch, tmp_path):
     assert among_five(Embedder(model, processor).encode_text(SENTENCES, language="de"), images.numpy()) > 0.6
 
 
+def test_captions_alone_give_a_glossary_little_weight(make_learner):
+    """Where the base knows the captions by heart, held-out ones would choose a weight of 1."""
+    model, processor = make_learner()
+    images = torch.from_numpy(Embedder(model.native_model, processor.native).encode_text(SENTENCES))
+    names = {"de": NameTranslations("de", 0.2, [([word.replace("a", "ä") for word in THINGS], THINGS)])}
+    found = ridge.learn(model, processor, {"de": ([], [])}, names=names, captions={"de": (SPELLED, images)})["de"]
+    assert found.gloss_weight == 0.25
+
+
 def test_captions_tell_of_a_word_that_no_sentence_has(learner, monkeypatch, tmp_path):
     monkeypatch.setattr("babelens.trainers.ridge_inputs.Embedder", Teacher)
     pairs = {"de": ([row[::-1] for row in KNOWN], KNOWN)}
