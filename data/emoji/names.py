@@ -38,7 +38,7 @@ class NameTranslations(NamedTuple):
 
 
 class EmojiNames:
-    """Language -> emoji -> annotation, the `emoji` that are no signs, and the `languages` that name most of them."""
+    """Language -> emoji -> annotation, the `emoji` that are not signs, and the `languages` that name most of them."""
 
     def __init__(self, named: Mapping[str, Mapping[str, Annotation]]) -> None:
         self._named = named
