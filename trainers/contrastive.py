@@ -21,7 +21,6 @@ from ..configuration.configuration_two_tower import IMAGE_TEXT, TwoTowerConfig
 from ..data.batching.collators import ContrastiveCollator, ImageTransform
 from ..data.batching.mixture import Collator, SizedView, TaskData, TaskMixture
 from ..data.batching.views import StreamView, image_text_pairs, translation_pairs
-from ..data.corpus.loading import ensure_corpus
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
 from ..processing.augmentation import ImageAugmentation, SubwordDropout, TextAugmentation, TrainingTransform
 from ..utils.errors import InputError
@@ -261,3 +260,10 @@ class ContrastiveTrainer(BabelensTrainer):
         size = self.args.per_device_eval_batch_size
         evaluator = RetrievalEvaluator(languages=self.args.eval_languages, batch_size=size)
         return evaluator(self.model, self.processing_class, data)
+
+
+def ensure_corpus(data: Any, languages: list[str] | None) -> Any:
+    """Returns a data set of images and texts as a caption corpus, and any other training data unchanged."""
+    from ..data.corpus import loading  # reads columns of any form, which training on a corpus does not need
+
+    return loading.ensure_corpus(data, languages)

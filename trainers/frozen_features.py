@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,12 +20,14 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ..data.batching.mixture import FEATURES_OF, FeatureView, SizedView
 from ..data.batching.views import CorpusView, Images
-from ..inference.embedder import Embedder, autocasting
 from ..modeling.modeling_dual_encoder import in_dtype_of
 from ..utils.errors import InputError
 from ..utils.files import atomic_file, ensure_parents, one_at_a_time
 from ..utils.identity import contents_digest, model_identity
 from .arguments import ContrastiveTrainingArguments
+
+if TYPE_CHECKING:
+    from ..inference.embedder import Embedder
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +81,7 @@ def _kept(file: Path) -> np.ndarray | None:
 class FrozenEncoder:
     """The features of texts and images by a frozen model."""
 
-    embedder: Callable[[], Embedder]  # makes the embedder of the model, when features have to be computed
+    embedder: Callable[[], "Embedder"]  # makes the embedder of the model, when features have to be computed
     args: ContrastiveTrainingArguments
     cache_dir: str | None = None
     # Digests of the towers whose features are computed once, and of how their inputs are read.
@@ -105,12 +107,9 @@ class FrozenEncoder:
             return view
         texts = {name: column for name, column in source.texts().items() if name in columns}
         distinct = list(dict.fromkeys(text for column in texts.values() for text in column))
-        precision = self.args.chosen_precision
         features = frozen_features(
-            autocasting(self.args.device, precision)(
-                lambda: self.embedder().encode_text(distinct, language=self.language, normalize=False)
-            ),
-            identity=f"{self.text} {precision}",
+            self._computing(lambda reader: reader.encode_text(distinct, language=self.language, normalize=False)),
+            identity=f"{self.text} {self.args.chosen_precision}",
             items=(text.encode() for text in distinct),
             cache_dir=self.cache_dir,
         )
@@ -121,11 +120,19 @@ class FrozenEncoder:
 
     def image_features(self, images: Images) -> np.ndarray:
         """Returns the features of images, [n, F]."""
-        precision = self.args.chosen_precision
-        compute = autocasting(self.args.device, precision)(
-            lambda: self.embedder().encode_image(images, normalize=False)
-        )
-        return features_of_images(compute, images, f"{self.image} {precision}", self.cache_dir)
+        compute = self._computing(lambda reader: reader.encode_image(images, normalize=False))
+        return features_of_images(compute, images, f"{self.image} {self.args.chosen_precision}", self.cache_dir)
+
+    def _computing(self, encode: Callable[["Embedder"], np.ndarray]) -> Callable[[], np.ndarray]:
+        """A function that encodes with the embedder, in the precision of training."""
+
+        def compute() -> np.ndarray:
+            from ..inference.embedder import autocasting
+
+            with autocasting(self.args.device, self.args.chosen_precision):
+                return encode(self.embedder())
+
+        return compute
 
 
 def refuse_augmentation(args: ContrastiveTrainingArguments, kind: str) -> None:
@@ -151,7 +158,9 @@ def frozen_towers(
     for name in names:
         refuse_augmentation(args, name)
 
-    def embedder() -> Embedder:
+    def embedder() -> "Embedder":
+        from ..inference.embedder import Embedder  # imports the loaders of all encoders
+
         # The memory layout with the fastest convolutions.
         model.to(device=args.device, memory_format=torch.channels_last)
         return Embedder(TowerFeatures(model), processor, batch_size=args.per_device_eval_batch_size)

@@ -10,9 +10,6 @@ import torch
 from datasets import Dataset
 
 from ..data.corpus.corpus import languages_of
-from ..evaluation.ranking import embedding_ranks
-from ..evaluation.retrieval import evaluate_retrieval
-from ..inference.embedder import Embedder, first_dimensions
 from ..modeling.losses.contrastive import symmetric_contrastive_loss
 from ..modeling.modeling_dual_encoder import MIN_TEMPERATURE
 from ..utils.errors import InputError, LanguageTagError
@@ -35,6 +32,11 @@ class RetrievalEvaluator:
         for each width of the model's `matryoshka_dims`; and `loss`, the mean over languages and batches of the
         contrastive loss between captions and images (MURAL, section 3.1: the sum of both directions), with CLIP's
         temperature, 1/100, for a model without a learned one."""
+        # Imported here, so a trainer can be imported without the evaluation.
+        from ..evaluation.ranking import embedding_ranks
+        from ..evaluation.retrieval import evaluate_retrieval
+        from ..inference.embedder import Embedder, first_dimensions
+
         languages = evaluated_languages(processor, data, self.languages)
         embeddings: dict[str, tuple[np.ndarray, np.ndarray, list[list[int]]]] = {}
         embedder = Embedder(model, processor, batch_size=self.batch_size)
