@@ -89,8 +89,8 @@ class ContrastiveTrainer(BabelensTrainer):
 
     @property
     def tasks(self) -> dict[str, Any]:
-        """Task -> its examples."""
-        return dict(self.mixture.tasks)
+        """Task -> its examples; none for a trainer that overrides the data loader."""
+        return {} if self.train_dataset is None else dict(self.mixture.tasks)
 
     def _check_tasks(self, tasks: Iterable[str]) -> None:
         for task in tasks:
