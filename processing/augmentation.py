@@ -168,4 +168,4 @@ class SubwordDropout:
             # The shortest piece that fits is never skipped, so known letters never become unknown.
             start, piece = next((fit for fit in fitting[:-1] if not dropout or rng.random() >= dropout), fitting[-1])
             pieces.append(piece)
-        return pieces or [self.tokenizer.unk_token_id]  # of a word that is too long
+        return pieces or [self.tokenizer.unk_token_id]  # the word is too long

@@ -61,9 +61,9 @@ _WORD_WEIGHT = 0.3  # of each, relative to a list of words
 # reads only a part of the words. German, French and Czech photographs are found best at 1 to 4, and at 2 to 6.
 _WEIGHT_OF_WORDS, _WEIGHT_OF_MORE_WORDS = 2.0, 3.0
 _WEIGHTS_WITH_WORDS = (2.0, 1.0, 0.5)  # with sentences and a dictionary
-# With captions alone, which choose too high a weight: the base may have been trained on these very photographs, whose
-# native captions it knows by heart. At most twice as much is chosen. Photographs with one caption each: German, French
-# and Czech are found best at 0.25 to 0.5 from 1,000, and German at 0 to 0.25 from 5,000.
+# With captions alone; twice as much is the most that is chosen. Held-out captions favor a higher weight, because the
+# base may know the native captions of these photographs from its own training. Learned from 1,000 captions, German,
+# French and Czech photographs are found best at 0.25 to 0.5; from 5,000, German ones at 0 to 0.25.
 _WEIGHTS_WITH_CAPTIONS, _WEIGHTS_WITH_CAPTIONS_AND_WORDS = (0.125,), (0.25,)
 _CAPTIONS = 5000  # in addition to translations
 _CAPTION_WEIGHTS = (0.03, 0.1, 0.3)  # relative to translations

@@ -124,7 +124,7 @@ def acquire_from_names(base: Path, output: Path, console: "Console") -> None:
     console.print(table)
     for tag in LANGUAGES:
         search(embedders[1], tag, console, gallery)
-    console.print(f"\n{output} held a model already, which was kept." if is_kept else f"\nThe model: {output}")
+    console.print(f"\n{output} already held a model, which was kept." if is_kept else f"\nThe model: {output}")
 
 
 def search(embedder: "Embedder", language: str, console: "Console", gallery: "Dataset") -> None:

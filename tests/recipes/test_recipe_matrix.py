@@ -107,4 +107,4 @@ def test_it_runs(world, monkeypatch, method):
     assert PRINTED.get(method, "(sw):") in world.run(*command)
     if method == "acquire":
         # The second run measures what it learned, not a model that an earlier one left.
-        assert "held a model already, which was kept" in world.run(*command)
+        assert "already held a model, which was kept" in world.run(*command)
