@@ -10,7 +10,6 @@ from .configuration.configuration_mla import (
 from .configuration.configuration_mural import MuralConfig as MuralConfig
 from .configuration.configuration_rc3 import Rc3Config as Rc3Config
 from .configuration.configuration_smalr import SmalrConfig as SmalrConfig
-from .configuration.presets import load_preset as load_preset
 from .inference.cross_encoder import CrossEncoder as CrossEncoder
 from .inference.embedder import Embedder as Embedder
 from .modeling.modeling_consistency import CrossLingualConsistency as CrossLingualConsistency
@@ -31,6 +30,7 @@ from .modeling.modeling_rc3_tasks import (
 from .modeling.modeling_ridge import RidgeModel as RidgeModel
 from .modeling.modeling_smalr import SmalrModel as SmalrModel
 from .modeling.peft_mla import MlaAdapterConfig as MlaAdapterConfig, save_adapter as save_adapter
+from .presets import load_preset as load_preset
 from .processing.image_processing_mural import MuralImageProcessor as MuralImageProcessor
 from .processing.processing_liwe import LiweProcessor as LiweProcessor
 from .processing.processing_mla import MlaProcessor as MlaProcessor, MlaStudentProcessor as MlaStudentProcessor

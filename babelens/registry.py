@@ -29,7 +29,6 @@ from .configuration.configuration_mla import MlaConfig, MlaStudentConfig, RidgeC
 from .configuration.configuration_mural import MuralConfig
 from .configuration.configuration_rc3 import Rc3Config
 from .configuration.configuration_smalr import SmalrConfig
-from .configuration.presets import add_preset_folder
 from .inference.pipelines import (
     ImageEmbeddingPipeline,
     MultilingualFeatureExtractionPipeline,
@@ -48,6 +47,7 @@ from .modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from .modeling.modeling_rc3_tasks import TASK_MODELS
 from .modeling.modeling_ridge import RidgeModel
 from .modeling.modeling_smalr import SmalrModel
+from .presets import add_preset_folder
 from .processing.image_processing_mural import MuralImageProcessor
 from .processing.processing_liwe import LiweProcessor
 from .processing.processing_mla import MlaProcessor, MlaStudentProcessor

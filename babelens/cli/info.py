@@ -80,8 +80,8 @@ def info(
 
 def _is_model(source: str) -> bool:
     """Returns whether a source is a model or a preset rather than data; a Hub name is a model if it loads as one."""
-    from ..configuration.presets import list_presets
     from ..data.readers.published import PUBLISHED
+    from ..presets import list_presets
     from ..utils.pretrained import load_config
 
     path = Path(source)
@@ -115,7 +115,7 @@ def parameter_facts(model: str, *, trust_remote_code: bool = False) -> dict[str,
     import torch
     from transformers import AutoModel
 
-    from ..configuration.presets import list_presets, load_preset, preset_facts
+    from ..presets import list_presets, load_preset, preset_facts
     from ..registry import METHODS
     from ..utils.pretrained import load_config
 

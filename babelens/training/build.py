@@ -18,11 +18,11 @@ from transformers import (
     ProcessorMixin,
 )
 
-from ..configuration.presets import load_preset
 from ..model_cards.base_models import IMAGE_TOWER, TEXT_TOWER, WHOLE_MODEL
 from ..modeling.modeling_etcl import EtclModel
 from ..modeling.modeling_mural import MuralModel
 from ..modeling.tower_loading import config_of_towers, reset_heads
+from ..presets import load_preset
 from ..processing.image_processing_mural import MuralImageProcessor
 from ..processing.processing_mural import EtclProcessor
 from ..processing.tokenizer_training import WORDPIECE_PREFIX, train_wordpiece, unknown_rate

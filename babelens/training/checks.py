@@ -7,11 +7,11 @@ from typing import Any
 from transformers import TrainingArguments
 from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME
 
-from ..configuration.presets import list_presets, preset_facts
 from ..data.corpus.corpus import Overlap, languages_of
 from ..data.emoji.benchmark import published_manifest
 from ..model_cards.base_models import UNKNOWN, check_hub_license, check_weights_license, weights_license
 from ..model_cards.facts import DataSource as CardSource
+from ..presets import list_presets, preset_facts
 from ..registry import METHODS, dual_encoder_of
 from ..trainers.arguments import ContrastiveTrainingArguments
 from ..utils.errors import PublishError, RecipeError

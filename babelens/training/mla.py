@@ -28,13 +28,13 @@ from transformers import (
 from transformers.utils import CONFIG_NAME
 
 from ..configuration.configuration_two_tower import IMAGE_TEXT, TEXT_TEXT, TRIPLET
-from ..configuration.presets import load_preset, merged, preset_facts
 from ..model_cards.base_models import OTHER, TEXT_TOWER, base_model_facts
 from ..model_cards.cards import write_adapter_card
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.modeling_mla_student import MlaStudentModel
 from ..modeling.peft_mla import save_adapter
 from ..modeling.tower_loading import chosen_pooling, load_text_encoder
+from ..presets import load_preset, merged, preset_facts
 from ..processing.processing_dual_encoder import note_cut_texts, overlong
 from ..processing.processing_mla import MlaProcessor, MlaStudentProcessor, closing_token_id
 from ..processing.text_normalization import NORMALIZATION

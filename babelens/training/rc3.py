@@ -16,9 +16,9 @@ from transformers import (
 )
 
 from ..configuration.configuration_rc3 import PARALLEL, STRICT, WEAK, Rc3Config
-from ..configuration.presets import load_preset
 from ..inference.backbones import RegionExtractor
 from ..modeling.modeling_rc3_pretraining import Rc3ForPreTraining
+from ..presets import load_preset
 from ..processing.processing_rc3 import Rc3Processor
 from ..processing.regions import RegionFeatures, open_regions
 from ..processing.tokenizer_training import train_bpe

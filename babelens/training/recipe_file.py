@@ -121,7 +121,7 @@ def read_recipe(name: str | Path) -> dict[str, Any]:
 
 
 def _merged(path: Path, variant: str | None, above: tuple[tuple[Path, str | None], ...]) -> dict[str, Any]:
-    from ..configuration.presets import merged  # imports transformers, which finding a recipe does not need
+    from ..presets import merged  # imports transformers, which finding a recipe does not need
 
     above = (*above, (path.resolve(), variant))
     if above[-1] in above[:-1]:
@@ -144,7 +144,7 @@ def _merged(path: Path, variant: str | None, above: tuple[tuple[Path, str | None
 
 def _variant_keys(path: Path, variants: dict[str, Any], name: str, above: tuple[str, ...]) -> dict[str, Any]:
     """The keys of a variant and of those that it extends, without the recipe of the file."""
-    from ..configuration.presets import merged
+    from ..presets import merged
 
     if name in above:
         raise RecipeError(f"{path}: extends: {name!r} leads back to itself")

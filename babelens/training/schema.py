@@ -207,7 +207,7 @@ class DataSource(Section):
 class ModelSource(Section):
     """A preset with overrides, trained from scratch; two pretrained towers; or a trained model to continue from."""
 
-    preset: str | None = None  # one of `babelens.configuration.presets.list_presets()`
+    preset: str | None = None  # one of `babelens.presets.list_presets()`
     image: str | None = None  # folder or Hub id of a vision backbone with its image processor; together with `text`
     text: str | None = None  # folder or Hub id of a text encoder with its tokenizer
     overrides: dict[str, Any] = {}  # configuration keys that replace the preset's

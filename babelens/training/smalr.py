@@ -12,12 +12,12 @@ from transformers import AutoImageProcessor, BaseImageProcessor, PreTrainedConfi
 
 from ..configuration.configuration_smalr import SPECIAL_IDS
 from ..configuration.configuration_two_tower import IMAGE_TEXT, TEXT_TEXT
-from ..configuration.presets import load_preset
 from ..data.batching.collators import CaptionedImages
 from ..inference.backbones import check_backbone, load_backbone
 from ..model_cards.base_models import IMAGE_TOWER
 from ..modeling.modeling_liwe import LiweModel
 from ..modeling.modeling_smalr import SmalrLatentModel, SmalrModel
+from ..presets import load_preset
 from ..processing.processing_liwe import LiweProcessor, frequent_characters
 from ..processing.processing_smalr import SmalrProcessor, frequent_words
 from ..processing.word_vectors import dictionary_words, reduce_vectors, word_vectors

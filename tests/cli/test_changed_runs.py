@@ -2,7 +2,7 @@ import pytest
 from safetensors.torch import load_file
 from transformers.trainer_callback import CallbackHandler
 
-from babelens.configuration.presets import merged
+from babelens.presets import merged
 from babelens.utils.errors import InputError
 from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_recipes import liwe, mla, mural, rc3, recipe_run, smalr, student

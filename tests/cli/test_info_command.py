@@ -4,8 +4,8 @@ from unittest.mock import Mock
 import pytest
 
 from babelens.cli.info import parameter_facts
-from babelens.configuration.presets import list_presets
 from babelens.data import load_captions
+from babelens.presets import list_presets
 from babelens.utils.errors import CorpusError, ModelFolderError
 from tests.support.image_sources import write_captioned
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import babelens
-from babelens.configuration.presets import list_presets, load_preset, merged, preset_facts
+from babelens.presets import list_presets, load_preset, merged, preset_facts
 
 
 @pytest.mark.parametrize("name", list_presets())

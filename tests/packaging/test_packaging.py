@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import babelens
-from babelens.configuration.presets import list_presets
 from babelens.data.emoji.benchmark import published_manifest
 from babelens.data.emoji.build import read_sources
+from babelens.presets import list_presets
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ for name in modules:
 facts["modules"] = sorted(modules)
 facts["promised"] = [type(getattr(babelens, name)).__name__ for name in babelens.__all__]
 
-from babelens.configuration.presets import list_presets
+from babelens.presets import list_presets
 facts["presets"] = {name: babelens.load_preset(name).model_type for name in list_presets()}
 from babelens.training.recipe_file import RECIPES, find_recipe
 names = [path.relative_to(RECIPES).with_suffix("") for path in RECIPES.rglob("*.yaml")]

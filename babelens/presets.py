@@ -1,5 +1,5 @@
-"""Presets: published and tiny model sizes, as JSON files in `presets/`. A file holds `method`, `config` (keyword
-arguments of the configuration), `paper` (printed parameter counts, in millions) and `source` (where they are
+"""Presets: published and tiny model sizes, as JSON files in `configuration/presets`. A file holds `method`, `config`
+(keyword arguments of the configuration), `paper` (printed parameter counts, in millions) and `source` (where they are
 printed)."""
 
 import json
@@ -9,9 +9,9 @@ from typing import Any
 
 from transformers import AutoConfig, PreTrainedConfig
 
-from ..utils.errors import did_you_mean
+from .utils.errors import did_you_mean
 
-_FOLDERS = [Path(__file__).with_name("presets")]
+_FOLDERS = [Path(__file__).with_name("configuration") / "presets"]
 
 
 def add_preset_folder(folder: Path) -> None:
@@ -20,14 +20,17 @@ def add_preset_folder(folder: Path) -> None:
         _FOLDERS.append(folder)
 
 
+def _files() -> dict[str, Path]:
+    return {path.stem: path for folder in _FOLDERS for path in folder.glob("*.json")}
+
+
 def list_presets() -> list[str]:
     """Returns the names that `load_preset` accepts, sorted."""
-    return sorted(path.stem for folder in _FOLDERS for path in folder.glob("*.json"))
+    return sorted(_files())
 
 
 def preset_facts(name: str) -> dict[str, Any]:
-    files = {path.stem: path for folder in _FOLDERS for path in folder.glob("*.json")}
-    if name not in files:
+    if name not in (files := _files()):
         raise ValueError(f"there is no preset {name!r}; there are: {', '.join(list_presets())}")
     return json.loads(files[name].read_text(encoding="utf-8"))
 
