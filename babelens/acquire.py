@@ -46,16 +46,15 @@ from .model_cards.base_models import (
     check_weights_license,
 )
 from .model_cards.cards import ACQUIRED, RidgeCardFacts
+from .model_folders import atomic_directory, check_free
 from .modeling.modeling_mla import MlaPreTrainedModel
 from .modeling.modeling_ridge import RidgeModel, VectorSpaceModel
 from .modeling.tower_loading import declared_pooling, load_text_encoder
 from .processing.processing_ridge import RidgeProcessor
 from .trainers.arguments import fastest_precision
-from .trainers.checkpoints import atomic_directory, prepare_saving
 from .trainers.ridge import Captions, learn, learn_unstated
 from .trainers.ridge_solving import LanguageResult
 from .utils.errors import CorpusError, InputError, ModelKindError, did_you_mean, first_line, suggestion
-from .utils.identity import check_free
 from .utils.language_matching import counts_as
 from .utils.languages import UNDETERMINED, normalize_language
 from .utils.pretrained import explained, load_processor, located
@@ -412,7 +411,6 @@ class Acquisition:
         used = {each.language for each in self.emoji_names.values()}
         dictionaries = {*self.dictionaries, *(before.dictionaries if before else ())}
         check_free(output)
-        prepare_saving(output)
         with atomic_directory(output) as scratch:
             self.model.save_pretrained(scratch)
             self.processor.save_pretrained(scratch)

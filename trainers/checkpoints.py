@@ -1,6 +1,6 @@
-"""Checkpoints that count only when they are complete, and model folders that are replaced as a whole. A checkpoint
-folder has a file `incomplete.json` while `Trainer` writes to it, and then `complete.json` with the sizes of the other
-files, the run and its optimizer: a run, and the runs that resume it, replace and delete only their own checkpoints."""
+"""Checkpoints that count only when they are complete. A checkpoint folder has a file `incomplete.json` while `Trainer`
+writes to it, and then `complete.json` with the sizes of the other files, the run and its optimizer: a run, and the
+runs that resume it, replace and delete only their own checkpoints."""
 
 import json
 import logging
@@ -18,7 +18,7 @@ from accelerate import PartialState
 from transformers import TrainerCallback, TrainerState, TrainingArguments
 
 from ..utils.errors import InputError
-from ..utils.files import apply_umask, ensure_parents, errors_naming
+from ..utils.files import SCRATCH, apply_umask, ensure_parents, errors_naming
 
 logger = logging.getLogger(__name__)
 
@@ -140,42 +140,8 @@ def newest_checkpoint(output_dir: str | Path) -> Path | None:
     return None
 
 
-# ---- Model folders ----
-
-# Loaders read one of these files first. It is removed before the other files are replaced, and written after them.
-_FIRST_READ = ("config.json", "adapter_config.json")
-_WEIGHTS = re.compile(r"(model|adapter_model)(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
-_SCRATCH = ".babelens-unfinished-"  # a name that nothing else uses
-
-
-@contextmanager
-def atomic_directory(folder: str | Path) -> Iterator[Path]:
-    """Yields a scratch folder, and moves its files to `folder` if the block ends without an error; errors of the disk
-    become a `SaveError`. If the process is killed, `folder` is unchanged, or has no configuration and does not load:
-    the weights of one model never end up next to the configuration of another. Other files in `folder` are kept,
-    except the weights of the model that is replaced."""
-    folder = Path(folder).resolve()
-    with errors_naming(folder), ensure_parents(folder), TemporaryDirectory(prefix=_SCRATCH, dir=folder) as temporary:
-        scratch = Path(temporary)
-        yield scratch
-        files = sorted(path.relative_to(scratch) for path in scratch.rglob("*") if path.is_file())
-        apply_umask(*(scratch / file for file in files))
-        if blocked := [file for file in files if (folder / file).is_dir()]:
-            raise IsADirectoryError(f"{blocked[0]} is a folder")
-        if any(file.name in _FIRST_READ for file in files if not file.parent.name):  # a model replaces another
-            for path in [folder / name for name in _FIRST_READ] + [*folder.iterdir()]:
-                if path.name in _FIRST_READ or (_WEIGHTS.fullmatch(path.name) and Path(path.name) not in files):
-                    path.unlink(missing_ok=True)
-        for file in sorted(files, key=lambda file: str(file) in _FIRST_READ):
-            (folder / file).parent.mkdir(parents=True, exist_ok=True)
-            os.replace(scratch / file, folder / file)
-        for left in folder.glob(f"{_SCRATCH}*"):  # by saves that were killed
-            if left != scratch:
-                shutil.rmtree(left)
-
-
 def prepare_saving(folder: str | Path) -> None:
     """Raises a `SaveError` if a folder cannot be created or written to; called before a long training run."""
     folder = Path(folder).resolve()
-    with errors_naming(folder), ensure_parents(folder), TemporaryDirectory(prefix=_SCRATCH, dir=folder):
+    with errors_naming(folder), ensure_parents(folder), TemporaryDirectory(prefix=SCRATCH, dir=folder):
         pass

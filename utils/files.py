@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from .errors import BabelensError, InputError, SaveError, did_you_mean
 
-_SCRATCH = ".unfinished-"
+SCRATCH = ".babelens-unfinished-"  # begins the names of temporary folders, and of nothing else
 # Libraries written in Rust, such as tokenizers and safetensors, end the messages of system errors like this.
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)$")
 
@@ -33,7 +33,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         if target.exists() and not target.is_file():  # replacing a device would remove it
             raise OSError("path exists and is not a regular file")
         target.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=_SCRATCH, dir=target.parent) as scratch:
+        with TemporaryDirectory(prefix=SCRATCH, dir=target.parent) as scratch:
             unfinished = Path(scratch, target.name)
             yield unfinished
             apply_umask(unfinished)
@@ -48,7 +48,7 @@ def new_folder(path: str | Path) -> Iterator[Path]:
     with (
         errors_naming(path),
         ensure_parents(target.parent),
-        TemporaryDirectory(prefix=_SCRATCH, dir=target.parent) as scratch,
+        TemporaryDirectory(prefix=SCRATCH, dir=target.parent) as scratch,
     ):
         unfinished = Path(scratch, target.name)
         unfinished.mkdir()
@@ -81,7 +81,7 @@ def ensure_parents(folder: Path) -> Iterator[None]:
 
 def remove_unfinished(folder: str | Path) -> None:
     """Removes the unfinished files and folders that killed processes left in a folder."""
-    for scratch in Path(folder).glob(f"{_SCRATCH}*"):
+    for scratch in Path(folder).glob(f"{SCRATCH}*"):
         shutil.rmtree(scratch, ignore_errors=True)
 
 
@@ -109,7 +109,7 @@ def apply_umask(*paths: Path) -> None:
     read."""
     files = [path for path in paths if path.is_file() and not path.is_symlink()]
     if files:
-        with TemporaryDirectory(prefix=_SCRATCH, dir=files[0].parent) as scratch:
+        with TemporaryDirectory(prefix=SCRATCH, dir=files[0].parent) as scratch:
             probe = Path(scratch, "probe")
             probe.touch()
             for file in files:

@@ -85,15 +85,6 @@ def holds_weights(folder: str | Path) -> bool:
     return any(any(Path(folder).glob(pattern)) for pattern in _WEIGHTS)
 
 
-def check_free(output: str | Path) -> None:
-    """Raises a FileExistsError for a folder whose model, README.md or config.json would be overwritten."""
-    if holds_weights(output):
-        raise FileExistsError(f"{output} holds a model already: choose another folder")
-    for name in ("README.md", "config.json"):
-        if Path(output, name).exists():
-            raise FileExistsError(f"{output} has a {name} already: choose another folder")
-
-
 def settings_of(config: Any) -> str:
     """Returns a transformers or PEFT configuration as JSON, without keys that do not affect what a model computes."""
     return _canonical(json.loads(config.to_json_string()) if hasattr(config, "to_json_string") else config.to_dict())

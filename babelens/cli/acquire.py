@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..model_folders import check_free
 from ..utils.errors import LanguageTagError, did_you_mean, suggestion
-from ..utils.identity import check_free
 from ..utils.language_matching import counts_as
 from ..utils.languages import normalize_language, normalize_languages
 from ..utils.redaction import typed_command

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..model_folders import atomic_directory, check_free
 from ..utils.errors import ModelFolderError
-from ..utils.identity import check_free
 from .common import begin_work, check_path
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ def convert(
 
     from ..modeling.convert_mla import clip_from_openai, mla_from_openai, read_weights
     from ..processing.processing_mla import MlaProcessor, closing_token_id
-    from ..trainers.checkpoints import atomic_directory
     from ..utils.pretrained import load_processor
 
     weights = read_weights(checkpoint)

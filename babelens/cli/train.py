@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..model_folders import check_free
 from ..utils.errors import RecipeError
-from ..utils.identity import check_free
 from ..utils.redaction import typed_command
 from .common import TrustRemoteCode, begin_work, check_recipe, plain_console, show_next
 

@@ -30,6 +30,7 @@ from transformers.utils import CONFIG_NAME
 from ..configuration.configuration_two_tower import IMAGE_TEXT, TEXT_TEXT, TRIPLET
 from ..model_cards.base_models import OTHER, TEXT_TOWER, base_model_facts
 from ..model_cards.cards import write_adapter_card
+from ..model_folders import atomic_directory
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.modeling_mla_student import MlaStudentModel
 from ..modeling.peft_mla import save_adapter
@@ -40,7 +41,6 @@ from ..processing.processing_mla import MlaProcessor, MlaStudentProcessor, closi
 from ..processing.text_normalization import NORMALIZATION
 from ..trainers.arguments import PrecisionTrainingArguments
 from ..trainers.base import BabelensTrainer, FiniteGradients
-from ..trainers.checkpoints import atomic_directory
 from ..utils.errors import InputError, RecipeError
 from ..utils.files import optional_file
 from ..utils.pretrained import explained, load_model, load_processor, located

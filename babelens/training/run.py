@@ -10,11 +10,12 @@ from transformers import AutoProcessor, PreTrainedModel, ProcessorMixin, Trainin
 from transformers.trainer import TRAINER_STATE_NAME
 
 from ..evaluation.results import RESULTS
+from ..model_folders import atomic_directory, check_free
 from ..trainers.base import BabelensTrainer
-from ..trainers.checkpoints import atomic_directory, newest_checkpoint, prepare_saving
+from ..trainers.checkpoints import newest_checkpoint, prepare_saving
 from ..trainers.tower_training import checked_training
 from ..utils.errors import InputError, RecipeError
-from ..utils.identity import check_free, holds_weights
+from ..utils.identity import holds_weights
 from ..utils.pretrained import load_model, load_processor, refuse_kernels
 from ..utils.redaction import redact
 from .build import ModelBuilder

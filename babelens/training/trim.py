@@ -13,13 +13,13 @@ from torch import nn
 from transformers import AutoProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 from ..data.corpus.files import read_lines
+from ..model_folders import atomic_directory, check_free
 from ..modeling.embedding_trimming import named_token_ids, trim_embeddings, vocabulary_size
 from ..modeling.tower_loading import without_pooler
 from ..processing.vocabulary_trimming import choose_pieces, count_pieces, trim_tokenizer
-from ..trainers.checkpoints import atomic_directory, prepare_saving
+from ..trainers.checkpoints import prepare_saving
 from ..utils.errors import InputError
 from ..utils.files import ensure_parents
-from ..utils.identity import check_free
 from ..utils.pretrained import load_config, load_model, load_processor
 from .data import recipe_data
 

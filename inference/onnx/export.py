@@ -24,7 +24,7 @@ from ...modeling.modeling_smalr import SmalrModel
 from ...processing.processing_dual_encoder import counting_cut_texts
 from ...processing.word_tokenizers import WordLevelProcessor
 from ...utils.errors import InputError, ModelKindError, first_line, requires
-from ...utils.files import errors_naming, new_folder, remove_unfinished
+from ...utils.files import SCRATCH, errors_naming, new_folder, remove_unfinished
 from ...utils.identity import folder_identity
 from ..embedder import Embedder
 from ..loading import SentenceEncoder, as_output
@@ -293,7 +293,7 @@ def _destination(output: Path, source: Path) -> Iterator[Path]:
         raise InputError(f"{output} is the folder of an adapter: name a new folder for the graphs of its model")
     with errors_naming(output):
         remove_unfinished(output)
-        with TemporaryDirectory(prefix=".unfinished-", dir=output) as scratch:
+        with TemporaryDirectory(prefix=SCRATCH, dir=output) as scratch:
             yield (folder := Path(scratch))
             graphs = output / GRAPH_FOLDER
             graphs.mkdir(exist_ok=True)

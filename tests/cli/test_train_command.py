@@ -9,7 +9,7 @@ from transformers import AutoModel
 from babelens.data import load_captions
 from babelens.evaluation import evaluate_retrieval
 from babelens.inference.embedder import Embedder
-from babelens.trainers.checkpoints import atomic_directory
+from babelens.model_folders import atomic_directory
 from babelens.training.run import RecipeRun
 from babelens.training.schema import load_recipe
 from babelens.utils.errors import ModelFolderError

@@ -10,8 +10,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from babelens.model_folders import atomic_directory
 from babelens.modeling.peft_mla import save_adapter
-from babelens.trainers.checkpoints import CheckpointMarks, atomic_directory
+from babelens.trainers.checkpoints import CheckpointMarks
 from babelens.trainers.frozen_features import frozen_features
 from babelens.utils.errors import InputError, SaveError
 from babelens.utils.files import atomic_file, new_folder

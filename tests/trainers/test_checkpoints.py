@@ -7,7 +7,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import TrainerCallback
 
-from babelens.trainers.checkpoints import CheckpointMarks, atomic_directory, is_complete, newest_checkpoint
+from babelens.model_folders import atomic_directory
+from babelens.trainers.checkpoints import CheckpointMarks, is_complete, newest_checkpoint
 from babelens.utils.errors import InputError, SaveError
 from tests.support.killed_saving import killed_at_each_operation
 from tests.support.tiny_training import PoisonGradient, assert_same, shapes_trainer, weights
