@@ -32,10 +32,11 @@ from ..data.corpus.files import IMAGES, files_named, numbered_lines, opened, par
 from ..data.corpus.images import path_inside, read_image, skipped_line, walk_images
 from ..utils.errors import CorpusError, InputError, LanguageTagError, SaveError, requires
 from ..utils.files import atomic_file
-from ..utils.identity import image_identity, model_identity, remote_state, state_of
+from ..utils.identity import file_state, model_identity
 from ..utils.languages import normalize_language
 from ..utils.redaction import redact
 from .embedder import Embedder, autocasting, prefetch, progress_bar
+from .image_index import image_identity
 from .texts import default_language, sample_languages
 
 logger = logging.getLogger(__name__)
@@ -74,8 +75,8 @@ class InputShard:
     def state(self) -> str:
         """A digest of its content; files count by their names, sizes and times of modification."""
         files = [each.image["path"] for each in self.records if each.image] if self.records else [self.address]
-        states = [state_of(os.stat(file)) if os.path.exists(file) else remote_state(file) for file in files]
-        content = [os.path.basename(self.address), states, [(each.id, each.metadata) for each in self.records]]
+        states, records = [*map(file_state, files)], [(each.id, each.metadata) for each in self.records]
+        content = [os.path.basename(self.address), states, records]
         return hashlib.blake2b(json.dumps(content).encode(), digest_size=12).hexdigest()
 
     def read(self, names: list[str], what: What) -> Iterator[Record]:

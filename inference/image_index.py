@@ -3,6 +3,7 @@ new and changed images are encoded. `babelens.search` has indexes for more image
 
 import filecmp
 import hashlib
+import json
 import logging
 import os
 import zipfile
@@ -10,22 +11,38 @@ import zlib
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from datasets import config
+from torch import nn
 
 from ..data.corpus.images import skipped_line, unreadable, walk_images
 from ..processing.images import readable_formats
 from ..utils.errors import CorpusError
 from ..utils.files import atomic_file
-from ..utils.identity import image_identity
+from ..utils.identity import contents_digest, model_identity, settings_of
 from .embedder import Embedder
 
 logger = logging.getLogger(__name__)
 
 IMAGE_CACHE = Path(config.HF_DATASETS_CACHE) / "babelens" / "image_index"  # the command line's
 _EQUAL = 1e-5  # scores of one image in two batches differ by rounding
+_OF_IMAGES = ("vision_model.", "visual_projection.", "image_projection.")
+_WITH_IMAGE_TOWER = ("align", "altclip", "chinese_clip", "clip", "etcl", "metaclip_2", "mural", "siglip", "siglip2")
+
+
+def image_identity(model: nn.Module, processor: Any) -> str:
+    """Returns a digest of everything that determines the embeddings of images, which an image index records: the image
+    tower and the image processor, which languages do not change; else `model_identity`."""
+    native: Any = getattr(model, "native_model", model)
+    weights = {name: value for name, value in native.state_dict().items() if name.startswith(_OF_IMAGES)}
+    kinds = (type(native), type(getattr(native, "vision_model", None)), type(processor))
+    is_known = all(kind.__module__.startswith(("babelens.", "transformers.")) for kind in kinds)
+    if not is_known or not weights or getattr(native.config, "model_type", "") not in _WITH_IMAGE_TOWER:
+        return model_identity(model, processor)
+    described = [settings_of(native.config.vision_config), getattr(native.config, "image_pooling", "")]
+    return contents_digest(weights, json.dumps([*described, settings_of(processor.image_processor)]))[:32]
 
 
 def _cached(file: Path) -> dict[str, np.ndarray]:

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 
 from ..inference.embed import EMBEDDING, ID, EmbeddingsInfo, read_info, shard_files
 from ..inference.embedder import Embedder, ImageLike, first_dimensions
+from ..inference.image_index import image_identity
 from ..utils.errors import BabelensError, CorpusError, InputError, SaveError, requires
 from ..utils.files import new_folder
-from ..utils.identity import image_identity
 from ..utils.redaction import redact
 
 _TABLE, _FACTS = "vectors", b"babelens"

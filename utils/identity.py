@@ -1,5 +1,4 @@
-"""Digests that identify models and files in caches, indexes and embeddings: a local file by its size and modification
-time, a remote one by its store's metadata. torch is imported only for weights."""
+"""Digests that identify models and files in caches, indexes and embeddings. torch is imported only for weights."""
 
 import hashlib
 import json
@@ -26,8 +25,6 @@ _WITHOUT_INFLUENCE = frozenset(
 )
 # These change with the calls of a tokenizer, and with the language of a translation tokenizer.
 _CHANGING = ("padding", "truncation", "post_processor", "src_lang", "tgt_lang")
-_OF_IMAGES = ("vision_model.", "visual_projection.", "image_projection.")
-_WITH_IMAGE_TOWER = ("align", "altclip", "chinese_clip", "clip", "etcl", "metaclip_2", "mural", "siglip", "siglip2")
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 _CONFIGURATION = ("config.json", "adapter_config.json", "generation_config.json")
 _PROCESSOR = (
@@ -57,19 +54,6 @@ def model_identity(model: "nn.Module", processor: Any = None, *settings: str) ->
             processor.save_pretrained(scratch, **without_code)
             described["processor"] = _digests(Path(scratch), _PROCESSOR)
     return contents_digest(model.state_dict(), json.dumps(described, sort_keys=True))[:32]
-
-
-def image_identity(model: "nn.Module", processor: Any) -> str:
-    """Returns a digest of everything that determines the embeddings of images, which an image index records: the image
-    tower and the image processor, which languages do not change; else `model_identity`."""
-    native: Any = getattr(model, "native_model", model)
-    weights = {name: value for name, value in native.state_dict().items() if name.startswith(_OF_IMAGES)}
-    kinds = (type(native), type(getattr(native, "vision_model", None)), type(processor))
-    is_known = all(kind.__module__.startswith(("babelens.", "transformers.")) for kind in kinds)
-    if not is_known or not weights or getattr(native.config, "model_type", "") not in _WITH_IMAGE_TOWER:
-        return model_identity(model, processor)
-    described = [settings_of(native.config.vision_config), getattr(native.config, "image_pooling", "")]
-    return contents_digest(weights, json.dumps([*described, settings_of(processor.image_processor)]))[:32]
 
 
 def folder_identity(folder: str | Path, *, with_processor: bool = True) -> str | None:
@@ -150,22 +134,16 @@ def file_digest(file: str | Path) -> str:
         return hashlib.file_digest(content, xxhash.xxh3_128).hexdigest()
 
 
-def state_of(facts: os.stat_result) -> tuple[int, int]:
-    """Returns what identifies a file without reading it: its size in bytes, and its modification time in ns."""
-    return facts.st_size, facts.st_mtime_ns
-
-
-def file_states(files: Iterable[Path]) -> list[tuple[str, int, int]]:
-    return [(str(file.absolute()), *state_of(file.stat())) for file in files]
-
-
-def remote_state(address: str) -> str:
-    """Returns the size and the ETag, checksum or modification time of an fsspec address, as far as its store has them,
-    or ""."""
+def file_state(address: str | Path) -> str:
+    """Returns what changes with a file, without reading it: its size and its modification time in ns; for an address
+    of fsspec, its size and its ETag, checksum or time, as far as its store has them, or ""."""
+    if os.path.exists(address):
+        local = os.stat(address)
+        return f"{local.st_size} bytes mtime {local.st_mtime_ns}"
     from fsspec.core import url_to_fs
 
     try:
-        system, path = url_to_fs(address)
+        system, path = url_to_fs(str(address))
         facts = system.info(path)
     except Exception:  # from any store's client; the code that reads the file reports the problem
         return ""

@@ -22,7 +22,7 @@ from datasets.utils import tqdm
 from huggingface_hub.errors import HfHubHTTPError
 
 from ...utils.errors import BabelensError, CorpusError, ImageError, LanguageTagError, SourceUnavailableError
-from ...utils.identity import remote_state
+from ...utils.identity import file_state
 from ...utils.languages import normalize_language, normalize_languages
 from .columns import ColumnNames, column_names, find_captions, in_corpus_columns
 from .corpus import (
@@ -214,8 +214,7 @@ def _opened(
         elif shards and streaming:
             source = IterableDataset.from_generator(tar_rows, gen_kwargs={"shards": shards}, features=TAR_FEATURES)
         elif shards:
-            states = [(shard, remote_state(shard)) for shard in shards]
-            source = cached_rows(partial(tar_rows, shards), TAR_FEATURES, source=shards[0], states=states)
+            source = cached_rows(partial(tar_rows, shards), TAR_FEATURES, source=shards[0], files=shards)
     if isinstance(source, dict):
         source, split = source[_one_of(list(source), split)], None
     if streaming and isinstance(source, Dataset):
@@ -264,8 +263,9 @@ def _one_of(splits: list[str], split: str | None) -> str:
     return split
 
 
-def cached_rows(rows: Rows, features: Features, *, source: str | Path, states: Sequence[Any]) -> Dataset:
-    """Returns a dataset that `datasets` caches while the arguments and the `states` of the files are the same."""
+def cached_rows(rows: Rows, features: Features, *, source: str | Path, files: Sequence[Any]) -> Dataset:
+    """Returns a dataset that `datasets` caches while the arguments and the states of the files are the same."""
+    states = [(str(file), file_state(file)) for file in files]
     given = {"rows": rows, "source": str(source), "states": (_VERSION, *states)}
     try:
         return Dataset.from_generator(_some_rows, features, gen_kwargs=given)

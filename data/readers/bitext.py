@@ -23,7 +23,6 @@ from typing import Any, Literal, NamedTuple
 from datasets import Dataset, Features, IterableDataset
 
 from ...utils.errors import CorpusError, LanguageTagError
-from ...utils.identity import file_states
 from ...utils.language_matching import counts_as
 from ...utils.languages import normalize_language, normalize_languages
 from ..corpus.columns import tag_in
@@ -111,8 +110,8 @@ def load_bitext(
     features = Features(captions=CAPTIONS)
     if streaming:
         return IterableDataset.from_generator(bitext_rows, gen_kwargs=given, features=features)
-    states = [file_states(each.files) for each in read]
-    return cached_rows(partial(bitext_rows, **given), features, source=files, states=states)
+    read_files = [file for each in read for file in each.files]
+    return cached_rows(partial(bitext_rows, **given), features, source=files, files=read_files)
 
 
 def read_translations(

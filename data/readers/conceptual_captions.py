@@ -10,7 +10,6 @@ from typing import Any, Literal
 from datasets import Dataset, Features, Image, IterableDataset, Value
 
 from ...utils.errors import CorpusError
-from ...utils.identity import file_states
 from ...utils.languages import normalize_languages
 from ..corpus.corpus import CAPTIONS, CaptionRules, RowCount, normalize_row
 from ..corpus.files import read_json, read_lines
@@ -29,7 +28,7 @@ def _cached(
     features = Features({} if images is None else {"image": Image()}, image_id=Value("string"), captions=CAPTIONS)
     folder = None if images is None else Path(images).absolute()
     made = partial(rows, files, image_ids, folder, *given)
-    return cached_rows(made, features, source=read[0], states=file_states(read))
+    return cached_rows(made, features, source=read[0], files=read)
 
 
 # ---- CC3M ----

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from babelens.inference.embedder import Embedder
-from babelens.utils.identity import folder_identity, image_identity, model_identity, remote_state
+from babelens.inference.image_index import image_identity
+from babelens.utils.identity import file_state, folder_identity, model_identity
 from tests.support.tiny_native import saved
 
 
@@ -74,10 +75,10 @@ def test_the_state_of_a_file_elsewhere_is_what_its_store_tells():
 
     store = fsspec.filesystem("memory")
     address = "memory://identity/train-0.tar"
-    assert remote_state(address) == ""
+    assert file_state(address) == ""
     store.pipe(address, b"first")
-    before = remote_state(address)
-    assert "5 bytes" in before and remote_state(address) == before
+    before = file_state(address)
+    assert "5 bytes" in before and file_state(address) == before
     store.pipe(address, b"other")
-    assert remote_state(address) != before
-    assert remote_state("nothing-knows-this://x") == ""
+    assert file_state(address) != before
+    assert file_state("nothing-knows-this://x") == ""

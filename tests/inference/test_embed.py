@@ -18,8 +18,8 @@ from babelens.inference.embed import (
     shard_files,
 )
 from babelens.inference.embedder import Embedder
+from babelens.inference.image_index import image_identity
 from babelens.utils.errors import CorpusError, InputError
-from babelens.utils.identity import image_identity
 from tests.support.image_sources import contents, drawn, write_images, write_parquet, write_tars
 from tests.support.killed_saving import forked
 from tests.support.tiny_native import saved, tiny_clip
