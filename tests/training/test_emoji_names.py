@@ -1,7 +1,7 @@
 import pytest
 
 from babelens.data.emoji.build import Annotation
-from babelens.data.emoji.names import EmojiNames, check_columns, names_for
+from babelens.data.emoji.names import EmojiNames, check_columns, names_for, names_table
 from babelens.utils.errors import CorpusError
 
 ENGLISH = ["dog", "cat", "horse", "red apple", "boat", "house", "tree", "mountain", "child", "up arrow"]
@@ -16,7 +16,7 @@ def named(texts):
 @pytest.fixture
 def names():
     few = dict(list(named(POLISH).items())[:3])
-    return EmojiNames({"en": named(ENGLISH), "pl": named(POLISH), "el": named(GREEK), "xx": few})
+    return EmojiNames(names_table({"en": named(ENGLISH), "pl": named(POLISH), "el": named(GREEK), "xx": few}))
 
 
 def test_signs_and_languages_with_few_names_are_left_out(names):
@@ -67,7 +67,7 @@ GERMAN_TEXTS = ["der Hund ist mit dem Jungen auf dem Strand", "zwei Frauen und d
 def test_wrong_columns_are_an_error_that_names_them(with_names, language, texts, natives, named, monkeypatch):
     known = {"en": ENGLISH_TEXTS, "mi": MAORI_TEXTS, "uk": UKRAINIAN_TEXTS, "de": GERMAN_TEXTS}
     found = {tag: {str(n): Annotation(text, []) for n, text in enumerate(each)} for tag, each in known.items()}
-    names = EmojiNames(found) if with_names else None
+    names = EmojiNames(names_table(found)) if with_names else None
     with pytest.raises(CorpusError, match=rf"pairs\.tsv: .*{named}"):
         check_columns({language: (texts, natives)}, "en", "pairs.tsv", names)
     right = {tag: (each, ENGLISH_TEXTS) for tag, each in known.items() if tag != "en"}

@@ -5,7 +5,7 @@ from PIL import Image
 from babelens.data import load_captions, load_translations
 from babelens.data.corpus.columns import language_of_column, resembles_another
 from babelens.data.emoji.build import Annotation
-from babelens.data.emoji.names import EmojiNames
+from babelens.data.emoji.names import EmojiNames, names_table
 from babelens.utils.errors import CorpusError
 
 ENGLISH = ["a red chair in the corner", "two dogs on the beach", "the cup of a child with milk"]
@@ -68,7 +68,7 @@ def test_the_cells_decide_whether_a_column_holds_texts_of_its_name():
 def test_n_grams_recognize_another_language():
     texts = {"en": ENGLISH, "de": GERMAN, "id": INDONESIAN, "ca": ["una cadira vermella", "dos gossos", "la tassa"]}
     names = {tag: {str(n): Annotation(text, []) for n, text in enumerate(each)} for tag, each in texts.items()}
-    found = EmojiNames(names).profiles
+    found = EmojiNames(names_table(names)).profiles
     assert resembles_another("id", GERMAN, found) == "de" and resembles_another("id", INDONESIAN, found) is None
     assert resembles_another("ca", ["roter Stuhl", "zwei Hunde", "eine Tasse"], found) == "de"
 
