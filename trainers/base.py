@@ -242,12 +242,6 @@ class BabelensTrainer(Trainer):
         raise InputError(f"predict: {type(self).__name__} does not predict; evaluate() measures the model")
 
 
-def over_languages(name: str, values: Mapping[str, float]) -> dict[str, float]:
-    """Returns the mean of a metric over the languages as `name`, and each language's value as `name_<language>`."""
-    mean = sum(values.values()) / len(values)
-    return {name: mean} | {f"{name}_{language}": value for language, value in values.items()}
-
-
 class FiniteGradients(TrainerCallback):
     """Stops training before a NaN or infinite gradient reaches the weights. With float16, accelerate skips the step
     and reduces the loss scale instead."""

@@ -21,6 +21,7 @@ from ..configuration.configuration_two_tower import IMAGE_TEXT, TwoTowerConfig
 from ..data.batching.collators import ContrastiveCollator, ImageTransform
 from ..data.batching.mixture import Collator, SizedView, TaskData, TaskMixture
 from ..data.batching.views import StreamView, image_text_pairs, translation_pairs
+from ..evaluation.retrieval_evaluator import RetrievalEvaluator, evaluated_languages
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
 from ..processing.augmentation import ImageAugmentation, SubwordDropout, TextAugmentation, TrainingTransform
 from ..utils.errors import InputError
@@ -29,7 +30,6 @@ from .base import BabelensTrainer
 from .frozen_features import frozen_towers
 from .large_batches import backward_in_chunks, gather_rows, row_counts
 from .optimizers import BoundTemperature, Lamb, TaskOptimizer, parameter_groups
-from .retrieval_evaluator import RetrievalEvaluator, evaluated_languages
 from .tower_training import set_trained_towers
 
 logger = logging.getLogger(__name__)

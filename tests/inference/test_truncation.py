@@ -6,10 +6,10 @@ from PIL import Image
 
 from babelens import Embedder
 from babelens.evaluation import evaluate_retrieval
+from babelens.evaluation.retrieval_evaluator import RetrievalEvaluator
 from babelens.inference import EmbeddingJob, ImageIndex, embed_source
 from babelens.inference.onnx.export import export_onnx
 from babelens.search import build_index, search_index
-from babelens.trainers.retrieval_evaluator import RetrievalEvaluator
 from babelens.utils.errors import InputError
 from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_training import shapes_corpus

@@ -1,7 +1,7 @@
 """The evaluation of dual encoders during training: retrieval recall and a loss."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -15,7 +15,6 @@ from ..modeling.modeling_dual_encoder import MIN_TEMPERATURE
 from ..utils.errors import InputError, LanguageTagError
 from ..utils.language_matching import learned_language
 from ..utils.languages import normalize_languages
-from .base import over_languages
 
 
 class RetrievalEvaluator:
@@ -32,10 +31,10 @@ class RetrievalEvaluator:
         for each width of the model's `matryoshka_dims`; and `loss`, the mean over languages and batches of the
         contrastive loss between captions and images (MURAL, section 3.1: the sum of both directions), with CLIP's
         temperature, 1/100, for a model without a learned one."""
-        # Imported here, so a trainer can be imported without the evaluation.
-        from ..evaluation.ranking import embedding_ranks
-        from ..evaluation.retrieval import evaluate_retrieval
+        # Imported here, so a trainer can be imported without them.
         from ..inference.embedder import Embedder, first_dimensions
+        from .ranking import embedding_ranks
+        from .retrieval import evaluate_retrieval
 
         languages = evaluated_languages(processor, data, self.languages)
         embeddings: dict[str, tuple[np.ndarray, np.ndarray, list[list[int]]]] = {}
@@ -83,3 +82,9 @@ def evaluated_languages(processor: Any, data: Any, languages: Sequence[str] | No
         except LanguageTagError as error:
             raise InputError(f"eval_dataset: {error}; name the languages to evaluate in eval_languages") from error
     return wanted
+
+
+def over_languages(name: str, values: Mapping[str, float]) -> dict[str, float]:
+    """Returns the mean of a metric over the languages as `name`, and each language's value as `name_<language>`."""
+    mean = sum(values.values()) / len(values)
+    return {name: mean} | {f"{name}_{language}": value for language, value in values.items()}
