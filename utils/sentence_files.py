@@ -9,20 +9,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from langcodes.data_dicts import LANGUAGE_ALPHA3
+
 MODULES_FILE = "modules.json"
 SETTINGS_FILE = "config_sentence_transformers.json"
 # The method that embeds each modality, from which other programs learn which inputs a model accepts.
 MODALITIES_FILE = "sentence_bert_config.json"
 _METHODS = {"text": "get_text_features", "image": "get_image_features"}
 
-# The languages of ISO 639-1: a model with one vocabulary for all languages does not list its languages.
-_TWO_LETTERS = (
-    "aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en "
-    "eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja "
-    "jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb "
-    "nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq "
-    "sr ss st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu"
-)
+_DEPRECATED = {"bh", "in", "iw", "ji", "jw", "mo", "sh"}  # of ISO 639-1
 
 
 def listed_languages(config: Any) -> list[str]:
@@ -30,8 +25,9 @@ def listed_languages(config: Any) -> list[str]:
 
 
 def prompt_languages(config: Any) -> list[str]:
-    """Returns the languages with a prompt: those in the configuration, or else all of ISO 639-1."""
-    return listed_languages(config) or _TWO_LETTERS.split()
+    """Returns the languages with a prompt: those in the configuration, or else all of ISO 639-1, because a model with
+    one vocabulary for all languages does not list its languages."""
+    return listed_languages(config) or sorted(LANGUAGE_ALPHA3.keys() - _DEPRECATED)
 
 
 def write_modalities(folder: str | os.PathLike, modalities: Iterable[str]) -> None:
