@@ -37,7 +37,7 @@ from .processing.processing_ridge import GLOSSARY_FILE
 from .registry import METHODS, dual_encoder_of
 from .utils.errors import BabelensError, PublishError, SourceUnavailableError, first_line
 from .utils.identity import folder_identity, holds_weights
-from .utils.pretrained import damaged_files, explained, is_finite, load_config, load_model, load_processor, named
+from .utils.pretrained import check_finite, damaged_files, explained, load_config, load_model, load_processor
 from .utils.redaction import names_token, typed_command
 from .utils.sentence_files import MODULES_FILE, listed_languages
 
@@ -196,9 +196,8 @@ def _loading_problems(folder: Path) -> list[str]:
         if (folder / CONFIG_NAME).is_file():
             with explained(str(folder), {}):
                 PeftConfig.from_pretrained(str(folder))  # the class for this kind of adapter
-                weights = load_file(folder / SAFETENSORS_WEIGHTS_NAME)
-            bad = [name for name, value in weights.items() if not is_finite(value)]
-            return [f"{folder} has numbers that are NaN or infinite in {named(bad)}"] if bad else []
+                check_finite(load_file(folder / SAFETENSORS_WEIGHTS_NAME), folder)
+            return []
         config = load_config(folder)
         method = METHODS.get(config.model_type)
         models = {model.__name__: model for model in method.models} if method else {}

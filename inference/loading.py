@@ -30,7 +30,7 @@ from ..modeling.peft_mla import MLA, to_mla_model
 from ..processing.processing_mla import MlaProcessor
 from ..utils.errors import InputError, ModelFolderError, ModelKindError, first_line, requires
 from ..utils.files import optional_file
-from ..utils.pretrained import explained, is_finite, load_model, load_processor, located, named
+from ..utils.pretrained import check_finite, explained, load_model, load_processor, located
 from ..utils.sentence_files import MODULES_FILE, SETTINGS_FILE
 
 DualEncoder = tuple[PreTrainedModel, ProcessorMixin]
@@ -111,8 +111,7 @@ def _load_adapted(configuration: str, source: str, **loading: Any) -> DualEncode
                 raise ValueError(f"missing or unknown weights {differing[:3]}")
         except (ValueError, RuntimeError, KeyError) as error:
             raise InputError(f"{source}: this adapter does not fit {base}: {first_line(error)}") from error
-        if bad := [name for name, value in held.items() if not is_finite(value)]:
-            raise ModelFolderError(f"{source} has numbers that are NaN or infinite in {named(bad)}")
+        check_finite(held, source)
         if peft_type != MLA.value:
             return adapted.merge_and_unload(), processor
         tokenizer = load_processor(AutoTokenizer, folder, **_only(loading, "trust_remote_code"))

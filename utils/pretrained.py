@@ -94,9 +94,8 @@ def load_model(
     needed = {id(tensor) for tensor in (part(model) if part else model).state_dict(keep_vars=True).values()}
     tensors = model.state_dict(keep_vars=True)
     if missing := sorted(name for name in found["missing_keys"] if id(tensors.get(name)) in needed):
-        raise ModelFolderError(f"{source} lacks the weights {named(missing)} of {len(tensors)} of the model")
-    if bad := sorted(name for name, tensor in tensors.items() if not is_finite(tensor)):
-        raise ModelFolderError(f"{source} has numbers that are NaN or infinite in {named(bad)}")
+        raise ModelFolderError(f"{source} lacks the weights {_named(missing)} of {len(tensors)} of the model")
+    check_finite(tensors, source)
     if untrained is not None:
         untrained |= found["missing_keys"]
     if as_stored:
@@ -105,27 +104,27 @@ def load_model(
 
 
 def load_processor(auto_class: Any, source: str | Path, **loading: Any) -> Any:
-    """Loads a processor, tokenizer or image processor. A tokenizer reads texts as its files state (`as_stated`)."""
+    """Loads a processor, tokenizer or image processor. A tokenizer reads texts as its files state (`_as_stated`)."""
     source, loading = str(source), located(source, **loading)
     with explained(source, loading):
         loaded = auto_class.from_pretrained(source, **_where(loading))
         tokenizer = getattr(loaded, "tokenizer", loaded)
-        is_tokenizer = isinstance(tokenizer, PreTrainedTokenizerBase)
-        if is_tokenizer and len(tokenizer) <= len(tokenizer.added_tokens_decoder) + 1:
+        if not isinstance(tokenizer, PreTrainedTokenizerBase):
+            return loaded
+        if len(tokenizer) <= len(tokenizer.added_tokens_decoder) + 1:
             # Without tokenizer files, transformers builds a tokenizer of special tokens, and maybe a space.
             raise ModelFolderError(f"{source} has no vocabulary: the files of its tokenizer are missing")
-        stated = as_stated(tokenizer, source, {k: v for k, v in _where(loading).items() if k != "backend"})
+        stated = _as_stated(tokenizer, source, {k: v for k, v in _where(loading).items() if k != "backend"})
     if tokenizer is loaded:
         return stated
-    if stated is not tokenizer:
-        loaded.tokenizer = stated
+    loaded.tokenizer = stated
     return loaded
 
 
 # ---- Tokenizers ----
 
 
-def as_stated(tokenizer: Any, source: str, loading: Mapping[str, Any]) -> Any:
+def _as_stated(tokenizer: Any, source: str, loading: Mapping[str, Any]) -> Any:
     """Returns a tokenizer that reads texts as its files state; other differences than these are warned of. SigLIP 2
     was trained on lower case, even if its tokenizer is loaded as Gemma's. If a BERT's tokenizer.json keeps case or
     accents and tokenizer_config.json does not mention them, tokenizer.json wins. A sentence-transformers embedder may
@@ -328,14 +327,19 @@ def _in_other_precision(model: PreTrainedModel, source: str, loading: Mapping[st
     return found
 
 
-def is_finite(tensor: torch.Tensor) -> bool:
-    """Returns whether a tensor is free of NaN and infinity. A sum is fast, but may overflow where all are finite."""
+def check_finite(weights: Mapping[str, torch.Tensor], source: object) -> None:
+    """Checks that weights are free of NaN and infinity."""
+    if bad := sorted(name for name, tensor in weights.items() if not _is_finite(tensor)):
+        raise ModelFolderError(f"{source} has numbers that are NaN or infinite in {_named(bad)}")
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
     if not tensor.is_floating_point():
         return True
     wide = tensor.float() if tensor.element_size() == 1 else tensor  # PyTorch has no isfinite for 8-bit numbers
-    return bool(wide.sum().isfinite()) or bool(wide.isfinite().all())
+    return bool(wide.sum().isfinite()) or bool(wide.isfinite().all())  # a sum is fast, but may overflow
 
 
-def named(names: list[str]) -> str:
+def _named(names: list[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
