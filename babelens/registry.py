@@ -55,7 +55,7 @@ from .processing.processing_mural import EtclProcessor, MuralProcessor
 from .processing.processing_rc3 import Rc3Processor
 from .processing.processing_ridge import RidgeProcessor
 from .processing.processing_smalr import SmalrProcessor
-from .utils.hub_mixin import card_writers
+from .utils import hub_mixin
 
 
 @dataclass(frozen=True)
@@ -171,5 +171,5 @@ def _pushed_card(*pushed: Any, **given: Any) -> str | None:
     return card
 
 
-card_writers[:] = [_pushed_card]
+hub_mixin.card_writer = _pushed_card
 register()  # modules that import this one, such as builders, use the Auto classes

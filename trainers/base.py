@@ -16,8 +16,8 @@ from transformers.trainer_utils import PredictionOutput, SaveStrategy, TrainOutp
 
 from ..data.batching.mixture import StreamBatches, StreamLoader, TaskMixture, TaskSampler
 from ..data.batching.views import StreamView
+from ..utils import hub_mixin
 from ..utils.errors import InputError
-from ..utils.hub_mixin import card_writers
 from .arguments import PrecisionTrainingArguments, data_seed
 from .checkpoints import CheckpointMarks, newest_checkpoint, prepare_saving
 
@@ -90,11 +90,11 @@ class BabelensTrainer(Trainer):
         if not self.is_world_process_zero():
             return
         name = self.args.hub_model_id or model_name or Path(self.args.output_dir).resolve().name
-        for write in card_writers:
-            if text := write(self.accelerator.unwrap_model(self.model), name, self.args.output_dir, trainer=self):
-                Path(self.args.output_dir, "README.md").write_text(text, encoding="utf-8")
-                return
-        super().create_model_card(model_name=model_name, **details)
+        model, folder, write = self.accelerator.unwrap_model(self.model), self.args.output_dir, hub_mixin.card_writer
+        if write and (text := write(model, name, folder, trainer=self)):
+            Path(folder, "README.md").write_text(text, encoding="utf-8")
+        else:
+            super().create_model_card(model_name=model_name, **details)
 
     # ---- Training ----
 

@@ -12,8 +12,8 @@ from transformers.utils import PushToHubMixin
 from .errors import PublishError
 
 _GENERATED = "This model card has been automatically generated"  # in transformers' cards, which do not know the model
-# Writes the card of a part that `push_to_hub` uploads, called as `writer(part, repo_id, folder)`.
-card_writers: list[Callable[..., str | None]] = []
+# The application's writer of cards, called as `card_writer(part, repo_id, folder)` for what `push_to_hub` uploads.
+card_writer: Callable[..., str | None] | None = None
 
 
 class HubCodeMixin(PushToHubMixin):
@@ -65,10 +65,9 @@ class HubCodeMixin(PushToHubMixin):
     def _upload_modified_files(self, working_dir: str | os.PathLike, repo_id: str, *args: Any, **kwargs: Any) -> Any:
         # transformers has written its own card there if the repository had none; ours replaces it.
         path = Path(working_dir, "README.md")
-        if path.is_file() and _GENERATED in path.read_text(encoding="utf-8"):
-            for write in card_writers:
-                if text := write(self, repo_id, working_dir):
-                    path.write_text(text, encoding="utf-8")
+        is_generated = path.is_file() and _GENERATED in path.read_text(encoding="utf-8")
+        if is_generated and card_writer and (text := card_writer(self, repo_id, working_dir)):
+            path.write_text(text, encoding="utf-8")
         return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)
 
     def _get_files_timestamps(self, working_dir: str | os.PathLike) -> dict[str, float]:
