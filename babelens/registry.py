@@ -47,7 +47,6 @@ from .modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from .modeling.modeling_rc3_tasks import TASK_MODELS
 from .modeling.modeling_ridge import RidgeModel
 from .modeling.modeling_smalr import SmalrModel
-from .presets import add_preset_folder
 from .processing.image_processing_mural import MuralImageProcessor
 from .processing.processing_liwe import LiweProcessor
 from .processing.processing_mla import MlaProcessor, MlaStudentProcessor
@@ -118,6 +117,8 @@ def register_method(method: Method) -> None:
     """Adds a method to `METHODS`, to transformers' Auto classes and to the presets. Repeated calls are harmless."""
     METHODS[method.name] = method
     if method.files is not None:
+        from .presets import add_preset_folder  # `import babelens` needs none
+
         add_preset_folder(method.files / "presets")
     register_classes(method.config, method.models, method.processor)
 

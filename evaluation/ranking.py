@@ -263,3 +263,9 @@ def _digest(texts: Iterable[str]) -> str:
         data = text.encode("utf-8", "surrogatepass")
         digest.update(len(data).to_bytes(8, "little") + data)
     return digest.hexdigest()
+
+
+def over_languages(name: str, values: Mapping[str, float]) -> dict[str, float]:
+    """Returns the mean of a metric over the languages as `name`, and each language's value as `name_<language>`."""
+    mean = sum(values.values()) / len(values)
+    return {name: mean} | {f"{name}_{language}": value for language, value in values.items()}

@@ -1,20 +1,28 @@
 """Text-image retrieval on a caption corpus, language by language; and the translate-test baseline, for which captions
 are machine-translated for a model of few languages. `ranking.py` explains protocols and ties."""
 
+import math
 import operator
+from collections.abc import Sequence
 from contextlib import suppress
+from statistics import fmean
 from typing import Any
 
 import datasets
 import numpy as np
+import torch
 
 from ..data.batching.views import RetrievalSets, images_of
+from ..data.corpus.corpus import languages_of
 from ..inference.cross_encoder import Reranker
-from ..inference.embedder import COSINE_TIE, Embedder
+from ..inference.embedder import COSINE_TIE, Embedder, first_dimensions
 from ..inference.translation import TranslatingEmbedder, Translator
+from ..modeling.losses.contrastive import symmetric_contrastive_loss
+from ..modeling.modeling_dual_encoder import MIN_TEMPERATURE
 from ..utils.errors import InputError, LanguageTagError
+from ..utils.language_matching import learned_language
 from ..utils.languages import normalize_language, normalize_languages
-from .ranking import QueryRanks, check_protocol, cosine_scores, ranks_by
+from .ranking import QueryRanks, check_protocol, cosine_scores, embedding_ranks, over_languages, ranks_by
 
 Numbers = dict[str, Any]
 
@@ -120,3 +128,68 @@ def evaluate_translate_test(
                 recalls = [name for name in before if name in translated and not name.startswith("n_")]
                 results[tag]["gain"] = {name: translated[name] - before[name] for name in recalls}
     return results
+
+
+# ---- During training ----
+
+
+class RetrievalEvaluator:
+    """Measures retrieval between the images of a caption corpus and their captions in each of `languages` (BCP-47
+    tags, by default all). Trainers of dual encoders use it by default; to add functions, pass
+    `evaluator=[RetrievalEvaluator(), mine]`. `batch_size` is the number of texts or images to encode at a time, and of
+    pairs in a batch for the loss."""
+
+    def __init__(self, *, languages: Sequence[str] | None = None, batch_size: int = 64) -> None:
+        self.languages, self.batch_size = languages, batch_size
+
+    def __call__(self, model: Any, processor: Any, data: datasets.Dataset) -> dict[str, float]:
+        """Returns `mean_recall` in percent, on average and for each language (`mean_recall_de`); `mean_recall_dim_64`
+        for each width of the model's `matryoshka_dims`; and `loss`, the mean over languages and batches of the
+        contrastive loss between captions and images (MURAL, section 3.1: the sum of both directions), with CLIP's
+        temperature, 1/100, for a model without a learned one."""
+        languages = evaluated_languages(processor, data, self.languages)
+        embeddings: dict[str, tuple[np.ndarray, np.ndarray, list[list[int]]]] = {}
+        embedder = Embedder(model, processor, batch_size=self.batch_size)
+        recalls = evaluate_retrieval(embedder, data, languages, embeddings=embeddings)
+        by_metric: dict[str, dict[str, float]] = {}
+        for language, (texts, images, rows) in embeddings.items():
+            for width in getattr(model.config, "matryoshka_dims", None) or ():
+                cut = embedding_ranks(first_dimensions(images, width), first_dimensions(texts, width), rows)
+                recalls[language][f"mean_recall_dim_{width}"] = cut.recalls()["mean_recall"]
+            for name, value in recalls[language].items():
+                if name.startswith("mean_recall"):
+                    by_metric.setdefault(name, {})[language] = value
+        learned = getattr(model, "temperature", None)
+        temperature = MIN_TEMPERATURE if learned is None else max(learned.item(), MIN_TEMPERATURE)
+        metrics = {"loss": fmean(self._loss(temperature, *each) for each in embeddings.values())}
+        for name, of in by_metric.items():
+            metrics |= over_languages(name, of)
+        return metrics
+
+    @torch.no_grad()
+    def _loss(self, temperature: float, texts: np.ndarray, images: np.ndarray, rows: list[list[int]]) -> float:
+        """The mean loss of captions [T, d], whose images are `rows` [T] of images [N, d]."""
+        captions, pictures = torch.from_numpy(texts), torch.from_numpy(images)
+        labels = torch.tensor([first for first, *_ in rows])
+        batches = math.ceil(len(captions) / self.batch_size)
+        losses = []
+        for start in range(batches):
+            own = labels[start::batches]  # successive captions of one image go to different batches
+            batch = pictures[own], captions[start::batches]
+            losses.append(symmetric_contrastive_loss(*batch, temperature=temperature, positives=own))
+        return torch.stack(losses).mean().item()
+
+
+def evaluated_languages(processor: Any, data: Any, languages: Sequence[str] | None = None) -> list[str]:
+    """Returns `languages`, or else the languages of the caption corpus `data`. The processor must read them."""
+    wanted = normalize_languages(list(languages or languages_of(data)))
+    learned = getattr(processor, "languages", None)
+    if learned is None:  # the model reads any language
+        return wanted
+    known = [tag for tag in (getattr(processor, "native_language", None), *learned) if tag]
+    for tag in wanted:
+        try:
+            learned_language(tag, known)
+        except LanguageTagError as error:
+            raise InputError(f"eval_dataset: {error}; name the languages to evaluate in eval_languages") from error
+    return wanted

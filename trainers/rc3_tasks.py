@@ -29,7 +29,7 @@ from ..data.batching.rc3 import (
 )
 from ..data.batching.views import CorpusView, image_text_pairs, triplets
 from ..data.corpus.corpus import languages_of
-from ..evaluation.retrieval_evaluator import over_languages
+from ..evaluation.ranking import over_languages
 from ..evaluation.tasks import Results, label_accuracy, matching_recall, translation_quality
 from ..inference.backbones import RegionExtractor
 from ..modeling.modeling_rc3_tasks import (

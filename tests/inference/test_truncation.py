@@ -6,7 +6,7 @@ from PIL import Image
 
 from babelens import Embedder
 from babelens.evaluation import evaluate_retrieval
-from babelens.evaluation.retrieval_evaluator import RetrievalEvaluator
+from babelens.evaluation.retrieval import RetrievalEvaluator
 from babelens.inference import EmbeddingJob, ImageIndex, embed_source
 from babelens.inference.onnx.export import export_onnx
 from babelens.search import build_index, search_index

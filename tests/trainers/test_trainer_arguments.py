@@ -7,7 +7,7 @@ import pytest
 from transformers import HfArgumentParser, TrainingArguments
 
 import babelens
-from babelens.evaluation.retrieval_evaluator import RetrievalEvaluator
+from babelens.evaluation.retrieval import RetrievalEvaluator
 from babelens.utils.errors import InputError
 from tests.support.tiny_training import shapes_corpus, shapes_trainer
 
