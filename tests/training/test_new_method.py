@@ -10,9 +10,8 @@ import yaml
 from transformers import AutoModel, AutoProcessor
 from typer.testing import CliRunner
 
-from babelens import METHODS
+from babelens import METHODS, presets
 from babelens.cli.main import app
-from babelens.configuration import presets
 from babelens.inference.embedder import Embedder
 from babelens.trainers.frozen_features import frozen_names
 from babelens.training.run import RecipeRun
