@@ -27,7 +27,8 @@ def listed_languages(config: Any) -> list[str]:
 def prompt_languages(config: Any) -> list[str]:
     """Returns the languages with a prompt: those in the configuration, or else all of ISO 639-1, because a model with
     one vocabulary for all languages does not list its languages."""
-    return listed_languages(config) or sorted(LANGUAGE_ALPHA3.keys() - _DEPRECATED)
+    two_letters = sorted(tag for tag in LANGUAGE_ALPHA3.keys() - _DEPRECATED if len(tag) == 2)
+    return listed_languages(config) or two_letters
 
 
 def write_modalities(folder: str | os.PathLike, modalities: Iterable[str]) -> None:
