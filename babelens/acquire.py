@@ -28,10 +28,11 @@ from transformers.utils import cached_file
 
 from .configuration.configuration_mla import VectorSpaceConfig
 from .data.batching.views import images_of, translation_pairs
+from .data.corpus.columns import check_columns
 from .data.corpus.corpus import captions_of, enumeration, evenly_spaced, languages_of
 from .data.corpus.files import read_lines
 from .data.corpus.loading import load_captions
-from .data.emoji.names import NameTranslations, Pairs, check_columns, names_for, names_of_emoji
+from .data.emoji.names import NameTranslations, Pairs, names_for, names_of_emoji
 from .data.readers.bitext import read_translations
 from .inference.embedder import Embedder, default_device
 from .inference.loading import load_dual_encoder, load_sentence_transformer, needs_sentence_transformers
@@ -279,7 +280,8 @@ class Acquisition:
         if names is None:
             return {}
         if self.texts is None:
-            check_columns({t: p for t, p in self.pairs.items() if p[0]}, self.native, self._named_sources, names)
+            known = {tag: both for tag, both in self.pairs.items() if both[0]}
+            check_columns(known, self.native, self._named_sources, names.profiles)
             return names_for({tag: self.texts_in(tag) for tag in self.languages}, self.native, names)
         if self.native not in names.languages:
             return {}

@@ -142,7 +142,12 @@ def text_columns(
     column without any cell is believed."""
     texts = [name for name, each in dataset.features.items() if name not in _NOT_TEXTS and _holds_texts(each)]
     tags = {name: tag for name in texts if (tag := tag_in(name)[0]) is not None}
-    samples = {name: [text for cell in _cells(dataset, name) for text in listed(cell)] for name in tags}
+    columns = dataset.select_columns(list(tags))
+    if isinstance(columns, Dataset):
+        rows = columns.with_format(None).select(evenly_spaced(len(columns), SAMPLE)).to_list()
+    else:
+        rows = list(columns.take(SAMPLE))
+    samples = {name: [text for row in rows for text in listed(row[name])] for name in tags}
     found: dict[str, str] = {}
     for lenient in (False, True) if at_least > 1 else (False,):
         for name, tag in tags.items():
@@ -267,13 +272,6 @@ def _holds_texts(feature: Any) -> bool:
     return isinstance(inner, Value) and inner.dtype in ("string", "large_string")
 
 
-def _cells(dataset: Dataset | IterableDataset, name: str) -> list[Any]:
-    column = dataset.select_columns(name)
-    if isinstance(column, Dataset):
-        return list(column.with_format(None).select(evenly_spaced(len(column), SAMPLE))[name])
-    return [row[name] for row in column.take(SAMPLE)]
-
-
 # ---- The language of texts ----
 # It is recognized by CLDR's scripts; by character n-grams of CLDR's names of emoji if the caller has them
 # (`LanguageProfiles`), and otherwise by the most frequent words of ten languages.
@@ -327,13 +325,12 @@ Array = npt.NDArray[np.float32]
 
 
 class LanguageProfiles:
-    """Character n-grams of the languages that have texts, from `counts_of` these [languages, buckets]: the weight of
-    each [buckets], and weighted counts [languages, buckets] of unit length. For captions in 200 languages, 20 of a
-    thousand are enough to find a language that has a profile."""
+    """Character n-grams of languages, from `counts_of` texts in each [languages, buckets]: the weight of each n-gram
+    [buckets], and weighted counts [languages, buckets] of unit length. For captions in 200 languages, 20 of a thousand
+    are enough to find a language that has a profile."""
 
     def __init__(self, tags: list[str], counts: Array) -> None:
-        some = np.flatnonzero(counts.any(1))
-        self.tags, counts = [tags[row] for row in some], counts[some].astype(np.float32)
+        self.tags = tags
         self.importance = np.log(len(self.tags) / np.maximum((counts > 0).sum(0), 1)).astype(np.float32)
         self.profiles = _unit(counts * self.importance)
 
@@ -462,37 +459,40 @@ def are_sentences(texts: Sequence[str]) -> bool:
     return sum(len(text.split()) for text in texts) >= _WORDS_OF_A_SENTENCE * len(texts)
 
 
-def check_pairs(
-    texts: Sequence[str],
-    natives: Sequence[str],
-    language: str,
+def check_columns(
+    pairs: Mapping[str, tuple[Sequence[str], Sequence[str]]],
     native: str,
+    source: str,
     profiles: LanguageProfiles | None = None,
 ) -> None:
-    step = max(1, len(texts) // SAMPLE)
-    some, others = texts[::step][:SAMPLE], natives[::step][:SAMPLE]
-    columns = f"the columns {native!r} and {language!r}"
-    same = sum(a.strip().casefold() == b.strip().casefold() for a, b in zip(texts, natives, strict=True))
-    if 2 * same > len(texts) >= _FEWEST_PAIRS:
-        raise CorpusError(f"{columns} hold the same texts in {same:,} of {len(texts):,} rows: name the right columns")
-    crossed = _is_foreign(native, others) and not _is_foreign(native, some) and not _is_foreign(language, others)
-    likeness, other = (_similarity(native, each, profiles) for each in (some, others))
-    if crossed or (likeness >= 1 and likeness > other):
-        raise CorpusError(
-            f"{columns} seem to be swapped, or {language!r} is also in {native}: {language!r} has {_shown(some)}, and "
-            f"{native!r} has {_shown(others)}. Correct the header, or name the columns"
-        )
-    for tag, column in ((native, others), (language, some)):
-        if _is_foreign(tag, column):
+    """Checks that texts (by language) and their translations into the native language are in these languages."""
+    for language, (texts, natives) in pairs.items():
+        step = max(1, len(texts) // SAMPLE)
+        some, others = texts[::step][:SAMPLE], natives[::step][:SAMPLE]
+        columns = f"{source}: the columns {native!r} and {language!r}"
+        same = sum(a.strip().casefold() == b.strip().casefold() for a, b in zip(texts, natives, strict=True))
+        if 2 * same > len(texts) >= _FEWEST_PAIRS:
             raise CorpusError(
-                f"the column {tag!r} has {_shown(column)}, which is not in the script of {tag}: correct the header, "
-                f"or add the script to the tag, such as {tag.partition('-')[0]}-Latn"
+                f"{columns} hold the same texts in {same:,} of {len(texts):,} rows: name the right columns"
             )
-        if nearest := resembles_another(tag, column, profiles):
+        crossed = _is_foreign(native, others) and not _is_foreign(native, some) and not _is_foreign(language, others)
+        likeness, other = (_similarity(native, each, profiles) for each in (some, others))
+        if crossed or (likeness >= 1 and likeness > other):
             raise CorpusError(
-                f"the column {tag!r} looks like {nearest} and not like {tag}, such as {_shown(column)}: correct the "
-                "header, or name the columns"
+                f"{columns} seem to be swapped, or {language!r} is also in {native}: {language!r} has {_shown(some)}, "
+                f"and {native!r} has {_shown(others)}. Correct the header, or name the columns"
             )
+        for tag, column in ((native, others), (language, some)):
+            if _is_foreign(tag, column):
+                raise CorpusError(
+                    f"{source}: the column {tag!r} has {_shown(column)}, which is not in the script of {tag}: correct "
+                    f"the header, or add the script to the tag, such as {tag.partition('-')[0]}-Latn"
+                )
+            if nearest := resembles_another(tag, column, profiles):
+                raise CorpusError(
+                    f"{source}: the column {tag!r} looks like {nearest} and not like {tag}, such as {_shown(column)}: "
+                    "correct the header, or name the columns"
+                )
 
 
 def _is_foreign(tag: str, texts: Sequence[str]) -> bool:

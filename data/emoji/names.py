@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from ...utils.errors import CorpusError, MissingExtraError, SourceUnavailableError, first_line
 from ...utils.files import atomic_file
-from ..corpus.columns import LanguageProfiles, check_pairs, counts_of, resembles_another
+from ..corpus.columns import LanguageProfiles, counts_of, resembles_another
 from .build import DEFAULT_CACHE, KEYWORD_SEPARATOR, Annotation, annotations_in, fetch_package, read_sources
 
 logger = logging.getLogger(__name__)
@@ -113,16 +113,6 @@ def names_of_emoji() -> EmojiNames | None:
         reason = first_line(error)
     logger.info("learning without CLDR's names of emoji (R@10 on photographs: 71 instead of 75): %s", reason)
     return None
-
-
-def check_columns(pairs: Mapping[str, Pairs], native: str, source: str, names: EmojiNames | None = None) -> None:
-    """Checks by CLDR's names (default: those fetched before) that each column is in the language of its name."""
-    profiles = None if names is None else names.profiles
-    for language, (texts, natives) in pairs.items():
-        try:
-            check_pairs(texts, natives, language, native, profiles)
-        except CorpusError as error:
-            raise CorpusError(f"{source}: {error}") from error
 
 
 def names_for(texts: Mapping[str, Sequence[str]], native: str, names: EmojiNames) -> dict[str, NameTranslations]:

@@ -1,7 +1,8 @@
 import pytest
 
+from babelens.data.corpus.columns import check_columns
 from babelens.data.emoji.build import Annotation
-from babelens.data.emoji.names import EmojiNames, check_columns, names_for, names_table
+from babelens.data.emoji.names import EmojiNames, names_for, names_table
 from babelens.utils.errors import CorpusError
 
 ENGLISH = ["dog", "cat", "horse", "red apple", "boat", "house", "tree", "mountain", "child", "up arrow"]
@@ -67,11 +68,11 @@ GERMAN_TEXTS = ["der Hund ist mit dem Jungen auf dem Strand", "zwei Frauen und d
 def test_wrong_columns_are_an_error_that_names_them(with_names, language, texts, natives, named, monkeypatch):
     known = {"en": ENGLISH_TEXTS, "mi": MAORI_TEXTS, "uk": UKRAINIAN_TEXTS, "de": GERMAN_TEXTS}
     found = {tag: {str(n): Annotation(text, []) for n, text in enumerate(each)} for tag, each in known.items()}
-    names = EmojiNames(names_table(found)) if with_names else None
+    profiles = EmojiNames(names_table(found)).profiles if with_names else None
     with pytest.raises(CorpusError, match=rf"pairs\.tsv: .*{named}"):
-        check_columns({language: (texts, natives)}, "en", "pairs.tsv", names)
+        check_columns({language: (texts, natives)}, "en", "pairs.tsv", profiles)
     right = {tag: (each, ENGLISH_TEXTS) for tag, each in known.items() if tag != "en"}
     check_columns(
-        right | {"szl": (["pies na plaży", "dwie baby", "chop we czōłnie"] * 3, ENGLISH_TEXTS)}, "en", "x", names
+        right | {"szl": (["pies na plaży", "dwie baby", "chop we czōłnie"] * 3, ENGLISH_TEXTS)}, "en", "x", profiles
     )
-    check_columns({"de": (["rot", "blau"], ["red", "blue"])}, "en", "x", names)
+    check_columns({"de": (["rot", "blau"], ["red", "blue"])}, "en", "x", profiles)
