@@ -17,8 +17,7 @@ from PIL import ImageOps
 from pydantic_core import to_jsonable_python
 from transformers import PreTrainedModel, ProcessorMixin
 
-from ..data.batching.views import Images, RetrievalSets, images_of
-from ..data.corpus.caption_index import CaptionIndex
+from ..data.batching.views import CaptionIndex, Images, RetrievalSets, images_of
 from ..data.corpus.corpus import describe, evenly_spaced, languages_of
 from ..inference.embedder import Embedder, ImageLike, batches, evaluation_mode
 from ..utils.errors import CorpusError, InputError, ModelKindError, requires

@@ -12,10 +12,9 @@ from datasets import Dataset, IterableDataset
 
 from ...utils.errors import CorpusError
 from ...utils.languages import normalize_languages
-from ..corpus.caption_index import LanguagePair
 from ..corpus.corpus import Caption, describe, languages_of, undecoded, with_captions
 from .collators import identity_label
-from .views import Languages, translation_pairs
+from .views import LanguagePair, Languages, translation_pairs
 
 AnyDataset = TypeVar("AnyDataset", Dataset, IterableDataset)
 

@@ -5,37 +5,35 @@ an example is read. A corpus' `features` come in addition to its images, or inst
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import islice
+from functools import cached_property, partial
+from itertools import combinations, islice
 from typing import Any
 
 import numpy as np
 import PIL.Image
 import pyarrow as pa
+import pyarrow.compute as pc
 from datasets import Dataset, IterableDataset
 
 from ...utils.errors import CorpusError
 from ...utils.languages import normalize_language, normalize_languages
-from ..corpus.caption_index import (
-    CaptionIndex,
-    LanguagePair,
-    Positions,
-    Selection,
-    merged,
-    pairs_in,
-    repeats,
-    texts_in,
-)
 from ..corpus.corpus import DOWNLOAD, IMAGE_URL, describe, languages_of, undecoded
 from ..corpus.images import image_bytes, read_image
 
 Example = dict[str, Any]
 Languages = str | list[str] | tuple[str, ...]
+LanguagePair = tuple[str, str]
+# Suffix of the columns `text` and `language` -> index of each example's caption in its row's list [N].
+Positions = dict[str, np.ndarray]
+# The row of each example [N], ascending, and the positions of its captions.
+Selection = tuple[np.ndarray, Positions]
 Select = Callable[[Dataset], dict[str, Selection]]  # rows -> examples of each language or language pair
 
 _IMAGES = ("image", "features", "image_id")
 _TEXT_BLOCK = 10_000  # number of examples whose texts are read together
 _STREAM_BLOCK = 256  # number of rows of a stream that are read together
+_NOTHING = np.empty(0, dtype=np.int64)
+_NO_PAIRS: Selection = (_NOTHING, {"_a": _NOTHING, "_b": _NOTHING})
 
 
 def image_text_pairs(corpus: Dataset | IterableDataset, languages: Languages | None = None) -> "View":
@@ -46,7 +44,7 @@ def image_text_pairs(corpus: Dataset | IterableDataset, languages: Languages | N
         >>> view = image_text_pairs(load_captions("photos"), ["de", "fr"])
         >>> view[0]["text"], view[0]["language"]
     """
-    return _view(corpus, partial(texts_in, languages=_tags(languages)), _IMAGES)
+    return _view(corpus, partial(_texts_in, languages=_tags(languages)), _IMAGES)
 
 
 def translation_pairs(
@@ -65,7 +63,7 @@ def translation_pairs(
     order. With `co_captions`, a language paired with itself gives every two different captions of a row; by default,
     each caption is its own translation.
     """
-    taken = partial(pairs_in, pairs=_normal_pairs(pairs), languages=_tags(languages), once=True)
+    taken = partial(_pairs_in, pairs=_normal_pairs(pairs), languages=_tags(languages), once=True)
     return _view(corpus, partial(taken, co_captions=co_captions), ("image_id",))
 
 
@@ -76,7 +74,7 @@ def triplets(
 ) -> "View":
     """Returns examples {image, image_id, text_a, language_a, text_b, language_b}: one for each translation pair of an
     image. Arguments and errors are as in `translation_pairs`."""
-    return _view(corpus, partial(pairs_in, pairs=_normal_pairs(pairs), languages=_tags(languages)), _IMAGES)
+    return _view(corpus, partial(_pairs_in, pairs=_normal_pairs(pairs), languages=_tags(languages)), _IMAGES)
 
 
 def weak_pairs(corpus: Dataset | IterableDataset, languages: Languages | None = None) -> "View":
@@ -84,7 +82,7 @@ def weak_pairs(corpus: Dataset | IterableDataset, languages: Languages | None = 
     earlier of two `languages`, by default all in alphabetical order, gives `text_a`. The texts need not be
     translations: they are weakly aligned (Zhou et al. 2023, RC3, section 2.1), like the captions of a photograph in
     several Wikipedias, so every text in one language is paired with every text in the other."""
-    return _view(corpus, partial(pairs_in, languages=_tags(languages), aligned=False), _IMAGES)
+    return _view(corpus, partial(_pairs_in, languages=_tags(languages), aligned=False), _IMAGES)
 
 
 class CorpusView(Sequence[Example]):
@@ -123,8 +121,13 @@ class CorpusView(Sequence[Example]):
         return columns
 
     def by_language_pair(self) -> dict[str, np.ndarray]:
-        """Returns the indices of the examples of each language pair, described as in `de with en`."""
-        return CaptionIndex(self._corpus).pairs_at(self.rows, self._positions)
+        """Returns the sorted indices of the examples of each language pair, described as in `de with en`."""
+        index = CaptionIndex(self._corpus)
+        first = np.searchsorted(index.rows, self.rows)  # first caption of each row
+        sides = np.stack([index.language_codes[first + self._positions[side]] for side in ("_a", "_b")])
+        found, pair = np.unique(np.sort(sides, axis=0), axis=1, return_inverse=True)
+        names = [_pair_name(*sorted(index.languages[code] for code in codes)) for codes in found.T]
+        return {name: np.flatnonzero(pair.ravel() == names.index(name)) for name in sorted(names)}
 
     def without_images(self) -> "CorpusView":
         columns = [column for column in self._columns if column != "image"]
@@ -163,7 +166,7 @@ class StreamView(Iterable[Example]):
     def examples_of(self, rows: list[dict[str, Any]]) -> CorpusView:
         """Returns the examples of some `rows`; none if the rows have no text in the languages of the view."""
         block = Dataset.from_list(rows, features=self.rows.features)
-        return CorpusView(block, self._columns, *merged(self._select(block)))
+        return CorpusView(block, self._columns, *_merged(self._select(block)))
 
     def __iter__(self) -> Iterator[Example]:
         rows = iter(self.rows)
@@ -227,7 +230,7 @@ def _view(corpus: Dataset | IterableDataset, select: Select, columns: Sequence[s
     selections = select(corpus)
     if absent := [languages for languages, (rows, _) in selections.items() if not len(rows)]:
         raise CorpusError(f"no row has texts in {', '.join(absent)}; the corpus has {describe(languages_of(corpus))}")
-    return CorpusView(corpus, present, *merged(selections))
+    return CorpusView(corpus, present, *_merged(selections))
 
 
 def _refuse_addresses(corpus: Dataset | IterableDataset) -> None:
@@ -252,6 +255,119 @@ def _with_image(example: Example, row: int) -> Example:
     if "image" in example:
         example["image"] = read_image(example["image"], f"image_id {example['image_id']!r}, row {row}")
     return example
+
+
+# ---- Selection of examples, with Arrow and without reading any image ----
+
+
+class CaptionIndex:
+    """All captions of a corpus, and their `rows`, `positions` in the rows' lists, and `languages`."""
+
+    def __init__(self, corpus: Dataset) -> None:
+        names = [name for name in ("image_id", "captions") if name in corpus.column_names]
+        self._table = table = corpus.select_columns(names).with_format("arrow")[:]
+        captions = pc.list_flatten(table["captions"])
+        self.texts = pc.struct_field(captions, "text")
+        self.rows = pc.list_parent_indices(table["captions"]).to_numpy()
+        counts = np.bincount(self.rows, minlength=len(table))
+        self.positions = np.arange(len(self.rows)) - (np.cumsum(counts) - counts)[self.rows]
+        self.language_codes, languages = _encoded(pc.struct_field(captions, "language"))
+        self.languages = languages.to_pylist()
+
+    def captions_in(self, language: str) -> np.ndarray:
+        if language not in self.languages:
+            return _NOTHING
+        return np.flatnonzero(self.language_codes == self.languages.index(language))
+
+    @cached_property
+    def text_codes(self) -> np.ndarray:
+        """Returns an integer for each caption; equal texts have equal integers."""
+        return _encoded(self.texts)[0]
+
+    @cached_property
+    def concepts(self) -> np.ndarray:
+        """Returns an integer for each row; rows that share an image_id have equal integers."""
+        names = self._table.column_names
+        return _encoded(self._table["image_id"])[0] if "image_id" in names else np.arange(len(self._table))
+
+
+def _texts_in(corpus: Dataset, languages: list[str] | None) -> dict[str, Selection]:
+    index = CaptionIndex(corpus)
+    captions = {language: index.captions_in(language) for language in languages or index.languages}
+    return {language: (index.rows[own], {"": index.positions[own]}) for language, own in captions.items()}
+
+
+def _pairs_in(
+    corpus: Dataset,
+    pairs: list[LanguagePair] | None = None,
+    languages: list[str] | None = None,
+    *,
+    once: bool = False,
+    co_captions: bool = False,
+    aligned: bool = True,
+) -> dict[str, Selection]:
+    """Selects pairs of captions as `translation_pairs` describes, by the description of their languages; empty for a
+    pair, or a language, that does not occur with another. `once` selects a pair of texts once from all rows with one
+    image_id; without `aligned`, every caption is paired with every other."""
+    index = CaptionIndex(corpus)
+    repeating = once and len(np.unique(index.concepts)) < len(corpus)
+    selections, met = {}, set[str]()
+    for language_a, language_b in combinations(languages or sorted(index.languages), 2) if pairs is None else pairs:
+        two = co_captions and language_a == language_b
+        captions = index.captions_in(language_a), index.captions_in(language_b)
+        a, b = _matched(index, *captions, aligned=aligned and not two)
+        if two:
+            different = (a < b) & (index.text_codes[a] != index.text_codes[b])
+            a, b = a[different], b[different]
+        rows = index.rows[a]
+        if repeating:
+            new = ~_repeats(rows, index.concepts[rows], index.text_codes[a], index.text_codes[b])
+            rows, a, b = rows[new], a[new], b[new]
+        if len(rows) or pairs is not None:
+            selections[_pair_name(language_a, language_b)] = rows, {"_a": index.positions[a], "_b": index.positions[b]}
+            met |= {language_a, language_b}
+    absent = [language for language in (languages or ()) if pairs is None and language not in met]
+    alone: dict[str, Selection] = {f"{language} and another of the languages": _NO_PAIRS for language in absent}
+    return selections | alone or {"two languages": _NO_PAIRS}
+
+
+def _pair_name(language_a: str, language_b: str) -> str:
+    return f"{language_a} with {language_b}"
+
+
+def _matched(index: CaptionIndex, a: np.ndarray, b: np.ndarray, aligned: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs captions `a` and `b` of the same row: all combinations, or in order if `aligned` and equally many."""
+    size = index.rows[-1] + 1 if len(index.rows) else 0
+    count_a, count_b = np.bincount(index.rows[a], minlength=size), np.bincount(index.rows[b], minlength=size)
+    equal = (count_a == count_b) & aligned
+    examples = np.where(equal, count_a, count_a * count_b)
+    row = np.repeat(np.arange(size), examples)  # row of each example
+    within = np.arange(len(row)) - (np.cumsum(examples) - examples)[row]  # index of each example within its row
+    offset_a = np.where(equal[row], within, within // count_b[row])
+    offset_b = np.where(equal[row], within, within % count_b[row])
+    return a[(np.cumsum(count_a) - count_a)[row] + offset_a], b[(np.cumsum(count_b) - count_b)[row] + offset_b]
+
+
+def _repeats(rows: np.ndarray, *keys: np.ndarray) -> np.ndarray:
+    """Returns which entries have the same keys as an entry of an earlier row; `rows` [N] ascend. -> boolean [N]"""
+    key = np.zeros(len(rows), dtype=np.int64)
+    for part in keys:
+        _, key = np.unique(key * (part.max(initial=0) + 1) + part, return_inverse=True)
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    return rows[first][inverse] < rows
+
+
+def _encoded(strings: pa.ChunkedArray) -> tuple[np.ndarray, pa.Array]:
+    distinct = pc.unique(strings)
+    return pc.index_in(strings, value_set=distinct).to_numpy().astype(np.int64), distinct
+
+
+def _merged(selections: dict[str, Selection]) -> Selection:
+    rows = np.concatenate([rows for rows, _ in selections.values()])
+    order = np.argsort(rows, kind="stable")
+    suffixes = next(iter(selections.values()))[1]
+    positions = {suffix: np.concatenate([own[suffix] for _, own in selections.values()]) for suffix in suffixes}
+    return rows[order], {suffix: positions[suffix][order] for suffix in suffixes}
 
 
 # ---- Retrieval ----
@@ -301,7 +417,7 @@ class RetrievalSets:
             raise CorpusError(f"no captions in {language}; the corpus has {describe(languages_of(self._corpus))}")
         rows = index.rows[captions]
         searched = np.unique(rows) if only_captioned else np.arange(len(self._corpus))
-        captions = captions[~repeats(rows, index.concepts[rows], index.text_codes[captions])]
+        captions = captions[~_repeats(rows, index.concepts[rows], index.text_codes[captions])]
         image_ids, described = (self._image_ids[each].tolist() for each in (searched, index.rows[captions]))
         places: dict[str, list[int]] = defaultdict(list)
         for place, image_id in enumerate(image_ids):

@@ -14,7 +14,7 @@ from datasets import Dataset, Features, Image, IterableDataset, Value
 
 from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.languages import normalize_language, normalize_languages
-from ..corpus.caption_index import CaptionIndex
+from ..batching.views import CaptionIndex
 from ..corpus.corpus import CAPTIONS, MAX_CHARACTERS, PLACE, RowCount, with_captions
 from ..corpus.files import files_matching
 from ..corpus.loading import SkippedImage, load_captions
