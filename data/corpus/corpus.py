@@ -215,6 +215,11 @@ def listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
+def captions_in(texts: Mapping[str, Any]) -> list[Caption]:
+    """Returns the captions in {language: text, texts or None}."""
+    return [{"language": tag, "text": text} for tag, own in texts.items() for text in listed(own) if text is not None]
+
+
 def _checked(text: Any) -> str:
     if not isinstance(text, str):
         raise CorpusError(f"{truncated_repr(text)} is not a text")
@@ -224,10 +229,6 @@ def _checked(text: Any) -> str:
         raise CorpusError(
             f"a text of {len(text)} characters ({truncated_repr(text)}), where {MAX_CHARACTERS} are allowed"
         )
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise CorpusError(f"{truncated_repr(text)} has half of a surrogate pair, which is not a character") from None
     return text
 
 

@@ -42,7 +42,7 @@ from .corpus import (
 )
 from .files import NO_TMX, TAR_FEATURES, TMX, files_named, kind_of, tar_rows
 from .images import check_image, image_source, is_photo_folder
-from .tables import JSON_FILES, METADATA, TABLES, is_table, read_table
+from .tables import METADATA, TABLES, read_table
 
 Source: TypeAlias = str | Path | Dataset | IterableDataset | datasets.DatasetDict | datasets.IterableDatasetDict
 Languages = str | list[str] | tuple[str, ...] | None
@@ -203,7 +203,7 @@ def _opened(
     called = ""
     if isinstance(source, str | Path):
         names = ("", *METADATA) if images else ("",)
-        file = next((file for name in names if is_table(file := Path(source, name))), None)
+        file = next((file for name in names if kind_of(file := Path(source, name)) in TABLES and file.is_file()), None)
         called = str(file or source)
         with _datasets_errors(source):
             shards = files_named(str(source), ".tar") if images and file is None else []
@@ -241,7 +241,7 @@ def _read(source: str, name: str | None, split: str | None, streaming: bool) -> 
         if path.exists():
             unknown = "a file of unknown kind; supported are .parquet, .csv, .tsv, .jsonl and .json"
             raise CorpusError(NO_TMX if path.name.endswith(TMX) else unknown)
-        if kind_of(path) in (*TABLES, *JSON_FILES) or not _HUB_ID.fullmatch(source):
+        if kind_of(path) in TABLES or not _HUB_ID.fullmatch(source):
             raise FileNotFoundError
     elif path.name == source:  # `datasets` reads some names, such as `csv`, as file formats
         source = str(Path.cwd() / source)

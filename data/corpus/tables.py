@@ -22,15 +22,15 @@ from datasets import Dataset
 from ...utils.errors import CorpusError
 from ...utils.language_matching import counts_as
 from .columns import CAPTION_COLUMNS, ColumnNames, scripts_of, tag_in
-from .corpus import DOWNLOAD, IMAGE_URL, PLACE, image_id_of, listed
+from .corpus import DOWNLOAD, IMAGE_URL, PLACE, captions_in, image_id_of, listed
 from .files import COMPRESSED, DAMAGED, kind_of, numbered_lines, open_plain, read_json, read_json_lines
 from .images import path_inside
 
 logger = logging.getLogger(__name__)
 
 TAB = "\t"
-TABLES = (".csv", ".tsv")
 JSON_FILES = (".jsonl", ".ndjson", ".json")
+TABLES = (".csv", ".tsv", *JSON_FILES)
 TRANSLATION_FILES = (".tsv", ".jsonl")
 METADATA = ("metadata.jsonl", "metadata.csv")
 IMAGE_NAMES = (
@@ -57,7 +57,7 @@ def read_table(file: Path, named: ColumnNames | None = None) -> Dataset:
     made: dict[str, pa.Array] = {}
     for name, cells in (columns | {PLACE: places}).items():
         if name in CAPTION_COLUMNS and any(isinstance(cell, dict) for cell in cells):
-            cells = [_pairs(cell) if isinstance(cell, dict) else cell for cell in cells]
+            cells = [captions_in(cell) if isinstance(cell, dict) else cell for cell in cells]  # a form for Arrow
         cells = [None if cell != cell else cell for cell in cells]  # NaN, which pandas writes
         if has_lists := any(isinstance(cell, list) for cell in cells):
             cells = [None if cell is None else listed(cell) for cell in cells]
@@ -68,10 +68,6 @@ def read_table(file: Path, named: ColumnNames | None = None) -> Dataset:
         if not pa.types.is_null(column.type):
             made[name] = column
     return Dataset(pa.table(made))
-
-
-def is_table(source: str | Path) -> bool:
-    return kind_of(source) in (*TABLES, *JSON_FILES) and Path(source).is_file()
 
 
 # ---- JSON ----
@@ -106,16 +102,6 @@ def _coco_records(document: Record) -> list[Record]:
         {"file_name": image.get("file_name"), "image_id": image["id"], "captions": captions[image["id"]]}
         for image in document["images"]
         if image.get("id") in captions
-    ]
-
-
-def _pairs(captions: Record) -> list[Record]:
-    """Returns {language: texts} in a form that Arrow can hold."""
-    return [
-        {"language": tag, "text": text}
-        for tag, texts in captions.items()
-        for text in listed(texts)
-        if text is not None
     ]
 
 

@@ -1,6 +1,5 @@
 """Readers of published data sets, which turn the records of files into rows; errors name the file and the record."""
 
-from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -46,10 +45,6 @@ def caption_row(images: Folder, name: str, captions: list[Caption], place: str) 
     """Returns the row of the image `name` of a folder; without a folder, it has no column `image`."""
     image = {} if images is None else {"image": image_path(images, name, place)}
     return image | {"image_id": name, "captions": captions}
-
-
-def captions_in(texts: Mapping[str, Iterable[str]]) -> list[Caption]:
-    return [{"language": language, "text": text} for language, own in texts.items() for text in own]
 
 
 def task_dataset(rows: list[dict[str, Any]], source: str | Path, **features: Any) -> Dataset:

@@ -17,9 +17,9 @@ from pyarrow import csv
 from ...utils.errors import CorpusError
 from ...utils.languages import normalize_languages
 from ..benchmarks import find_benchmark
-from ..corpus.corpus import RowCount, enumeration, listed
+from ..corpus.corpus import RowCount, captions_in, enumeration, listed
 from ..corpus.files import read_json, read_lines, read_texts
-from . import caption_row, captions_in, find_file, task_dataset, value_of
+from . import caption_row, find_file, task_dataset, value_of
 
 Split: TypeAlias = Literal["train", "val", "validation", "test"]
 Texts = dict[str, list[str]]
@@ -116,9 +116,10 @@ def _mule_split(rows: list[dict[str, Any]], split: str) -> list[dict[str, Any]]:
 def load_flickr30k(folder: str | Path, split: Split = "train") -> Dataset:
     """Loads Karpathy's split of Flickr30K with five English captions an image: `image`, `image_id` (the file name),
     `captions`, from a folder with `dataset_flickr30k.json` and the images in `flickr30k-images`."""
-    rows = []
-    for place, _, name, sentences in _karpathy(find_file(folder, "dataset_flickr30k.json"), _parts(split)[:1]):
-        rows.append(caption_row(Path(folder, _FLICKR_IMAGES), name, captions_in({"en": sentences}), place))
+    rows = [
+        caption_row(Path(folder, _FLICKR_IMAGES), name, captions_in({"en": sentences}), place)
+        for place, _, name, sentences in _karpathy(find_file(folder, "dataset_flickr30k.json"), _parts(split)[:1])
+    ]
     return task_dataset(rows, folder)
 
 
