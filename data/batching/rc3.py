@@ -100,10 +100,7 @@ def _text_pairs(processor: Any, examples: list[Example], rng: np.random.Generato
     """Samples l_i by the generator of the batch, whose numbers are unrelated to those of its first example. Returns
     the text inputs `first` (x_i) and `second` (x_j), and x_j as the decoder's targets."""
     pairs = {tuple(sorted((example["language_a"], example["language_b"]))) for example in examples}
-    if len(pairs) > 1:
-        named = ", ".join(f"{a} with {b}" for a, b in sorted(pairs))
-        raise InputError(f"a batch of RC3 must have one pair of languages, but this one has {named}")
-    ((first, _),) = (rng.permutation(pair) for pair in pairs)
+    ((first, _),) = (rng.permutation(pair) for pair in pairs)  # `one_pair_at_a_time` gives one
     batch: Batch = {}
     for name in ("first", "second"):
         sides = ["a" if (each["language_a"] == first) == (name == "first") else "b" for each in examples]
@@ -321,8 +318,6 @@ def most_similar(vectors: np.ndarray, concepts: Sequence[str], count: int = 100)
     unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     _, group, sizes = np.unique(np.asarray(concepts), return_inverse=True, return_counts=True)
     count = min(count, len(unit) - int(sizes.max()))  # the most frequent concept has this many others
-    if count < 1:
-        raise CorpusError("all images show the same thing, so no negative can be sampled")
     similar_rows = np.empty((len(unit), count), dtype=np.int64)
     for start in range(0, len(unit), _ROWS):
         similar = unit[start : start + _ROWS] @ unit.T  # [rows, N]

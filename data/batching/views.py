@@ -244,11 +244,9 @@ def _tags(languages: Languages | None) -> list[str] | None:
 
 
 def _normal_pairs(pairs: Iterable[LanguagePair] | None) -> list[LanguagePair] | None:
-    given = None if pairs is None else list(pairs)
-    for pair in given or ():
-        if isinstance(pair, str) or len(pair) != 2:
-            raise CorpusError(f"{pair!r} is not a pair of languages; give a list such as [('en', 'de'), ('en', 'ja')]")
-    return given and list(dict.fromkeys((normalize_language(a), normalize_language(b)) for a, b in given))
+    if pairs is None:
+        return None
+    return list(dict.fromkeys((normalize_language(a), normalize_language(b)) for a, b in pairs))
 
 
 def _with_image(example: Example, row: int) -> Example:

@@ -228,7 +228,16 @@ def find_captions(dataset: Dataset | IterableDataset, named: ColumnNames, rules:
     if len(usual_here) == 1 or usual_here[:1] == ["captions"]:
         return replace(named, caption=usual_here[0])
     if rules.at_least > 1:
-        return replace(named, caption=_translations(dataset, rules.languages))
+        by_column = text_columns(dataset, asked=rules.languages, at_least=2)
+        others = [name for name in names if name not in (*by_column.values(), *_NOT_TEXTS)]
+        if len(by_column) < 2:
+            shown = enumeration(list(map(repr, others or names)), between=", ")
+            raise CorpusError(
+                f"translations need texts in two languages, and by their names and cells {shown} hold no second one: "
+                "name columns by language tags, such as en and de, correct the header if they are swapped, or name "
+                "the columns, as in caption_column={'en': 'source', 'de': 'target'}"
+            )
+        return replace(named, caption=by_column)
     members = [name for name in ("json", "txt") if name in names]  # WebDataset's
     found = () if usual_here else members or text_columns(dataset, asked=rules.languages)
     if not found:
@@ -238,20 +247,6 @@ def find_captions(dataset: Dataset | IterableDataset, named: ColumnNames, rules:
             f"are {enumeration(names, between=', ')}"
         )
     return replace(named, caption=found)
-
-
-def _translations(dataset: Dataset | IterableDataset, asked: Sequence[str] | None) -> dict[str, str]:
-    found, names = text_columns(dataset, asked=asked, at_least=2), column_names(dataset)
-    others = [name for name in names if name not in (*found.values(), *_NOT_TEXTS)]
-    if len(found) < 2:
-        shown = enumeration(list(map(repr, others or names)), between=", ")
-        raise CorpusError(
-            f"translations need texts in two languages, and by their names and cells {shown} hold no second one: name "
-            "columns by language tags, such as en and de, "
-            "correct the header if they are swapped, or name the columns, as in "
-            "caption_column={'en': 'source', 'de': 'target'}"
-        )
-    return found
 
 
 # ---- Cells ----

@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 
 from datasets import Dataset, Features, IterableDataset
 
-from ...utils.errors import CorpusError, LanguageTagError
+from ...utils.errors import CorpusError
 from ...utils.language_matching import counts_as
 from ...utils.languages import normalize_language, normalize_languages
 from ..corpus.columns import tag_in
@@ -215,9 +215,6 @@ def _moses(sizes: dict[str, int], place: Path) -> list[Bitext]:
         if missing := [tag for tag in pair if tag not in sides]:
             raise CorpusError(f"{place}: {stem}.{missing[0]} is missing, to match {', '.join(sides.values())}")
         names = tuple(sides[name] for name in (*pair, _SCORES) if name in sides)
-        try:
-            languages = normalize_language(pair[0]), normalize_language(pair[1])
-        except LanguageTagError as error:
-            raise LanguageTagError(f"{place} {names[0]}: {error}") from None
+        languages = normalize_language(pair[0]), normalize_language(pair[1])
         found.append(Bitext(place, languages, sum(sizes[name] for name in names[:2]), names))
     return found

@@ -68,10 +68,7 @@ def load_coco(
     Examples:
         >>> corpus = load_coco("mscoco", "test", captions=["coco", "coco-cn", "yj"], rule="mule")
     """
-    chosen = list(dict.fromkeys(captions or ["coco"]))
-    if unknown := [name for name in chosen if name not in _LANGUAGES]:
-        raise CorpusError(f"captions: {', '.join(unknown)} is none of {', '.join(_LANGUAGES)}")
-    return _coco(Path(folder), split, chosen, rule)
+    return _coco(Path(folder), split, list(dict.fromkeys(captions or ["coco"])), rule)
 
 
 def _coco(root: Path, split: str, chosen: Sequence[str], rule: str = "karpathy", *, complete: bool = False) -> Dataset:
@@ -106,9 +103,6 @@ def _mule_split(rows: list[dict[str, Any]], split: str) -> list[dict[str, Any]]:
     size = min(_MULE_IMAGES, len(complete) // 3)
     if split == "train":
         return [row for row in rows if row["image_id"] not in complete[: 2 * size]]
-    if not size:
-        needed = ", ".join(sorted(everywhere))
-        raise CorpusError(f"MULE's split needs three images or more with captions in {needed}, not {len(complete)}")
     held_out = {*(complete[:size] if split == "val" else complete[size : 2 * size])}
     return [row for row in rows if row["image_id"] in held_out]
 
@@ -213,11 +207,8 @@ def _aligned(names_file: Path, files: Sequence[tuple[str, Path]]) -> dict[str, T
 
 def _records(file: Path, key: str | None) -> list[tuple[str, dict[str, Any]]]:
     """Returns (place, record) of a JSON file: a list of objects, or an object with the list under a key."""
-    content = read_json(file) if key is None else read_json(file, dict).get(key)
-    if not isinstance(content, list) or not all(isinstance(record, dict) for record in content):
-        where = "a list of objects" if key is None else f"an object with a list of objects {key!r}"
-        raise CorpusError(f"{file}: expected {where}, as it was published")
-    return [(f"{file} entry {index}", record) for index, record in enumerate(content)]
+    records = read_json(file) if key is None else read_json(file, dict)[key]
+    return [(f"{file} entry {index}", record) for index, record in enumerate(records)]
 
 
 def _karpathy(file: Path, parts: Sequence[str]) -> Iterator[tuple[str, dict[str, Any], str, list[str]]]:
@@ -255,8 +246,6 @@ def _annotations(file: Path, key: str | None, image: str, caption: str) -> Itera
     for place, record in _records(file, key):
         image_id = value_of(record, image, place)
         for text in listed(record.get(caption)):
-            if not isinstance(text, str):
-                raise CorpusError(f"{place}: {caption!r} should be a text or a list of texts, and has {text!r:.60}")
             if text.strip():
                 count.read += 1
                 yield image_id, text.strip()
@@ -342,15 +331,10 @@ def _crisscrossed(root: Path, languages: Sequence[str]) -> Crisscrossed:
         rows.append(_coco_row(root, name, {"en": own}, place))
     ratings = {}
     for kind, header in _HEADERS.items():
-        file = find_file(root, f"data/{kind}_test.csv")
-        try:
-            table = csv.read_csv(file)
-            columns = ((known[name.rstrip("12")], table[name].to_pylist()) for name in header)
-            pairs = [[index[each.rpartition(":")[2]] for each in named] for index, named in columns]
-            ratings[kind] = Ratings(np.array(pairs).T, table["agg_score"].to_numpy().astype(np.float64))
-        except (AttributeError, KeyError, ValueError) as error:
-            expected = f"{', '.join(header)} of the test images, and agg_score, their rating"
-            raise CorpusError(f"{file}: expected {expected}: {error}") from error
+        table = csv.read_csv(find_file(root, f"data/{kind}_test.csv"))
+        columns = ((known[name.rstrip("12")], table[name].to_pylist()) for name in header)
+        pairs = [[index[each.rpartition(":")[2]] for each in named] for index, named in columns]
+        ratings[kind] = Ratings(np.array(pairs).T, table["agg_score"].to_numpy().astype(np.float64))
     return Crisscrossed(task_dataset(rows, root), texts, image_of_text, ratings)
 
 

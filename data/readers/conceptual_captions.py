@@ -138,8 +138,6 @@ def _cc300k_rows(
     captions_of = {tag: read_json(file, dict) for tag, file in files.items()}
     first = next(iter(captions_of))
     names = list(captions_of[first]) if image_ids is None else read_json(Path(image_ids))
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise CorpusError(f"{image_ids}: expected a list of the images' names")
     count = RowCount(str(image_ids or files[first]))
     for name in names:
         if lacking := [tag for tag, captions in captions_of.items() if name not in captions]:

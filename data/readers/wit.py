@@ -104,8 +104,6 @@ def load_wit(
     corpus = corpus.map(captions, features=features, remove_columns="wit_features", batched=True, **options)
     if not streaming:
         count.report()
-        if not len(corpus):
-            raise CorpusError(f"{files}: no image has texts in {min_languages} languages")
     if split is not None:
         corpus = wit_split(corpus, split)
     return load_captions(corpus, check_images=check_images, on_bad_image=on_bad_image, skipped=skipped)
