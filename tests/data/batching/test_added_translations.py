@@ -68,9 +68,8 @@ TEXTS = [SHORT, "three words here", LONG, " ".join("w" * 100), LETTERS, LETTERS[
 
 
 def corpus_of(rows):
-    return load_captions(
-        Dataset.from_list([{"features": [float(n)], "captions": {"en": row}} for n, row in enumerate(rows)])
-    )
+    records = [{"features": [float(n)], "captions": {"en": row}} for n, row in enumerate(rows)]
+    return load_captions(Dataset.from_list(records))
 
 
 def texts_of(corpus):

@@ -56,9 +56,8 @@ def test_there_is_one_example_for_every_caption(corpus):
 def test_a_bad_image_is_an_error_where_it_is_used_with_its_row(corpus):
     cells = [bytes_of(COLOURS[0]), {"bytes": None, "path": "/nowhere/dog.png"}]
     columns = {"image": cells, "image_id": ["cat", "dog"], "captions": [{"en": "cat"}, {"en": "dog"}]}
-    view = views.image_text_pairs(
-        load_captions(Dataset.from_dict(columns).cast_column("image", Image()), check_images=False)
-    )
+    dataset = Dataset.from_dict(columns).cast_column("image", Image())
+    view = views.image_text_pairs(load_captions(dataset, check_images=False))
     assert view[0]["text"] == "cat"
     with pytest.raises(CorpusError, match=r"image_id 'dog', row 1: /nowhere/dog\.png: no such file"):
         view[1]
@@ -67,9 +66,8 @@ def test_a_bad_image_is_an_error_where_it_is_used_with_its_row(corpus):
 def test_random_corpora_give_what_plain_loops_give(corpus):
     rng = np.random.default_rng(0)
     words = [f"word {number}" for number in range(6)]
-    captions = [
-        {tag: list(rng.choice(words, rng.integers(1, 4), replace=False)) for tag in ("en", "de")} for _ in range(40)
-    ]
+    chosen = [[list(rng.choice(words, rng.integers(1, 4), replace=False)) for _ in range(2)] for _ in range(40)]
+    captions = [{"en": english, "de": german} for english, german in chosen]
     rows = {"image_id": [str(number) for number in rng.integers(0, 8, 40)], "captions": captions}
     expected, seen = [], set()
     for image_id, row in zip(*rows.values(), strict=True):
@@ -97,23 +95,15 @@ def test_co_captions_are_pairs_of_different_captions():
 
 def test_triplets_give_every_image_with_every_pair_of_its_texts(corpus):
     view = views.triplets(corpus, [("en", "de")])
-    assert [(colour_of(e), e["text_a"], e["text_b"]) for e in view][3:] == [
-        (COLOURS[1], "dog", "Wauwau"),
-        (COLOURS[3], "dog", "Hund"),
-        (COLOURS[3], "dog", "Köter"),
-    ]
+    found = [(colour_of(e), e["text_a"], e["text_b"]) for e in view][3:]
+    assert found == [(COLOURS[row], "dog", text) for row, text in ((1, "Wauwau"), (3, "Hund"), (3, "Köter"))]
     assert list(view[0]) == ["image", "image_id", "text_a", "language_a", "text_b", "language_b"]
 
 
 def test_every_two_texts_in_different_languages(corpus):
     view = views.weak_pairs(corpus, ["en", "DE"])
-    assert texts(view) == [
-        ("cat one", "Katze eins"),
-        ("cat one", "Katze zwei"),
-        ("cat two", "Katze eins"),
-        ("cat two", "Katze zwei"),
-        *[("dog", text) for text in ("Hund", "Wauwau", "Hund", "Köter")],
-    ]
+    cats = product(("cat one", "cat two"), ("Katze eins", "Katze zwei"))
+    assert texts(view) == [*cats, *product(["dog"], ("Hund", "Wauwau", "Hund", "Köter"))]
     assert [colour_of(view[row]) for row in (0, 4, 6)] == [COLOURS[0], COLOURS[1], COLOURS[3]]
 
 

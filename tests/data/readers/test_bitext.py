@@ -32,12 +32,10 @@ def moses(folder):
 
 
 def archive(folder):
+    texts = {"en": lines(ENGLISH), "de": lines(GERMAN), "xml": "<alignments/>", "scores": lines(SCORES)}
     with zipfile.ZipFile(folder / "de-en.txt.zip", "w", zipfile.ZIP_DEFLATED) as file:
-        file.writestr("README", "OPUS")
-        file.writestr("CCMatrix.de-en.en", lines(ENGLISH))
-        file.writestr("CCMatrix.de-en.de", lines(GERMAN))
-        file.writestr("CCMatrix.de-en.xml", "<alignments/>")
-        file.writestr("CCMatrix.de-en.scores", lines(SCORES))
+        for name, content in {"README": "OPUS", **{f"CCMatrix.de-en.{side}": texts[side] for side in texts}}.items():
+            file.writestr(name, content)
     return folder / "de-en.txt.zip"
 
 
@@ -73,13 +71,8 @@ def test_scores_below_the_least_are_left_out(tmp_path, caplog):
 
 
 def test_empty_and_long_texts_are_counted_and_named(tmp_path, caplog):
-    rows = [
-        "1.1\teine Katze\ta cat",
-        "1.1\t\ta dog",
-        "1.1\tein Hund\t ",
-        f"1.1\t{'x' * 10_001}\tlong",
-        "1.1\tein Pferd\ta horse",
-    ]
+    pairs = ["eine Katze\ta cat", "\ta dog", "ein Hund\t ", f"{'x' * 10_001}\tlong", "ein Pferd\ta horse"]
+    rows = [f"1.1\t{pair}" for pair in pairs]
     assert texts(load_bitext(table(tmp_path, rows=rows))) == [EXPECTED[0], EXPECTED[2]]
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "read 2 of 5 rows; left out 2 with an empty text (line 2, line 3)" in caplog.text

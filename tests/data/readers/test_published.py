@@ -1,10 +1,12 @@
 import gzip
+import zlib
 from pathlib import Path
 
+import PIL.Image
 import pytest
 from datasets import IterableDataset
 
-from babelens.data import load_multi30k, triplets
+from babelens.data import load_cc3m, load_multi30k, triplets
 from babelens.data.corpus.corpus import images_by_language_pair, languages_of
 from babelens.data.readers.published import load_published
 from babelens.utils.errors import CorpusError
@@ -17,6 +19,7 @@ from tests.support.published_layouts import (
     write_mscoco_with_chinese,
     write_multi30k,
 )
+from tests.support.published_rc3 import write_uc2
 
 
 @pytest.fixture(scope="module")
@@ -55,14 +58,8 @@ def test_mscoco_has_mules_split_of_images_with_captions_in_all_languages():
         assert all(name.startswith("COCO_train2014_") for name in ids[split])
     assert {*load_published("coco", **options, split="test")["image_id"]} == ids["test"]
     # Images with any number of captions, and images with one language only.
-    assert images_by_language_pair(splits["train"]) == {
-        ("en", "en"): 8,
-        ("en", "ja"): 2,
-        ("en", "zh"): 4,
-        ("ja", "ja"): 2,
-        ("ja", "zh"): 2,
-        ("zh", "zh"): 4,
-    }
+    counts = {" ".join(pair): count for pair, count in images_by_language_pair(splits["train"]).items()}
+    assert counts == {"en en": 8, "en ja": 2, "en zh": 4, "ja ja": 2, "ja zh": 2, "zh zh": 4}
 
 
 def test_cc12m_is_a_stream_of_archives():
@@ -127,3 +124,54 @@ def test_lines_that_do_not_match_are_refused(tmp_path):
         file.write_bytes(content)
         with pytest.raises(CorpusError, match=rf"val\.de\.gz{message}"):
             load_multi30k(tmp_path / "task1", "val", ["en", "de"])
+
+
+UC2 = {
+    "http://a.com/1.jpg": {"en": "a dog runs", "de": "ein Hund rennt", "fr": "un chien court"},
+    "http://a.com/2.jpg": {"en": 'the "red" house', "de": 'das "rote" Haus', "fr": None},
+    "http://a.com/3.jpg": {"en": "a boat", "de": None, "fr": ""},
+    "http://a.com/4.jpg": {"en": '"quoted"', "de": "zitiert", "fr": "cité"},
+}
+
+
+def image_id(url):
+    return str(zlib.crc32(url.encode()) & 0xFFFFFFFF)
+
+
+@pytest.fixture
+def cc3m(tmp_path):
+    write_uc2(tmp_path / "cc3m", UC2)
+    return tmp_path / "cc3m"
+
+
+def test_captions_come_together_by_the_name_of_the_regions(cc3m):
+    for _ in range(2):  # read, and from the cache
+        corpus = load_cc3m(cc3m, ["en", "de", "fr"])
+        expected = {image_id(url): {k: v for k, v in captions.items() if v} for url, captions in UC2.items()}
+        del expected[image_id("http://a.com/3.jpg")]  # in one language alone
+        expected[image_id("http://a.com/4.jpg")]["en"] = "quoted"
+        texts = {row["image_id"]: {c["language"]: c["text"] for c in row["captions"]} for row in corpus}
+        assert texts == expected and corpus.column_names == ["image_id", "captions"]
+    assert len(triplets(corpus, [("en", "de")])) == 3 and len(triplets(corpus, [("de", "fr")])) == 2
+
+
+def test_images_are_named_by_their_address(cc3m, tmp_path):
+    (tmp_path / "images").mkdir()
+    options = {"images": tmp_path / "images"}
+    with pytest.raises(CorpusError, match="line 1: there is no image"):
+        load_cc3m(cc3m, ["en", "de"], **options)
+    for width, url in enumerate(UC2, 1):
+        PIL.Image.new("RGB", (width, 9)).save(tmp_path / "images" / image_id(url), "PNG")
+    assert [row["image"].width for row in load_cc3m(cc3m, ["en", "de"], **options)] == [1, 2, 4]
+
+
+def test_files_that_do_not_have_the_same_lines_are_refused(cc3m):
+    file = cc3m / "train_imageId2Ann_de.tsv"
+    lines = file.read_bytes().splitlines(keepends=True)
+    for changed, message in (
+        (lines[:-1], "at its end: expected an image"),
+        (lines[1:2] + lines[1:], "line 1: is about"),
+    ):
+        file.write_bytes(b"".join(changed))
+        with pytest.raises(CorpusError, match=rf"train_imageId2Ann_de\.tsv,? {message}"):
+            load_cc3m(cc3m, ["en", "de"])

@@ -37,11 +37,7 @@ def wit(tmp_path):
         page("klingon", "Qo'noS"),
         page("de", "Der Half Dome", "Der Half Dome"),
     ]
-    lake = [
-        page("id", "citra satelit"),
-        page("en", None, "Tonlé Sap is a lake."),
-    ]
-    island = [page("sw", "kisiwa")]
+    lake, island = [page("id", "citra satelit"), page("en", None, "Tonlé Sap is a lake.")], [page("sw", "kisiwa")]
     write_wit(tmp_path / "wit", [(DOME, image(1), dome), (LAKE, image(2), lake), (f"{LAKE}x", image(3), island)])
     return tmp_path / "wit"
 
