@@ -255,11 +255,8 @@ def _with_image(example: Example, row: int) -> Example:
     return example
 
 
-# ---- Selection of examples, with Arrow and without reading any image ----
-
-
 class CaptionIndex:
-    """All captions of a corpus, and their `rows`, `positions` in the rows' lists, and `languages`."""
+    """All captions of a corpus, their `rows`, `positions` in the rows' lists, and `languages`; no image is read."""
 
     def __init__(self, corpus: Dataset) -> None:
         names = [name for name in ("image_id", "captions") if name in corpus.column_names]

@@ -88,22 +88,20 @@ def load_captions(
             - a folder of images with a `metadata.jsonl`, which has a line for each image:
               `{"file_name": "cat.jpg", "captions": {"en": ["a cat", "a small cat"], "de": "eine Katze"}}`, and
               optionally `image_id` (by default the file name), `split` and other columns;
-            - a parquet file, a folder of them, or a pattern such as `data/*.parquet`;
-            - tar shards in WebDataset's layout (`data.corpus.files`): a folder of them, or
-              `train-{000..099}.tar`, local or a URL. The `image_id` of a sample is its name;
-            - a folder written by `save_to_disk`, a data set's id on the Hub, or a `Dataset` or `IterableDataset` with
-              a column `image` (paths, bytes or images), or `features` for training without images;
             - a CSV or TSV file with a header, JSON lines, or a JSON document such as COCO's captions, compressed or
-              not; images are named relative to the file.
+              not; images are named relative to the file;
+            - a parquet file, a folder of them, or a pattern such as `data/*.parquet`;
+            - tar shards in WebDataset's layout (`data.corpus.files`): a folder, a file or URL, or
+              `train-{000..099}.tar`; the `image_id` of a sample is its name;
+            - a folder written by `save_to_disk`, a data set's id on the Hub, or a `Dataset` or `IterableDataset` with
+              a column `image` (paths, bytes or images), or `features` for training without images.
 
-            The rule in `data.corpus.columns` finds columns of captions with other names than `captions`, `caption` or
-            `text`: `text_pl` and `caption_pl`, and `pl` if its cells are texts in Polish.
-
-            Rows without an `image_id` get a digest of their image or features.
+            The rule in `data.corpus.columns` finds captions. Rows without an `image_id` get a digest of their image
+            or features.
         languages: languages to keep, by default all; images without a caption in any of them are left out.
         language: the language of plain-text captions; it is never guessed.
-        image_column, caption_column, language_column: the columns of images, captions and each row's language, if the
-            rule does not find them; captions also by language: `{"pl": "title", "uk": "title_ukrainian"}`.
+        image_column, caption_column, language_column: the columns of images, captions (also by language, as in
+            `{"pl": "title"}`) and each row's language, if the rule does not find them.
         streaming: return an `IterableDataset`. Otherwise, tar shards are copied to the cache of `datasets`.
         check_images: open every image now (in a stream: on reading), so that errors do not come at the first use.
         on_bad_image: whether a missing, unreadable or too large image is an error, or is left out with a warning and

@@ -64,9 +64,6 @@ def load_coco(
         rule: `karpathy`, or `mule` (Kim et al. 2020), as in SMALR's table 1: 1,000 random images for validation and
             1,000 for the test, all with captions in each language of `captions`, and all other images for training. If
             fewer than 3,000 images have them, a third is drawn for each.
-
-    Examples:
-        >>> corpus = load_coco("mscoco", "test", captions=["coco", "coco-cn", "yj"], rule="mule")
     """
     return _coco(Path(folder), split, list(dict.fromkeys(captions or ["coco"])), rule)
 
