@@ -29,19 +29,14 @@ from .configuration_two_tower import (
 # full length.
 TowerPooling = TextPooling | Literal["last"]
 
-# Dual encoders that can acquire languages, by `model_type`; the last three accept several text encoders.
-_DUAL_ENCODERS: dict[str, TowerPooling] = {
-    **dict.fromkeys(["clip", "metaclip_2"], "eos"),
-    **dict.fromkeys(["siglip", "siglip2"], "last"),
-    **dict.fromkeys(["align", "altclip", "chinese_clip", "mural", "etcl", "vision-text-dual-encoder"], "cls"),
-}
-_ENCODERS: dict[str, TowerPooling] = {
-    **dict.fromkeys(["clip_text_model", "metaclip_2_text_model"], "eos"),
-    **dict.fromkeys(["siglip_text_model", "siglip2_text_model"], "last"),
-    **dict.fromkeys(["bert", "electra", "ernie", "megatron-bert", "mpnet", "roberta", "xlm-roberta"], "cls"),
-    **dict.fromkeys(["xlm-roberta-xl", "camembert", "roberta-prelayernorm", "data2vec-text"], "cls"),
-    **dict.fromkeys(["align_text_model", "altclip_text_model", "chinese_clip_text_model"], "cls"),
-}
+_POOLINGS: dict[str, TowerPooling] = {"clip": "eos", "metaclip_2": "eos", "siglip": "last", "siglip2": "last"}
+# Dual encoders that can acquire languages, by `model_type`, and text encoders of a `VisionTextDualEncoderModel`.
+_DUAL_ENCODERS = (*_POOLINGS, "align", "altclip", "chinese_clip", "mural", "etcl", "vision-text-dual-encoder")
+_ENCODERS = (
+    *(f"{name}_text_model" for name in (*_POOLINGS, "align", "altclip", "chinese_clip")),
+    *("bert", "electra", "ernie", "megatron-bert", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl", "camembert"),
+    *("roberta-prelayernorm", "data2vec-text"),
+)
 # Text encoders that count positions from the padding token's id plus one, as fairseq does.
 _POSITIONS_AFTER_PADDING = (
     *("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "roberta-prelayernorm", "data2vec-text", "mpnet"),
@@ -56,9 +51,8 @@ def tower_pooling(config: PreTrainedConfig | None) -> TowerPooling:
     name, supported = (encoder, _ENCODERS) if kind == "vision-text-dual-encoder" else (kind, _DUAL_ENCODERS)
     if name not in supported:
         raise ModelKindError(f"MLA does not support {name!r} models; it supports {', '.join(supported)}")
-    own = _ENCODERS.get(encoder or "", "cls") if kind in OWN_NATIVES else supported[name]
     stated: TextPooling = getattr(config, "text_pooling", POOLER)
-    return own if stated == POOLER else stated
+    return _POOLINGS.get((encoder or name).removesuffix("_text_model"), "cls") if stated == POOLER else stated
 
 
 def text_positions(text_config: PreTrainedConfig) -> int | None:
