@@ -43,6 +43,8 @@ class BabelensTrainer(Trainer):
 
     # The class of `args`; recipes read it.
     arguments_class: ClassVar[type[PrecisionTrainingArguments]]
+    # The argument with the sizes of batches by task, where these are not `per_device_train_batch_size`.
+    batch_sizes_argument: ClassVar[str] = "task_batch_sizes"
 
     # Set by transformers; declared here because mypy does not check transformers.
     model: Any
@@ -108,15 +110,10 @@ class BabelensTrainer(Trainer):
         return self._mixture
 
     @property
-    def own_batch_sizes(self) -> Mapping[str, int]:
-        """Task -> its number of examples per batch and process, if it is not `per_device_train_batch_size`."""
-        return {}
-
-    @property
     def batch_sizes(self) -> dict[str, int]:
         """Task -> its number of examples per batch and process. If memory forced the general number below the one in
         `args` (`auto_find_batch_size`), own numbers shrink proportionally."""
-        size, own = self._train_batch_size, self.own_batch_sizes
+        size, own = self._train_batch_size, getattr(self.args, self.batch_sizes_argument, None) or {}
         share = size / self.args.train_batch_size
         return {task: max(int(own[task] * share), 1) if task in own else size for task in self.mixture.tasks}
 

@@ -4,7 +4,7 @@ the embeddings, which are gathered from chunks and processes."""
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, ClassVar
@@ -95,10 +95,6 @@ class ContrastiveTrainer(BabelensTrainer):
         for task in tasks:
             if task not in self.task_weights:
                 raise InputError(f"{type(self).__name__} has no task {task!r}, only {list(self.task_weights)}")
-
-    @property
-    def own_batch_sizes(self) -> Mapping[str, int]:
-        return self.args.task_batch_sizes or {}
 
     def make_view(self, task: str, data: TaskData) -> SizedView | StreamView:
         """The examples of a task of `task_weights`."""

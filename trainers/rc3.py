@@ -56,6 +56,7 @@ class Rc3Trainer(BabelensTrainer):
 
     data_sets: ClassVar[tuple[str, ...]] = (STRICT, WEAK, PARALLEL)
     arguments_class: ClassVar[type[Rc3TrainingArguments]] = Rc3TrainingArguments
+    batch_sizes_argument = "data_set_batch_sizes"
 
     model: Rc3ForPreTraining
     _sums: dict[str, Tensor]
@@ -167,10 +168,6 @@ class Rc3Trainer(BabelensTrainer):
             transform = TrainingTransform(self.processing_class.image_processor, self._augmentation)
         probability = self.model.config.mask_probability if name == STRICT else None
         return TripletCollator(self.processing_class, probability, transform)
-
-    @property
-    def own_batch_sizes(self) -> Mapping[str, int]:
-        return self.args.data_set_batch_sizes or {}
 
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
