@@ -3,7 +3,8 @@ key of a cached file is a digest of everything that the features depend on: the 
 transformers, and every input."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 import transformers
 from datasets import config
+from filelock import FileLock
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -22,7 +24,7 @@ from ..data.batching.mixture import FEATURES_OF, FeatureView, SizedView
 from ..data.batching.views import CorpusView, Images
 from ..modeling.modeling_dual_encoder import in_dtype_of
 from ..utils.errors import InputError
-from ..utils.files import atomic_file, ensure_parents, one_at_a_time
+from ..utils.files import atomic_file, ensure_parents
 from ..utils.identity import contents_digest, model_identity
 from .arguments import ContrastiveTrainingArguments
 
@@ -46,7 +48,7 @@ def frozen_features(
     file = folder / f"{contents_digest({}, f'{identity} {transformers.__version__}', items)}.safetensors"
     if (kept := _kept(file)) is not None:
         return kept
-    with ensure_parents(folder), one_at_a_time(file):
+    with ensure_parents(folder), _one_at_a_time(file):
         if (kept := _kept(file)) is not None:  # another process has computed them while this one waited
             return kept
         TemporaryDirectory(dir=folder).cleanup()  # raises before hours of computing if nothing can be written here
@@ -64,6 +66,17 @@ def features_of_images(
     """Like `frozen_features`, for the images of a corpus."""
     items = (images.encoded(row) for row in range(len(images)))
     return frozen_features(compute, identity=identity, items=items, cache_dir=cache_dir)
+
+
+@contextmanager
+def _one_at_a_time(path: Path) -> Iterator[None]:
+    """Lets one process at a time into the block, by a file next to `path`, which is deleted afterwards."""
+    lock = path.with_name(f".{path.name}.lock")
+    with FileLock(lock):
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 def _kept(file: Path) -> np.ndarray | None:

@@ -10,8 +10,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from filelock import FileLock
-
 from .errors import BabelensError, InputError, SaveError, did_you_mean
 
 SCRATCH = ".babelens-unfinished-"  # begins the names of temporary folders, and of nothing else
@@ -114,17 +112,6 @@ def apply_umask(*paths: Path) -> None:
             probe.touch()
             for file in files:
                 shutil.copymode(probe, file)
-
-
-@contextmanager
-def one_at_a_time(path: Path) -> Iterator[None]:
-    """Lets one process at a time into the block, by a file next to `path`, which is deleted afterwards."""
-    lock = path.with_name(f".{path.name}.lock")
-    with FileLock(lock):
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
 
 
 def optional_file(source: str | os.PathLike, name: str, loading: Mapping[str, Any]) -> Path | None:
