@@ -31,8 +31,6 @@ class MuralImageProcessor(HubCodeMixin, PilBackend):
         # transformers would drop the transparency of a file, and would download strings that look like web addresses.
         return open_image(images) if isinstance(images, str | Path) else super().fetch_images(images)
 
-    def convert_to_rgb(self, image: Any, input_data_format: Any = None) -> np.ndarray:
-        if hasattr(image, "mode"):  # a Pillow image
-            return np.asarray(to_rgb(image))
-        given = {} if input_data_format is None else {"input_data_format": input_data_format}
-        return super().convert_to_rgb(image, **given)  # older versions of transformers take no format
+    def convert_to_rgb(self, image: Any, **kwargs: Any) -> np.ndarray:
+        is_pillow = hasattr(image, "mode")
+        return np.asarray(to_rgb(image)) if is_pillow else super().convert_to_rgb(image, **kwargs)

@@ -1,8 +1,6 @@
 """Opens images of any form as upright 8-bit RGB, or raises an error that names the reason."""
 
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -18,7 +16,6 @@ from ..utils.errors import ImageError, InputError
 # Common formats of photographs and drawings. Pillow opens many more, some of them (EPS) by running other programs.
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "AVIF", "BMP", "TIFF", "PPM", "JPEG2000")
 HEIC_ADVICE = "HEIC needs `pip install pillow-heif`"
-_HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 # Pixels of the largest image that is decoded: 201 MB of RGB. Pillow's limit against decompression bombs is a third
 # higher. Both can be changed.
 MAX_PIXELS = 1 << 26
@@ -32,12 +29,23 @@ def open_image(source: Any, *, called: str = "image", draft: int | None = None) 
     """Opens an image in any form that `as_images` accepts (`called` so in errors) as upright RGB; reads only the first
     frame of an animation. With `draft`, a JPEG file is decoded faster, at 1/2, 1/4 or 1/8 of its size, while both
     sides keep at least this many pixels."""
-    with _readable(source, called):
+    name = str(source) if isinstance(source, str | Path) else getattr(source, "filename", "") or called
+    name = f"image of {len(source)} bytes" if isinstance(source, bytes) else name
+    try:
         if isinstance(source, str | Path | bytes):
             file = BytesIO(source) if isinstance(source, bytes) else regular_file(source)
             with PIL.Image.open(file, formats=readable_formats()) as image:
                 return to_rgb(_decode(image, draft))
         return to_rgb(_decode(source)) if isinstance(source, PIL.Image.Image) else _of_array(source)
+    except FileNotFoundError as error:
+        address = "; a string is a path, and URLs are not downloaded" if "://" in name else ""
+        raise ImageError(f"{name}: no such file{address}") from error
+    except PIL.UnidentifiedImageError as error:
+        advice = "" if "HEIF" in readable_formats() else f"; {HEIC_ADVICE}"
+        listed = ", ".join(readable_formats())
+        raise ImageError(f"{name}: not an image in one of the formats {listed}{advice}") from error
+    except Exception as error:  # Pillow raises a dozen types for broken files, EXIF blocks and palettes
+        raise ImageError(f"{name}: {error}") from (error.__cause__ if isinstance(error, ImageError) else error)
 
 
 @cache
@@ -62,19 +70,14 @@ def check_size(width: int, height: int) -> None:
 def to_rgb(image: PIL.Image.Image) -> PIL.Image.Image:
     """Applies EXIF orientation, puts transparency on white, and scales gray values of more than 8 bits by their
     range."""
-    try:
-        if image.getexif().get(PIL.Image.ExifTags.Base.Orientation, 1) != 1:
-            image = exif_transpose(image)
-        if image.mode in ("I", "F") or image.mode.startswith("I;16"):
-            image = _gray(image)
-        if image.has_transparency_data:
-            image = image.convert("RGBA")
-            image = PIL.Image.alpha_composite(PIL.Image.new("RGBA", image.size, "white"), image)
-        return image.copy() if image.mode == "RGB" else image.convert("RGB")
-    except ImageError:
-        raise
-    except Exception as error:  # broken EXIF blocks and palettes raise half a dozen types
-        raise ImageError(f"an image of mode {image.mode} cannot be converted to RGB: {error}") from error
+    if image.getexif().get(PIL.Image.ExifTags.Base.Orientation, 1) != 1:
+        image = exif_transpose(image)
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        image = _gray(image)
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = PIL.Image.alpha_composite(PIL.Image.new("RGBA", image.size, "white"), image)
+    return image.copy() if image.mode == "RGB" else image.convert("RGB")
 
 
 def _gray(image: PIL.Image.Image) -> PIL.Image.Image:
@@ -96,31 +99,6 @@ def regular_file(path: str | Path) -> Path:
     if not stat.S_ISREG(Path(path).stat().st_mode):
         raise ImageError("not a file")
     return Path(path)
-
-
-@contextmanager
-def _readable(source: Any, called: str) -> Iterator[None]:
-    name = str(source) if isinstance(source, str | Path) else getattr(source, "filename", "") or called
-    name = f"image of {len(source)} bytes" if isinstance(source, bytes) else name
-    try:
-        yield
-    except FileNotFoundError as error:
-        address = "; a string is a path, and URLs are not downloaded" if "://" in name else ""
-        raise ImageError(f"{name}: no such file{address}") from error
-    except PIL.UnidentifiedImageError as error:
-        start = source[:12] if isinstance(source, bytes) else _first_bytes(source)
-        is_heic = start[4:8] == b"ftyp" and start[8:12] in _HEIC_BRANDS and "HEIF" not in readable_formats()
-        reason = f"not an image in one of the formats {', '.join(readable_formats())}"
-        raise ImageError(f"{name}: {HEIC_ADVICE if is_heic else reason}") from error
-    except ImageError as error:
-        raise ImageError(f"{name}: {error}") from error.__cause__
-    except Exception as error:  # Pillow's decoders raise a dozen types for broken files
-        raise ImageError(f"{name}: {error}") from error
-
-
-def _first_bytes(path: str | Path) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(12)
 
 
 def _decode(image: PIL.Image.Image, draft: int | None = None) -> PIL.Image.Image:
@@ -150,28 +128,23 @@ def as_images(images: Any) -> list[PIL.Image.Image]:
 
 
 def _of_array(array: Any) -> PIL.Image.Image:
-    if hasattr(array, "numpy") and hasattr(array, "detach"):  # a tensor, on any device
-        array = array.detach().cpu()
-        array = (array.float() if array.is_floating_point() else array).numpy()
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "uifb" or array.ndim not in (2, 3):
+    if hasattr(array, "detach"):  # a tensor, on any device
+        array = array.detach().cpu().numpy()
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "uib" or array.ndim not in (2, 3):
         shown = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else truncated_repr(array)
-        raise ImageError(f"{shown} is not an image: give a Pillow image, a path, or an array of uint8")
-    pixels = array
+        raise ImageError(f"{shown} is not an image: give a Pillow image, a path, or an array of uint8 from 0 to 255")
     if array.ndim == 3:
-        is_first = infer_channel_dimension_format(array, _CHANNELS) is ChannelDimension.FIRST
-        pixels = np.moveaxis(array, 0, -1) if is_first else array
-        if pixels.shape[-1] not in _CHANNELS:
-            raise ImageError(f"its shape {array.shape} has no side of 1, 3 or 4 channels")
-    check_size(pixels.shape[1], pixels.shape[0])
-    if array.dtype.kind == "f":
-        raise ImageError(f"an array of {array.dtype}, whose range may be 0 to 1 or 0 to 255: give uint8 from 0 to 255")
-    if pixels.ndim == 3 and pixels.shape[-1] == 1:
-        pixels = pixels[..., 0]
-    if pixels.ndim == 3 or not (pixels.dtype.kind == "b" or pixels.dtype.newbyteorder("=") == np.uint16):
-        if pixels.dtype.kind == "b" or pixels.min() < 0 or pixels.max() > 255:
+        if infer_channel_dimension_format(array, _CHANNELS) is ChannelDimension.FIRST:
+            array = np.moveaxis(array, 0, -1)
+        array = array[..., 0] if array.shape[-1] == 1 else array
+    check_size(array.shape[1], array.shape[0])
+    if array.dtype.kind == "b":
+        array = array * np.uint8(255)
+    if array.ndim == 3 or array.dtype.newbyteorder("=") != np.uint16:  # which `to_rgb` scales
+        if array.min() < 0 or array.max() > 255:
             raise ImageError(f"{array.dtype} values from {array.min()} to {array.max()}, not 0 to 255")
-        pixels = pixels.astype(np.uint8)
-    return to_rgb(PIL.Image.fromarray(np.ascontiguousarray(pixels)))
+        array = array.astype(np.uint8)
+    return to_rgb(PIL.Image.fromarray(np.ascontiguousarray(array)))
 
 
 def truncated_repr(value: Any) -> str:

@@ -86,6 +86,7 @@ _TAKEOUT_TRASH = {
 }
 
 _HEIC = (".heic", ".heif", ".heics", ".heifs", ".hif")
+_HEIC_BRANDS = (b"hei", b"hev", b"mif", b"msf")  # begin the kind of such a file, as of phones that name it `.jpg`
 _RAW = (
     *(".3fr", ".arw", ".cr2", ".cr3", ".crw", ".dcr", ".dng", ".erf", ".iiq", ".kdc", ".mef", ".mos", ".mrw", ".nef"),
     *(".nrw", ".orf", ".pef", ".raf", ".raw", ".rw2", ".rwl", ".sr2", ".srf", ".srw", ".x3f"),
@@ -208,10 +209,11 @@ def _defect(path: Path) -> str | None:
         cause = error.__cause__
         if isinstance(cause, OSError) and cause.errno is not None:
             return _of_os(cause)
-        if HEIC_ADVICE in str(error):
-            return HEIC_ADVICE
         if isinstance(cause, PIL.UnidentifiedImageError):
-            return "not an image, or damaged"
+            with path.open("rb") as file:
+                start = file.read(12)
+            is_heic = start[4:8] == b"ftyp" and start[8:11] in _HEIC_BRANDS and "HEIF" not in readable_formats()
+            return HEIC_ADVICE if is_heic else "not an image, or damaged"
         return str(error).removeprefix(f"{path}: ") if cause is None else "broken, truncated or too large"
 
 
