@@ -167,10 +167,8 @@ def _width(config: PreTrainedConfig, kind: str, *names: str) -> int:
 
 def head_of_task(model: Any, task: str | None) -> dict[str, str]:
     """Returns the argument of a model's `get_text_features` that selects the head of a task; empty without a task."""
-    if task is None:
-        return {}
     tasks = getattr(getattr(model, "config", None), "tasks", ())
-    if task not in tasks:
+    if task is not None and task not in tasks:
         known = f"{task!r}; its tasks are {', '.join(tasks)}" if tasks else f"each task: leave out task={task!r}"
         raise ModelKindError(f"{type(model).__name__} has no head for {known}")
-    return {"task": task}
+    return {} if task is None else {"task": task}

@@ -25,7 +25,7 @@ from transformers.pipelines.image_text_to_text import ImageTextToTextPipeline
 
 from ..processing.images import truncated_repr
 from ..processing.processing_dual_encoder import takes_language
-from ..processing.sentence_modules import SentenceModule, read_input
+from ..processing.sentence_modules import DualEncoderModule, read_input
 from ..utils.errors import InputError
 from .pipelines import Parameters, Rows, as_rows, fetched, stated
 
@@ -222,12 +222,15 @@ class ImageTranslationPipeline(ImageTextToTextPipeline):
         return [{"input_text": read, "generated_text": written} for written in texts]
 
 
-class CrossEncoderModule(SentenceModule):
-    """A model that scores pairs of a text and an image, in either order, in a `CrossEncoder`."""
+class CrossEncoderModule(DualEncoderModule):
+    """A model that scores pairs of a text and an image, in either order, in a `CrossEncoder`; it is loaded, saved and
+    told languages as a dual encoder is."""
 
     auto_model = AutoModelForMultipleChoice
+    forward_kwargs: ClassVar[set[str]] = {"language"}
+    output = "scores"
 
-    def make_inputs(self, inputs: Sequence[Any], language: str | None) -> dict[str, Tensor]:
+    def read_inputs(self, inputs: Sequence[Any]) -> tuple[list[Any], list[tuple[str, str | None]]]:
         images, texts = [], []
         for index, pair in enumerate(inputs):
             read = [read_input(item, f"inputs[{index}]") for item in pair]
@@ -236,10 +239,9 @@ class CrossEncoderModule(SentenceModule):
                 raise InputError(f"inputs[{index}] must be a pair of a text and an image, not {truncated_repr(pair)}")
             images += found
             texts += [(text, own) for image, text, own in read if image is None]
-        return dict(self.processor(images=images, **self.read_texts(texts, language), return_tensors="pt"))
+        return images, texts
 
-    def forward(self, features: dict[str, Any], language: str | None = None) -> dict[str, Any]:
-        """Adds `scores`, float32 [N, 1]; `preprocess` has read `language`."""
-        scores = self.model(**self.on_device(features)).scores.float()
-        self.check_finite(scores, "scores")
-        return features | {"scores": scores.unsqueeze(1)}
+    def compute(self, inputs: dict[str, Any], task: str | None) -> Tensor:
+        """Returns scores [N, 1]."""
+        scores: Tensor = self.model(**inputs).scores.float()
+        return scores.unsqueeze(1)

@@ -1,7 +1,6 @@
 """The module with which sentence-transformers runs a saved dual encoder (`modules.json`), with or without babelens. It
 has an input module's methods without being a subclass: saving a model must not require the library."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -15,17 +14,17 @@ from ..utils.languages import normalize_language
 from .images import open_image, truncated_repr
 
 _PROMPTS = "config_sentence_transformers.json"
-# sentence-transformers distinguishes paths of images from texts in the same way.
-_IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".tiff", ".webp")
 _OWN_TASKS = (None, "query", "document")  # set by `encode_query` and `encode_document`
 
 
-class SentenceModule(nn.Module):
-    """Base class of this module and of `CrossEncoderModule`: loading, saving, and the language of texts."""
+class DualEncoderModule(nn.Module):
+    """A dual encoder in a `SentenceTransformer`, with the embeddings of babelens' `Embedder`. `encode(texts,
+    task="text_text")` uses that head of a model that has one for each task, such as MURAL."""
 
-    auto_model: ClassVar[Any]
-    forward_kwargs: ClassVar[set[str]] = {"language"}  # additional arguments of `encode` and `predict`
+    auto_model: ClassVar[Any] = AutoModel
+    forward_kwargs: ClassVar[set[str]] = {"language", "task"}  # additional arguments of `encode`
     save_in_root: ClassVar[bool] = True
+    output: ClassVar[str] = "sentence_embedding"
 
     def __init__(self, model: Any, processor: Any) -> None:
         super().__init__()
@@ -56,6 +55,9 @@ class SentenceModule(nn.Module):
     def modalities(self) -> list[str]:
         return ["text"] if getattr(self.model.config, "vision_config", {}) is None else ["text", "image"]
 
+    def get_embedding_dimension(self) -> int:
+        return int(self.model.config.projection_dim)
+
     @property
     def tokenizer(self) -> Any:
         return self.processor.tokenizer
@@ -81,67 +83,54 @@ class SentenceModule(nn.Module):
         given = prompt or language
         if given is not None and not isinstance(given, str):
             raise InputError("language= is one tag; give several as {'text': '…', 'language': 'sw'}")
-        try:
-            return self.make_inputs(inputs, None if given is None else normalize_language(given))
-        except TypeError as error:  # sentence-transformers would then put the prompt before the texts
-            raise InputError(str(error)) from error
+        images, texts = self.read_inputs(inputs)
+        read: dict[str, Any] = {"images": images} if images else {}
+        if texts:
+            languages = [own or (normalize_language(given) if given else None) for _, own in texts]
+            if None in languages:
+                default = self.processor.default_language
+                languages = [each or default for each in languages]
+            read |= {"text": [text for text, _ in texts], "language": languages}
+        return dict(self.processor(**read, return_tensors="pt"))
 
-    def make_inputs(self, inputs: Sequence[Any], language: str | None) -> dict[str, Tensor]:
-        raise NotImplementedError
-
-    def read_texts(self, given: Sequence[tuple[str, str | None]], language: str | None) -> dict[str, Any]:
-        languages = [own or language for _, own in given]
-        if None in languages:
-            default = self.processor.default_language
-            languages = [each or default for each in languages]
-        return {"text": [text for text, _ in given], "language": languages}
-
-    def on_device(self, features: dict[str, Any]) -> dict[str, Any]:
-        device, dtype = self.model.device, self.model.dtype
-        return {key: each.to(device, dtype if each.is_floating_point() else None) for key, each in features.items()}
-
-    def check_finite(self, values: Tensor, what: str) -> None:
-        """Raises an error if the model computed NaN or infinity; in training, the loss shows it."""
-        if not self.training and not bool(values.isfinite().all()):
-            raise InputError(f"{type(self.model).__name__} computed {what} with values that are NaN or infinite")
-
-
-class DualEncoderModule(SentenceModule):
-    """A dual encoder in a `SentenceTransformer`, with the embeddings of babelens' `Embedder`. `encode(texts,
-    task="text_text")` uses that head of a model that has one for each task, such as MURAL."""
-
-    auto_model = AutoModel
-    forward_kwargs: ClassVar[set[str]] = {"language", "task"}
-
-    def get_embedding_dimension(self) -> int:
-        return int(self.model.config.projection_dim)
-
-    def make_inputs(self, inputs: Sequence[Any], language: str | None) -> dict[str, Tensor]:
+    def read_inputs(self, inputs: Sequence[Any]) -> tuple[list[Any], list[tuple[str, str | None]]]:
+        """Returns the images, or the texts with their own languages."""
         read = [read_input(item, f"inputs[{index}]") for index, item in enumerate(inputs)]
         images = [image for image, _, _ in read if image is not None]
-        if not images:
-            texts = self.read_texts([(text, own) for _, text, own in read], language)
-            return dict(self.processor(**texts, return_tensors="pt"))
-        if len(images) < len(read):
+        if images and len(images) < len(read):
             raise InputError("texts and images came in one batch: encode them in two calls")
-        return dict(self.processor(images=images, return_tensors="pt"))
+        return images, [(text, own) for image, text, own in read if image is None]
 
     def forward(
         self, features: dict[str, Any], language: str | None = None, task: str | None = None
     ) -> dict[str, Any]:
-        """Adds `sentence_embedding`, unit length, float32 [N, d]; `preprocess` has read `language`."""
-        inputs = self.on_device(features)
+        """Adds the `output`, float32; `preprocess` has read `language`."""
+        device, dtype = self.model.device, self.model.dtype
+        inputs = {
+            name: each.to(device, dtype if each.is_floating_point() else None) for name, each in features.items()
+        }
+        values = self.compute(inputs, task)
+        if not self.training and not bool(values.isfinite().all()):  # in training, the loss shows it
+            raise InputError(
+                f"{type(self.model).__name__} computed {self.output} with values that are NaN or infinite"
+            )
+        return features | {self.output: values}
+
+    def compute(self, inputs: dict[str, Any], task: str | None) -> Tensor:
+        """Returns embeddings of unit length [N, d]."""
         if "pixel_values" in inputs:
             output = self.model.get_image_features(**inputs)
         else:
             head = head_of_task(self.model, None if task in _OWN_TASKS else task)
             output = self.model.get_text_features(**inputs, **head)
-        embeddings = output.pooler_output.float()
-        self.check_finite(embeddings, "embeddings")
-        return features | {"sentence_embedding": nn.functional.normalize(embeddings, dim=-1)}
+        return nn.functional.normalize(output.pooler_output.float(), dim=-1)
 
 
 def read_input(item: Any, called: str) -> tuple[Any, str, str | None]:
+    """Returns an image, or else a text and its language. Strings that sentence-transformers takes for paths or
+    addresses of images are images."""
+    from sentence_transformers.base.modality import is_image_url_or_path
+
     language = None
     if isinstance(item, dict):
         if len({"text", "image"} & set(item)) != 1 or set(item) - {"text", "image", "language"}:
@@ -151,12 +140,6 @@ def read_input(item: Any, called: str) -> tuple[Any, str, str | None]:
         item, language = item["text"], item.get("language")
         if not isinstance(item, str):
             raise InputError(f"{called} is {truncated_repr(item)}, which is not a text")
-    elif not isinstance(item, str) or _is_image(item):
+    elif not isinstance(item, str) or is_image_url_or_path(item):
         return open_image(item, called=called), "", None
     return None, item, language
-
-
-def _is_image(text: str) -> bool:
-    if text.startswith("data:image/") or (text.startswith(("http://", "https://")) and " " not in text):
-        return text.startswith("data:") or text.partition("?")[0].lower().endswith(_IMAGE_ENDINGS)
-    return text.lower().endswith(_IMAGE_ENDINGS) and os.path.isfile(text)
