@@ -16,7 +16,7 @@ from transformers.pipelines.zero_shot_image_classification import ZeroShotImageC
 from ..configuration.configuration_two_tower import head_of_task
 from ..modeling.modeling_dual_encoder import normalize
 from ..processing.processing_dual_encoder import takes_language
-from ..utils.errors import ImageError, InputError, ModelFolderError
+from ..utils.errors import InputError, ModelFolderError
 from ..utils.languages import UNDETERMINED, language_and_script, language_for_each, normalize_language
 
 logger = logging.getLogger(__name__)
@@ -31,12 +31,8 @@ def fetched(image: Any, timeout: float | None = None) -> Any:
     """Loads an image from the web; turns a tensor, which a batch would join, into an array; leaves anything else."""
     if isinstance(image, torch.Tensor):
         return image.cpu().numpy()
-    if not (isinstance(image, str) and image.startswith(("http://", "https://"))):
-        return image
-    try:
-        return load_image(image, timeout=timeout)
-    except Exception as error:  # the libraries for the network and for images raise many types
-        raise ImageError(f"{image}: {error}") from error
+    is_address = isinstance(image, str) and image.startswith(("http://", "https://"))
+    return load_image(image, timeout=timeout) if is_address else image
 
 
 def as_rows(inputs: Rows) -> Rows:

@@ -127,7 +127,9 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
 
     def _objective(self, output: Any, **options: Any) -> Tensor:
         """Computes the loss of embeddings of one width."""
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"the code in a folder of {type(self).__name__} has no loss: `import babelens` has it"
+        )
 
     def mean_over_widths(self, loss: Callable[[OutputT], Tensor], output: OutputT) -> Tensor:
         """Averages a loss, which normalizes embeddings, over the whole ones and their first `matryoshka_dims`."""

@@ -15,8 +15,6 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_etcl import EtclConfig
-from .losses.contrastive import symmetric_contrastive_loss
-from .losses.etcl import triple_contrastive_loss
 from .modeling_dual_encoder import DualEncoderOutput
 from .modeling_two_tower import TwoTowerModel
 
@@ -54,6 +52,9 @@ class EtclModel(TwoTowerModel):
 
     def _objective(self, output: DualEncoderOutput, **options: Any) -> Tensor:
         """Computes L_ETCL on triplets, and on pairs L(x, a) or L(a, b), which the trainer weights as in equation 3."""
+        from .losses.contrastive import symmetric_contrastive_loss
+        from .losses.etcl import triple_contrastive_loss
+
         images, texts, translations = output.image_embeds, output.text_embeds, output.paired_text_embeds
         if texts is None or (output.image_embeds is None and translations is None):
             raise ValueError("a loss needs texts and their images (pixel_values) or translations (paired_input_ids)")

@@ -47,8 +47,6 @@ from .acquirer import (
     take_precision,
 )
 from .clip_resnet import ClipResNetModel
-from .losses.contrastive import symmetric_contrastive_loss
-from .losses.sigmoid import sigmoid_loss
 from .modeling_common import check_pooling, check_text_encoder, is_exporting
 from .modeling_dual_encoder import (
     MIN_TEMPERATURE,
@@ -285,6 +283,9 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
 
     def _objective(self, output: Any, **options: Any) -> Tensor:
         """Computes native language transfer (equation 4), language exposure (equation 5), or the sum of both."""
+        from .losses.contrastive import symmetric_contrastive_loss
+        from .losses.sigmoid import sigmoid_loss
+
         self.check_objectives()
         losses = []
         for features, embeds, objective in (

@@ -17,7 +17,6 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mural import MuralConfig
 from ..configuration.configuration_two_tower import IMAGE_TEXT, TEXT_TEXT
-from .losses.contrastive import symmetric_contrastive_loss
 from .modeling_dual_encoder import DualEncoderOutput
 from .modeling_two_tower import TwoTowerModel
 
@@ -65,6 +64,8 @@ class MuralModel(TwoTowerModel):
 
     def _objective(self, output: DualEncoderOutput, **options: Any) -> Tensor:
         """Computes L_i2t + L_t2i on image-text pairs, or L_l2r + L_r2l on translation pairs (section 3.1)."""
+        from .losses.contrastive import symmetric_contrastive_loss
+
         config, texts, translations = self.config, output.text_embeds, output.paired_text_embeds
         if texts is None or (output.image_embeds is None and translations is None):
             raise ValueError("a loss needs texts and their images (pixel_values) or translations (paired_input_ids)")
