@@ -1,8 +1,6 @@
 """Configurations of dual encoders. In the papers, the backbone's pooled features are the shared space, to which a
 linear layer projects texts; pretrained towers need more choices: pooling, a projection of images, and dropout."""
 
-import copy
-import os
 from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -24,9 +22,6 @@ POOLER: Literal["pooler"] = "pooler"
 # Name of a tower -> the attribute of the model that holds it.
 TOWERS = {"image": "vision_model", "text": "text_model"}
 
-# Keys that describe the files of a folder, and do not apply to a tower taken from it.
-_OF_A_FOLDER = ("quantization_config", "transformers.js_config", "transformers_weights")
-
 
 @strict
 class DualEncoderConfig(HubCodeMixin, PreTrainedConfig):
@@ -40,9 +35,7 @@ class DualEncoderConfig(HubCodeMixin, PreTrainedConfig):
     def __post_init__(self, **kwargs: object) -> None:
         for name, spec in self.sub_configs_defaults.items():
             given = getattr(self, name)
-            if isinstance(given, PreTrainedConfig):
-                setattr(self, name, _without_folder(given))
-            elif isinstance(given, dict) and (kind := given.get("model_type", spec.model_type)) not in CONFIG_MAPPING:
+            if isinstance(given, dict) and (kind := given.get("model_type", spec.model_type)) not in CONFIG_MAPPING:
                 raise ValueError(f"{name}: transformers has no model type {kind!r}")
         super().__post_init__(**kwargs)
 
@@ -113,16 +106,6 @@ class TwoTowerConfig(DualEncoderConfig):
         self.check_widths()
 
 
-def _without_folder(tower: PreTrainedConfig) -> PreTrainedConfig:
-    """Returns a copy of a tower's configuration without the keys about its folder, such as its quantization."""
-    tower = copy.deepcopy(tower)
-    if tower.name_or_path and os.path.exists(tower.name_or_path):
-        tower.name_or_path = os.path.basename(os.path.realpath(tower.name_or_path))
-    for key in _OF_A_FOLDER:
-        vars(tower).pop(key, None)
-    return tower
-
-
 def check_positive(config: Any, *names: str) -> None:
     """Checks that numbers in a configuration are positive, or None."""
     for name in names:
@@ -143,18 +126,17 @@ def check_projection_dim(config: PreTrainedConfig, given: object, hint: str = ""
 
 
 def text_width(config: PreTrainedConfig, pooling: str = "cls") -> int:
-    """Returns the width of a text encoder's pooled features; SigLIP's pooling layer changes the width."""
-    # AltCLIP's encoder projects its states to `project_dim`.
+    """Returns the width of a text encoder's pooled features: SigLIP's pooling layer changes it, and AltCLIP's encoder
+    projects its states to `project_dim`."""
     return _width(config, "text", *(["projection_size"] if pooling == POOLER else []), "project_dim", "hidden_size")
 
 
 def image_width(config: PreTrainedConfig) -> int:
     """Returns the width of a vision backbone's pooled features."""
     if config.model_type == "align_vision_model":
-        # The width of the last stage, a multiple of `depth_divisor`, without a head convolution.
-        scaled, divisor = config.out_channels[-1] * config.width_coefficient, config.depth_divisor
-        rounded = max(divisor, int(scaled + divisor / 2) // divisor * divisor)
-        return int(rounded + divisor if rounded < 0.9 * scaled else rounded)
+        from transformers.models.align.modeling_align import round_filters
+
+        return int(round_filters(config, config.out_channels[-1]))  # of the last stage, without a head convolution
     return _width(config, "vision", "hidden_dim", "hidden_size", "hidden_sizes")
 
 

@@ -279,15 +279,12 @@ def pool_image(output: BaseModelOutputWithPooling, pooling: str = POOLER) -> Ten
 
 
 def pool_text(
-    output: BaseModelOutput,
-    attention_mask: Tensor | None,
-    pooling: str,
-    *,
-    input_ids: Tensor,
-    end_id: int | None = None,
+    output: BaseModelOutput, input_ids: Tensor, attention_mask: Tensor | None, config: PreTrainedConfig
 ) -> Tensor:
-    """Returns one vector for each text [N, width]: the state of its first token (`cls`) or last one (`eos`; without a
-    mask, the first `end_id`), the mean over its tokens (`mean`), or the encoder's pooling (`pooler`)."""
+    """Returns one vector for each text [N, width], as `text_pooling` says: the state of its first token (`cls`) or
+    last one (`eos`; without a mask, the first `eos_token_id`), the mean over its tokens (`mean`), or the encoder's
+    pooling (`pooler`)."""
+    pooling, end_id = config.text_pooling, getattr(config.text_config, "eos_token_id", None)
     if pooling == POOLER:
         return output.pooler_output
     states = output.last_hidden_state  # [N, T, width]

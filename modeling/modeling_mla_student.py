@@ -163,8 +163,7 @@ class MlaStudentModel(MlaPreTrainedModel):
             return self._features_by_reader(input_ids, attention_mask, language_ids, **kwargs)
         kwargs = tower_keywords(kwargs, self.text_model.forward)
         output = self.text_model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True, **kwargs)
-        end_id = self.config.text_config.eos_token_id
-        features = pool_text(output, attention_mask, self.config.text_pooling, input_ids=input_ids, end_id=end_id)
+        features = pool_text(output, input_ids, attention_mask, self.config)
         found = self.projection(self.text_head_input(features))
         return with_embeddings(output, found if self.learned_dtype == self.dtype else found.to(self.dtype))
 

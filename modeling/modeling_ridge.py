@@ -375,7 +375,7 @@ class RidgeModel(MlaPreTrainedModel):
         length = input_ids.shape[1] if is_exporting() else int(attention_mask.sum(-1).max())
         ids, mask = input_ids[:, :length], attention_mask[:, :length]
         output = self.text_model(input_ids=ids, attention_mask=mask, return_dict=True)
-        return pool_text(output, mask, self.config.text_pooling, input_ids=ids).float()
+        return pool_text(output, ids, mask, self.config).float()
 
 
 @cache

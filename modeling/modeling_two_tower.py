@@ -134,17 +134,8 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
             raise InputError(f"{type(self).__name__} needs texts: input_ids or text_features")
         kwargs = tower_keywords(kwargs, self.text_model.forward)
         output = self.text_model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True, **kwargs)
-        features = self.pooled_texts(output, input_ids, attention_mask)
+        features = pool_text(output, input_ids, attention_mask, self.config)
         return with_embeddings(output, head(self.text_head_input(features)))
-
-    def pooled_texts(self, output: Any, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """Returns the features [N, W] of texts from the text tower's output."""
-        end_id = getattr(self.config.text_config, "eos_token_id", None)
-        return pool_text(output, attention_mask, self.config.text_pooling, input_ids=input_ids, end_id=end_id)
-
-    def pooled_images(self, output: Any) -> Tensor:
-        """Returns the features [N, F] of images from the image tower's output."""
-        return pool_image(output, self.config.image_pooling)
 
     @can_return_tuple
     def get_image_features(
@@ -159,7 +150,8 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         kwargs = tower_keywords(kwargs, self.vision_model.forward)
         pixel_values = in_dtype_of(self.vision_model, pixel_values)
         output = self.vision_model(pixel_values=pixel_values, return_dict=True, **kwargs)
-        return with_embeddings(output, self.image_projection(self.image_dropout(self.pooled_images(output))))
+        features = pool_image(output, self.config.image_pooling)
+        return with_embeddings(output, self.image_projection(self.image_dropout(features)))
 
     @can_return_tuple
     def forward(

@@ -22,7 +22,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ..data.batching.mixture import FEATURES_OF, FeatureView, SizedView
 from ..data.batching.views import CorpusView, Images
-from ..modeling.modeling_dual_encoder import in_dtype_of
+from ..modeling.modeling_dual_encoder import in_dtype_of, pool_image, pool_text
 from ..utils.errors import InputError
 from ..utils.files import atomic_file, ensure_parents
 from ..utils.identity import contents_digest, model_identity
@@ -196,9 +196,9 @@ class TowerFeatures(nn.Module):
 
     def get_text_features(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> BaseModelOutputWithPooling:
         output = self.model.text_model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
-        return BaseModelOutputWithPooling(pooler_output=self.model.pooled_texts(output, input_ids, attention_mask))
+        return BaseModelOutputWithPooling(pooler_output=pool_text(output, input_ids, attention_mask, self.config))
 
     def get_image_features(self, pixel_values: Tensor, **kwargs: Any) -> BaseModelOutputWithPooling:
         pixel_values = in_dtype_of(self.model.vision_model, pixel_values)
         output = self.model.vision_model(pixel_values=pixel_values, return_dict=True, **kwargs)
-        return BaseModelOutputWithPooling(pooler_output=self.model.pooled_images(output))
+        return BaseModelOutputWithPooling(pooler_output=pool_image(output, self.config.image_pooling))

@@ -1,17 +1,20 @@
 """The base of all classes that are saved with their code (`hub_code`). With `trust_remote_code=True`, transformers
 loads and saves such folders where this package is not installed; where it is, no flag is needed."""
 
+import copy
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
-from transformers import ProcessorMixin
+from transformers import PreTrainedConfig, ProcessorMixin
 from transformers.utils import PushToHubMixin
 
 from .errors import PublishError
 
 _GENERATED = "This model card has been automatically generated"  # in transformers' cards, which do not know the model
+# Keys that describe the files of a folder, and do not apply to a part of a model that is taken from it.
+_OF_A_FOLDER = ("quantization_config", "transformers.js_config", "transformers_weights")
 # The application's writer of cards, called as `card_writer(part, repo_id, folder)` for what `push_to_hub` uploads.
 card_writer: Callable[..., str | None] | None = None
 
@@ -24,6 +27,9 @@ class HubCodeMixin(PushToHubMixin):
 
     def __post_init__(self, **kwargs: object) -> None:
         kwargs.pop("custom_pipelines", None)  # the package has registered its own
+        for name in getattr(self, "sub_configs_defaults", ()):
+            if isinstance(part := getattr(self, name), PreTrainedConfig):
+                setattr(self, name, _without_folder(part))
         super().__post_init__(**kwargs)
 
     def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> Any:
@@ -75,3 +81,13 @@ class HubCodeMixin(PushToHubMixin):
         # files that name it, were written just before, and must be uploaded too.
         timestamps = super()._get_files_timestamps(working_dir)
         return {name: time for name, time in timestamps.items() if not name.endswith((".py", ".json"))}
+
+
+def _without_folder(part: PreTrainedConfig) -> PreTrainedConfig:
+    """Returns a copy of a tower's configuration without the keys about its folder, such as its quantization."""
+    part = copy.deepcopy(part)
+    if part.name_or_path and os.path.exists(part.name_or_path):
+        part.name_or_path = os.path.basename(os.path.realpath(part.name_or_path))
+    for key in _OF_A_FOLDER:
+        vars(part).pop(key, None)
+    return part
