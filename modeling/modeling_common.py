@@ -8,9 +8,10 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPIN
 
 from ..configuration.configuration_two_tower import POOLER
 from ..utils.errors import ModelKindError
-from .modeling_dual_encoder import ENCODERS
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
+# Encoders with a decoder that can be left out.
+_ENCODERS = ("m2m_100", "mt5", "t5", "umt5")
 
 
 def initialized_by_itself(module: ModuleT) -> ModuleT:
@@ -49,7 +50,7 @@ def check_text_encoder(config: PreTrainedConfig) -> None:
     is_causal = is_causal and not getattr(config, "use_bidirectional_attention", None)
     has_decoder = getattr(config, "is_decoder", False) or config.is_encoder_decoder
     has_vocabulary = isinstance(getattr(config, "vocab_size", None), int)
-    if not has_vocabulary or (kind not in ENCODERS and (has_decoder or is_causal)):
+    if not has_vocabulary or (kind not in _ENCODERS and (has_decoder or is_causal)):
         raise ModelKindError(f"expected a text encoder, such as BERT, XLM-R, E5 or the encoder of mT5; got {kind!r}")
 
 

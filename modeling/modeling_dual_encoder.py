@@ -7,14 +7,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
-from operator import attrgetter
 from typing import Any, ClassVar, TypeVar
 
 import torch
 import transformers
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
-from transformers import MODEL_MAPPING, AutoModel, PreTrainedConfig, PreTrainedModel, initialization as init
+from transformers import (
+    MODEL_FOR_TEXT_ENCODING_MAPPING,
+    MODEL_MAPPING,
+    AutoModel,
+    PreTrainedConfig,
+    PreTrainedModel,
+    initialization as init,
+)
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
 from transformers.models.clip.modeling_clip import CLIPOutput
 from transformers.utils import TransformersKwargs
@@ -215,22 +221,14 @@ class LearnedTemperature(nn.Module):
 
 # ---- Towers ----
 
-# Encoders that `AutoModel` has with a decoder only; `model_type` -> the class in transformers.
-ENCODERS = {
-    "m2m_100": "models.m2m_100.modeling_m2m_100.M2M100Encoder",
-    "mt5": "MT5EncoderModel",
-    "t5": "T5EncoderModel",
-    "umt5": "UMT5EncoderModel",
-}
-
 
 def tower_class(config: PreTrainedConfig) -> Any:
     """Returns the class of a tower, or `AutoModel` if transformers decides, as it does for code from the Hub."""
-    name = ENCODERS.get(config.model_type, "")
+    if config.model_type == "m2m_100":  # which `AutoModel` has with its decoder
+        return transformers.models.m2m_100.modeling_m2m_100.M2M100Encoder
     if config.model_type.endswith(("_text_model", "_vision_model")):  # `AutoModel` lacks some of them
-        name = type(config).__name__.replace("Config", "Model")
-    is_known = bool(name) and hasattr(transformers, name.partition(".")[0])
-    found = attrgetter(name)(transformers) if is_known else MODEL_MAPPING.get(type(config), AutoModel)
+        return getattr(transformers, type(config).__name__.replace("Config", "Model"), AutoModel)
+    found = MODEL_FOR_TEXT_ENCODING_MAPPING.get(type(config), MODEL_MAPPING.get(type(config), AutoModel))
     return AutoModel if isinstance(found, tuple) else found
 
 

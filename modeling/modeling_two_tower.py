@@ -4,8 +4,7 @@
     text    h(pool(f(tokens)))      pooled at [CLS] in the papers
     image   pool(g(pixels))         the pooled width of the backbone is the width of the shared space
 
-Pretrained towers may be pooled otherwise, and images projected too (`from_towers`). The features of a frozen tower,
-before the linear layer, can be computed once and given instead of images and texts.
+The features of a frozen tower, before the linear layer, can be computed once and given instead of images and texts.
 """
 
 from typing import Any, Self
