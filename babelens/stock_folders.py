@@ -25,7 +25,7 @@ from .inference.texts import SAMPLE_TEXTS
 from .model_cards.card_text import save_card
 from .model_cards.cards import placeholder_repository
 from .modeling.modeling_two_tower import TwoTowerModel
-from .processing.processing_dual_encoder import counting_cut_texts
+from .processing.processing_per_language import counting_cut_texts
 from .utils.errors import InputError, ModelKindError
 from .utils.files import check_new, new_folder
 from .utils.pretrained import load_model, load_processor

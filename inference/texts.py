@@ -11,8 +11,9 @@ from typing import Any
 from huggingface_hub import ModelCard
 
 from ..processing.images import SHOWN
-from ..processing.processing_dual_encoder import call_tokenizer, counting_cut_texts, cut_texts
+from ..processing.processing_dual_encoder import call_tokenizer, cut_texts
 from ..processing.processing_mla import MlaProcessor
+from ..processing.processing_per_language import counting_cut_texts
 from ..processing.processing_ridge import RidgeProcessor
 from ..utils.errors import BabelensError
 from ..utils.files import optional_file

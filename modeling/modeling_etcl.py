@@ -52,8 +52,7 @@ class EtclModel(TwoTowerModel):
 
     def _objective(self, output: DualEncoderOutput, **options: Any) -> Tensor:
         """Computes L_ETCL on triplets, and on pairs L(x, a) or L(a, b), which the trainer weights as in equation 3."""
-        from .losses.contrastive import symmetric_contrastive_loss
-        from .losses.etcl import triple_contrastive_loss
+        from .losses.contrastive import symmetric_contrastive_loss, triple_contrastive_loss
 
         images, texts, translations = output.image_embeds, output.text_embeds, output.paired_text_embeds
         if texts is None or (output.image_embeds is None and translations is None):

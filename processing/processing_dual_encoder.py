@@ -2,12 +2,11 @@
 that is too long for the model is never cut silently: a processor logs it once, and callers that encode many texts
 count them instead (`counting_cut_texts`)."""
 
-import inspect
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextvars import ContextVar
+from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -187,7 +186,7 @@ def call_tokenizer(tokenizer: Any, texts: Any, **settings: Any) -> Any:
 
 
 def takes_language(processor: Any) -> bool:
-    return processor is not None and "language" in inspect.signature(type(processor).__call__).parameters
+    return processor is not None and "language" in signature(type(processor).__call__).parameters
 
 
 def as_texts(given: Any, name: str = "text", *, none_is_fine: bool = False) -> list[str]:
@@ -209,19 +208,8 @@ def as_texts(given: Any, name: str = "text", *, none_is_fine: bool = False) -> l
     return texts
 
 
+# Set by callers that count texts with the limit at which they are cut (`counting_cut_texts`).
 cut_texts: ContextVar[dict[str, str] | None] = ContextVar("counting", default=None)
-
-
-@contextmanager
-def counting_cut_texts() -> Iterator[dict[str, str]]:
-    """Inside the block, processors record in the yielded dictionary each text that they cut, with the limit, instead
-    of logging them."""
-    cut: dict[str, str] = {}
-    token = cut_texts.set(cut)
-    try:
-        yield cut
-    finally:
-        cut_texts.reset(token)
 
 
 def note_cut_texts(texts: Sequence[str], limit: str) -> None:

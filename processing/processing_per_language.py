@@ -1,6 +1,7 @@
-"""The base class of the processors that read each language in its own way."""
+"""The base class of the processors that read each language in its own way, and the count of cut texts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -10,9 +11,21 @@ from transformers.utils import cached_file, logging
 
 from ..utils.errors import InputError
 from ..utils.languages import UNDETERMINED, language_for_each
-from .processing_dual_encoder import TextImageProcessor, as_texts, call_tokenizer, note_cut_texts, overlong
+from .processing_dual_encoder import TextImageProcessor, as_texts, call_tokenizer, cut_texts, note_cut_texts, overlong
 
 logger = logging.get_logger(__name__)
+
+
+@contextmanager
+def counting_cut_texts() -> Iterator[dict[str, str]]:
+    """Inside the block, processors record in the yielded dictionary each text that they cut, with the limit, instead
+    of logging them."""
+    cut: dict[str, str] = {}
+    token = cut_texts.set(cut)
+    try:
+        yield cut
+    finally:
+        cut_texts.reset(token)
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from ..utils.errors import LanguageTagError, ModelFolderError
 from ..utils.language_matching import learned_language
 from ..utils.languages import UNDETERMINED, normalize_language, normalize_languages
 from .glossary import LONGEST_PIECE, MOST_WORDS, Glossary, first_words, is_word
-from .processing_dual_encoder import counting_cut_texts, note_cut_texts
+from .processing_dual_encoder import note_cut_texts
 from .processing_mla import ExtendedProcessor
-from .processing_per_language import TextLayout, file_beside
+from .processing_per_language import TextLayout, counting_cut_texts, file_beside
 from .text_normalization import NORMALIZATION, checked_normalization, folded, spelling_of
 
 MOST_CHARACTERS = 512

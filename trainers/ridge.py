@@ -22,7 +22,7 @@ from ..data.emoji.names import NameTranslations, Pairs
 from ..modeling.modeling_dual_encoder import normalize
 from ..modeling.modeling_ridge import RidgeModel, centered
 from ..processing.glossary import Glossary
-from ..processing.processing_dual_encoder import counting_cut_texts
+from ..processing.processing_per_language import counting_cut_texts
 from ..processing.processing_ridge import RidgeProcessor
 from ..utils.errors import CorpusError
 from ..utils.languages import UNDETERMINED

@@ -21,7 +21,7 @@ from torch.export import Dim
 
 from ...modeling.modeling_dual_encoder import normalize
 from ...modeling.modeling_smalr import SmalrModel
-from ...processing.processing_dual_encoder import counting_cut_texts
+from ...processing.processing_per_language import counting_cut_texts
 from ...processing.word_tokenizers import WordLevelProcessor
 from ...utils.errors import InputError, ModelKindError, first_line, requires
 from ...utils.files import SCRATCH, errors_naming, new_folder, remove_unfinished

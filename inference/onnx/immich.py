@@ -28,7 +28,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 from torch import Tensor, nn
 
 from ...modeling.modeling_dual_encoder import normalize
-from ...processing.processing_dual_encoder import counting_cut_texts
+from ...processing.processing_per_language import counting_cut_texts
 from ...processing.processing_ridge import MOST_CHARACTERS, RidgeProcessor, as_characters
 from ...processing.text_normalization import (
     BEFORE_REPETITION,

@@ -1,7 +1,6 @@
-"""The losses, one module for each family: a published folder contains only the losses of its method."""
+"""The losses, one module for each family. Trainers compute those of MURAL, ETCL and MLA: saved folders lack them."""
 
-from .contrastive import contrastive_loss, symmetric_contrastive_loss
-from .etcl import triple_contrastive_loss
+from .contrastive import contrastive_loss, symmetric_contrastive_loss, triple_contrastive_loss
 from .interpolated import interpolated_contrastive_loss, relevance_regularization
 from .sigmoid import sigmoid_loss
 from .triplet import top_violation_triplet_loss

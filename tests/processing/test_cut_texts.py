@@ -2,7 +2,7 @@ import pytest
 
 from babelens.inference.texts import reporting_cut_texts
 from babelens.processing import processing_dual_encoder
-from babelens.processing.processing_dual_encoder import counting_cut_texts
+from babelens.processing.processing_per_language import counting_cut_texts
 from tests.contracts import CAPTIONS
 
 LONG = "ein rotes Auto " * 80
