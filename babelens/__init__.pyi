@@ -32,9 +32,10 @@ from .modeling.modeling_smalr import SmalrModel as SmalrModel
 from .modeling.peft_mla import MlaAdapterConfig as MlaAdapterConfig, save_adapter as save_adapter
 from .presets import load_preset as load_preset
 from .processing.image_processing_mural import MuralImageProcessor as MuralImageProcessor
+from .processing.processing_etcl import EtclProcessor as EtclProcessor
 from .processing.processing_liwe import LiweProcessor as LiweProcessor
 from .processing.processing_mla import MlaProcessor as MlaProcessor, MlaStudentProcessor as MlaStudentProcessor
-from .processing.processing_mural import EtclProcessor as EtclProcessor, MuralProcessor as MuralProcessor
+from .processing.processing_mural import MuralProcessor as MuralProcessor
 from .processing.processing_rc3 import Rc3Processor as Rc3Processor
 from .processing.processing_ridge import RidgeProcessor as RidgeProcessor
 from .processing.processing_smalr import SmalrProcessor as SmalrProcessor

@@ -48,9 +48,10 @@ from .modeling.modeling_rc3_tasks import TASK_MODELS
 from .modeling.modeling_ridge import RidgeModel
 from .modeling.modeling_smalr import SmalrModel
 from .processing.image_processing_mural import MuralImageProcessor
+from .processing.processing_etcl import EtclProcessor
 from .processing.processing_liwe import LiweProcessor
 from .processing.processing_mla import MlaProcessor, MlaStudentProcessor
-from .processing.processing_mural import EtclProcessor, MuralProcessor
+from .processing.processing_mural import MuralProcessor
 from .processing.processing_rc3 import Rc3Processor
 from .processing.processing_ridge import RidgeProcessor
 from .processing.processing_smalr import SmalrProcessor

@@ -230,16 +230,14 @@ class CrossEncoderModule(DualEncoderModule):
     forward_kwargs: ClassVar[set[str]] = {"language"}
     output = "scores"
 
-    def read_inputs(self, inputs: Sequence[Any]) -> tuple[list[Any], list[tuple[str, str | None]]]:
-        images, texts = [], []
+    def read_inputs(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
+        items = []
         for index, pair in enumerate(inputs):
-            read = [read_input(item, f"inputs[{index}]") for item in pair]
-            found = [image for image, _, _ in read if image is not None]
-            if len(read) != 2 or len(found) != 1:
+            read = [read_input(item) for item in pair]
+            if sorted("image" in item for item in read) != [False, True]:
                 raise InputError(f"inputs[{index}] must be a pair of a text and an image, not {truncated_repr(pair)}")
-            images += found
-            texts += [(text, own) for image, text, own in read if image is None]
-        return images, texts
+            items += read
+        return items
 
     def compute(self, inputs: dict[str, Any], task: str | None) -> Tensor:
         """Returns scores [N, 1]."""

@@ -10,8 +10,6 @@ from transformers import AutoModel, AutoProcessor
 
 from ..configuration.configuration_two_tower import head_of_task
 from ..utils.errors import InputError
-from ..utils.languages import normalize_language
-from .images import open_image, truncated_repr
 
 _PROMPTS = "config_sentence_transformers.json"
 _OWN_TASKS = (None, "query", "document")  # set by `encode_query` and `encode_document`
@@ -83,23 +81,22 @@ class DualEncoderModule(nn.Module):
         given = prompt or language
         if given is not None and not isinstance(given, str):
             raise InputError("language= is one tag; give several as {'text': '…', 'language': 'sw'}")
-        images, texts = self.read_inputs(inputs)
-        read: dict[str, Any] = {"images": images} if images else {}
+        items = self.read_inputs(inputs)
+        texts = [item for item in items if "text" in item]
+        read: dict[str, Any] = {"images": [item["image"] for item in items if "image" in item] or None}
         if texts:
-            languages = [own or (normalize_language(given) if given else None) for _, own in texts]
+            languages = [item.get("language") or given for item in texts]
             if None in languages:
                 default = self.processor.default_language
                 languages = [each or default for each in languages]
-            read |= {"text": [text for text, _ in texts], "language": languages}
+            read |= {"text": [item["text"] for item in texts], "language": languages}
         return dict(self.processor(**read, return_tensors="pt"))
 
-    def read_inputs(self, inputs: Sequence[Any]) -> tuple[list[Any], list[tuple[str, str | None]]]:
-        """Returns the images, or the texts with their own languages."""
-        read = [read_input(item, f"inputs[{index}]") for index, item in enumerate(inputs)]
-        images = [image for image, _, _ in read if image is not None]
-        if images and len(images) < len(read):
+    def read_inputs(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
+        items = [read_input(each) for each in inputs]
+        if len({"text" in item for item in items}) > 1:
             raise InputError("texts and images came in one batch: encode them in two calls")
-        return images, [(text, own) for image, text, own in read if image is None]
+        return items
 
     def forward(
         self, features: dict[str, Any], language: str | None = None, task: str | None = None
@@ -126,20 +123,14 @@ class DualEncoderModule(nn.Module):
         return nn.functional.normalize(output.pooler_output.float(), dim=-1)
 
 
-def read_input(item: Any, called: str) -> tuple[Any, str, str | None]:
-    """Returns an image, or else a text and its language. Strings that sentence-transformers takes for paths or
-    addresses of images are images."""
+def read_input(item: Any) -> dict[str, Any]:
+    """Returns an input as `{"text": …, "language": …}` or `{"image": …}`. Strings that sentence-transformers takes for
+    paths or addresses of images are images."""
     from sentence_transformers.base.modality import is_image_url_or_path
 
-    language = None
-    if isinstance(item, dict):
-        if len({"text", "image"} & set(item)) != 1 or set(item) - {"text", "image", "language"}:
-            raise InputError(f"{called} has {', '.join(map(repr, item))}: give 'text' with 'language', or 'image'")
-        if "image" in item:
-            return open_image(item["image"], called=called), "", None
-        item, language = item["text"], item.get("language")
-        if not isinstance(item, str):
-            raise InputError(f"{called} is {truncated_repr(item)}, which is not a text")
-    elif not isinstance(item, str) or is_image_url_or_path(item):
-        return open_image(item, called=called), "", None
-    return None, item, language
+    if not isinstance(item, dict):
+        is_image = not isinstance(item, str) or is_image_url_or_path(item)
+        return {"image" if is_image else "text": item}
+    if item.keys() - {"language"} not in ({"text"}, {"image"}):
+        raise InputError(f"an input has {', '.join(map(repr, item))}: give 'text' with 'language', or 'image'")
+    return item

@@ -24,7 +24,7 @@ from ..modeling.modeling_mural import MuralModel
 from ..modeling.tower_loading import config_of_towers, reset_heads
 from ..presets import load_preset
 from ..processing.image_processing_mural import MuralImageProcessor
-from ..processing.processing_mural import EtclProcessor
+from ..processing.processing_etcl import EtclProcessor
 from ..processing.tokenizer_training import WORDPIECE_PREFIX, train_wordpiece, unknown_rate
 from ..processing.vocabulary_trimming import choose_pieces, count_pieces, trim_tokenizer
 from ..registry import METHODS, imported
