@@ -20,7 +20,6 @@ from transformers import PreTrainedModel, initialization as init
 from ..configuration.configuration_consistency import CrossLingualConsistencyConfig
 from ..utils.errors import InputError
 from ..utils.hub_mixin import HubCodeMixin
-from .losses.triplet import multimodal_triplet_loss
 from .modeling_dual_encoder import WeightsAsMade
 
 _PAIRS_AT_ONCE = 2**18  # of queries and candidates, whose hidden units training keeps in memory
@@ -83,6 +82,8 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         deviation of CLC-A's, which is not in the paper: the margin is a constant, so smaller weights would reduce the
         loss without changing any ranking. The paper states 30 iterations, but not the optimizer, here Adam, or its
         learning rate."""
+        from .losses.triplet import multimodal_triplet_loss
+
         if self.config.aggregation == "mean":
             raise ValueError("CLC-A (aggregation='mean') has nothing to learn; CLC-C is aggregation='mlp'")
         self._check(scores)
@@ -94,13 +95,15 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         scores = scores.double()
         try:
             for _ in range(iterations):
-                loss, _ = self._loss(scores, positives)
+                joint, _ = self._rescaled(scores)
+                loss = multimodal_triplet_loss(-joint.T, positives.T)
                 losses.append(loss.item())
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
             with torch.no_grad():
-                loss, scale = self._loss(scores, positives)
+                joint, scale = self._rescaled(scores)
+                loss = multimodal_triplet_loss(-joint.T, positives.T)
                 self.output.weight *= scale
         finally:
             self.to(dtype)
@@ -113,8 +116,8 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         weights = self.language_weights if is_mean else (self.output.weight @ self.hidden.weight)[0]
         return dict(zip(self.config.languages, (weights / weights.sum()).tolist(), strict=True))
 
-    def _loss(self, scores: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the loss of the joint scores, rescaled to the spread of CLC-A's, and the rescaling factor."""
+    def _rescaled(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the joint scores, rescaled to the spread of CLC-A's, and the rescaling factor."""
         rows = max(1, _PAIRS_AT_ONCE // scores.shape[2])
         # The hidden layer is computed for some queries at a time, and recomputed in the backward pass.
         joint = torch.cat([checkpoint(self._join, part, use_reentrant=False) for part in scores.split(rows, dim=1)])
@@ -122,7 +125,7 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         if not spread > 0:
             raise InputError("the joint scores are all the same: give positive scores, such as 1 + cosine")
         scale = scores.mean(0).std() / spread
-        return multimodal_triplet_loss(-(joint * scale).T, positives.T), scale
+        return joint * scale, scale
 
     def _check(self, scores: Tensor) -> None:
         count = len(self.config.languages)

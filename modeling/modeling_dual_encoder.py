@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import torch
 import transformers
@@ -39,13 +39,6 @@ class DualEncoderOutput(CLIPOutput):
     paired_text_embeds: Tensor | None = None
     temperature: Tensor | None = None
     logit_bias: Tensor | None = None
-
-
-OutputT = TypeVar("OutputT", bound=DualEncoderOutput)
-# The output fields with vectors in the shared space.
-_EMBEDDINGS = [
-    f"{side}_{kind}" for side in ("text", "image", "paired_text", "masked_text") for kind in ("embeds", "features")
-]
 
 
 class WeightsAsMade(PreTrainedModel):
@@ -118,6 +111,7 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         "heads": "",
     }
     logit_bias: Tensor | float = 0.0  # added to the logits, as in SigLIP
+    _objective: Callable[..., Tensor]  # computes the loss of embeddings of one width
     sentence_module = "processing.sentence_modules.DualEncoderModule"  # runs the model in sentence-transformers
 
     def get_input_embeddings(self) -> nn.Module:
@@ -129,22 +123,9 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     def contrastive_objective(self, output: Any, **options: Any) -> Tensor:
         """Computes the training loss [] from the embeddings of a batch, or of several chunks or processes. Options are
         `positives` and `tile_size` (as in `contrastive_loss`), and `step`, for losses that change in training."""
-        return self.mean_over_widths(partial(self._objective, **options), output)
+        from .losses.contrastive import mean_over_widths
 
-    def _objective(self, output: Any, **options: Any) -> Tensor:
-        """Computes the loss of embeddings of one width."""
-        raise NotImplementedError(
-            f"the code in a folder of {type(self).__name__} has no loss: `import babelens` has it"
-        )
-
-    def mean_over_widths(self, loss: Callable[[OutputT], Tensor], output: OutputT) -> Tensor:
-        """Averages a loss, which normalizes embeddings, over the whole ones and their first `matryoshka_dims`."""
-        widths = self.config.matryoshka_dims
-        if not widths:
-            return loss(output)
-        present = {name: value for name in _EMBEDDINGS if (value := output.get(name)) is not None}
-        cut = [replace(output, **{name: value[:, :width] for name, value in present.items()}) for width in widths]
-        return torch.stack([loss(each) for each in (output, *cut)]).mean()
+        return mean_over_widths(partial(self._objective, **options), output, self.config.matryoshka_dims)
 
     def with_logits_and_loss(
         self, output: Any, return_logits: bool, return_loss: bool | None, positives: Tensor | None
@@ -162,9 +143,11 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
             logits = output.text_embeds @ output.image_embeds.T / output.temperature  # [n_texts, n_images]
             logits = logits + self.logit_bias
             output = replace(output, logits_per_text=logits, logits_per_image=logits.T)
-        if return_loss is None:
-            return_loss = positives is not None
-        return replace(output, loss=self.contrastive_objective(output, positives=positives)) if return_loss else output
+        if not (positives is not None if return_loss is None else return_loss):
+            return output
+        if not hasattr(self, "contrastive_objective"):
+            raise NotImplementedError("the code in a model's folder has no losses: `import babelens` to train it")
+        return replace(output, loss=self.contrastive_objective(output, positives=positives))
 
 
 def in_dtype_of(tower: PreTrainedModel, images: Tensor) -> Tensor:

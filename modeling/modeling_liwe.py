@@ -19,7 +19,6 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_liwe import PADDING_ID, LiweConfig
-from .losses.triplet import annealed_hinge_loss, hinge_hardness, pairwise_distances, same_label
 from .modeling_common import initialized_by_itself, is_exporting
 from .modeling_word_dual_encoder import WordDualEncoderModel, gru_states
 
@@ -117,6 +116,8 @@ class LiweModel(WordDualEncoderModel):
         """Computes the hinge losses between images and texts, averaged over the languages, and between texts in two
         languages, averaged over the pairs; each turns from all negatives to the hardest ones at its own rate, by
         the number of previous optimizer steps."""
+        from .losses.triplet import annealed_hinge_loss, hinge_hardness, pairwise_distances, same_label
+
         image_labels, text_labels = self.labels(output)
 
         def hinge(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor], rate: float) -> Tensor:

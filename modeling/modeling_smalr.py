@@ -26,15 +26,6 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_smalr import MASK_ID, PADDING_ID, SPECIAL_IDS, UNKNOWN_ID, SmalrConfig
-from .losses.smalr import (
-    SentenceGrid,
-    adversarial_language_loss,
-    masked_reconstruction_loss,
-    neighborhood_loss,
-    reversal_schedule,
-    sentence_grid,
-)
-from .losses.triplet import multimodal_triplet_loss, pairwise_distances, same_label, top_violation_triplet_loss
 from .modeling_common import initialized_by_itself, is_exporting
 from .modeling_dual_encoder import DualEncoderOutput, WeightsAsMade, normalize
 from .modeling_word_dual_encoder import WordDualEncoderModel, WordDualEncoderOutput, gru_states, pack, pad
@@ -262,6 +253,8 @@ class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
         self, output: DualEncoderOutput, *, positives: Tensor | None = None, **options: Any
     ) -> Tensor:
         """Computes the triplet loss of sentences in any languages (equation 1); `positives` are image labels [N]."""
+        from .losses.triplet import pairwise_distances, same_label, top_violation_triplet_loss
+
         if positives is None:
             raise ValueError("a loss needs positives, the labels of the images")
         embeds, labels = output.text_embeds, positives.reshape(-1)
@@ -462,6 +455,10 @@ class SmalrModel(WordDualEncoderModel):
         """Computes L_SMALR (equation 4), or on sentences without images the loss of the warm-up, with `positives` [N]
         or [1, N], labels of the images that they describe; with images, the labels in `output` name all positive
         pairs. The weight of the adversarial loss depends on the `progress` of the training, from 0 to 1."""
+        from .losses.contrastive import mean_over_widths
+        from .losses.smalr import adversarial_language_loss, neighborhood_loss, reversal_schedule, sentence_grid
+        from .losses.triplet import multimodal_triplet_loss, pairwise_distances, same_label
+
         config, texts, languages = self.config, output.text_embeds, output.language_ids
         if config.compressed:
             raise ValueError("a compressed model cannot be trained: parts that training needs were left out")
@@ -486,7 +483,7 @@ class SmalrModel(WordDualEncoderModel):
                     **constraints,
                 ).mean()
 
-            return self.mean_over_widths(loss, output)
+            return mean_over_widths(loss, output, config.matryoshka_dims)
 
         def neighbors(sentences: Tensor) -> Tensor:
             return neighborhood_loss(sentences, labels, languages, **constraints)
@@ -500,7 +497,8 @@ class SmalrModel(WordDualEncoderModel):
             # With an encoder for each language, the words of two languages need not share a space.
             if not config.language_branches:
                 neighborhood = neighborhood + neighbors(output.sentence_embeds)
-            neighborhood = neighborhood + self.mean_over_widths(lambda cut: neighbors(cut.text_embeds), output)
+            each = mean_over_widths(lambda cut: neighbors(cut.text_embeds), output, config.matryoshka_dims)
+            neighborhood = neighborhood + each
         if config.adversarial_weight:
             classifier, reversal = self.alignment.classifier, reversal_schedule(progress)
             adversarial = adversarial_language_loss(
@@ -526,8 +524,11 @@ class SmalrModel(WordDualEncoderModel):
             found["alignment"] = 0 * torch.stack(sums).sum()
         return found
 
-    def _mask_loss(self, output: Any, grid: SentenceGrid) -> Tensor:
-        """Computes L_mask of both representations (equation 2), over pairs of sentences in one column of the grid."""
+    def _mask_loss(self, output: Any, grid: Any) -> Tensor:
+        """Computes L_mask of both representations (equation 2), over pairs of sentences in one column of the
+        `SentenceGrid`."""
+        from .losses.smalr import masked_reconstruction_loss
+
         first, second = torch.triu_indices(*[len(grid.indices)] * 2, offset=1, device=grid.indices.device)
         are_there = grid.is_there[first] & grid.is_there[second]  # [pairs of languages, K]
         pairs = torch.stack([grid.indices[first][are_there], grid.indices[second][are_there]])  # [2, P]

@@ -42,8 +42,7 @@ FILES = {
     # of all others but MURAL and ETCL
     "common": ("utils.matching_in_folders", "modeling.modeling_common", "processing.processing_per_language"),
     # of SMALR and LIWE
-    "words": ("modeling.losses.triplet", "modeling.modeling_word_dual_encoder", "processing.word_tokenizers"),
-    "modeling_smalr": ("modeling.losses.smalr", "modeling.modeling_smalr"),
+    "words": ("modeling.modeling_word_dual_encoder", "processing.word_tokenizers"),
     "modeling_rc3": (
         "modeling.losses.interpolated",
         "modeling.modeling_rc3",
@@ -53,8 +52,8 @@ FILES = {
     "pipelines": ("inference.pipelines", "processing.sentence_modules"),
 }
 _FILE_OF = {module: file for file, modules in FILES.items() for module in modules}
-# Modules that are not exported: the losses of MURAL, ETCL and MLA are for the trainers, which are not there either.
-_STAYS = ("utils.", "modeling.tower_loading", "modeling.losses.contrastive", "modeling.losses.sigmoid")
+# Modules that are not exported unless a file above has them. Losses are for trainers, which are not exported either.
+_STAYS = ("utils.", "modeling.tower_loading", "modeling.losses.")
 _IMPORT = re.compile(r"^( *)from (\.+)([\w.]*) import (\([^)]*\)|[^\n]*)\n", re.MULTILINE)
 _WIDTH = 120
 PACKAGE = __name__.partition(".")[0]
@@ -128,7 +127,8 @@ def _rewritten(name: str, file: str, needed: list[str]) -> str:
         return ".".join([*name.split(".")[:-dots], *filter(None, [module])])
 
     def stays(target: str) -> bool:
-        return target.removeprefix(f"{package}.").startswith(_STAYS)
+        own = target.removeprefix(f"{package}.")
+        return own.startswith(_STAYS) and own not in _FILE_OF
 
     def replaced(found: re.Match[str]) -> str:
         indent, dots, module, names = found.groups()

@@ -2,13 +2,17 @@
 ETCL (equations 1 and 2), CLIP and ALIGN. Logits are computed one tile at a time and not kept for the backward pass.
 Values and gradients equal those of the full matrix, with O(N * tile) instead of O(N^2) memory."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import reduce
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from transformers.utils import ModelOutput
 
+OutputT = TypeVar("OutputT", bound=ModelOutput)
 CPU_TILE = 1024  # fits in the cache of a core
 GPU_TILE = 4096  # takes 300 MB, and keeps a GPU busy for longer than its launch takes
 
@@ -73,6 +77,22 @@ def triple_contrastive_loss(
     a_b = symmetric_contrastive_loss(text_a, text_b, text_text_temperature, margin=margin, **options)
     b_image = symmetric_contrastive_loss(text_b, image, temperature, **options)
     return (image_a + a_b + b_image) / 3
+
+
+# The output fields with vectors in the shared space.
+_EMBEDDINGS = [
+    f"{side}_{kind}" for side in ("text", "image", "paired_text", "masked_text") for kind in ("embeds", "features")
+]
+
+
+def mean_over_widths(loss: Callable[[OutputT], Tensor], output: OutputT, widths: Sequence[int]) -> Tensor:
+    """Averages a loss of a `DualEncoderOutput`, which normalizes embeddings, over the whole ones and their first
+    `widths` (Kusupati et al. 2022)."""
+    if not widths:
+        return loss(output)
+    present = {name: value for name in _EMBEDDINGS if (value := output.get(name)) is not None}
+    cut = [replace(output, **{name: value[:, :width] for name, value in present.items()}) for width in widths]
+    return torch.stack([loss(each) for each in (output, *cut)]).mean()
 
 
 def checked_tile_size(x: Tensor, y: Tensor, positives: Tensor | None, tile_size: int | None) -> int:
