@@ -65,9 +65,8 @@ class TwoTowerConfig(DualEncoderConfig):
         image_head: Whether a linear layer projects images too, by default to 512 dimensions (`projection_dim`).
             Without it, as in the papers, the shared space is as wide as the pooled features.
         text_hidden_size: Width of a hidden layer for texts; on a frozen tower, it brings languages closer.
-        text_layer_norm: Whether to normalize the text features before the text head. Heads on frozen text towers with
-            small features, such as E5's, then learn more from translations; with captions in only one language, the
-            other languages get worse.
+        text_layer_norm: Whether to normalize the text features before the head. Heads on frozen towers with small
+            features (E5) then learn more from translations; with captions in one language, others get worse.
         text_dropout, image_dropout: Of the pooled features before the head, and for texts after its hidden layer.
         freeze: Towers that are not trained and stay in evaluation mode; `["image"]` is LiT (Zhai et al. 2022).
     """

@@ -128,9 +128,9 @@ def _embeddings_alone(output: Any) -> Any:
 
 class MultilingualZeroShotPipeline(ZeroShotImageClassificationPipeline):
     """Classifies images by labels in any language. It takes the arguments of transformers' pipeline, and `language`:
-    the BCP-47 tag of all labels, or a list with one tag for each. The template is then one of that language
-    (`PHOTO_TEMPLATES`) unless `hypothesis_template` is given; labels in a language without a template are read without
-    one, with a warning. Without `language`, the template is transformers' English one, or the native language's."""
+    the BCP-47 tag of all labels, or a list of one for each. The template is the language's (`PHOTO_TEMPLATES`), none
+    with a warning if it has none, or the given `hypothesis_template`; without `language`, it is transformers' English
+    one, or the native language's."""
 
     hub_task: ClassVar[tuple[str, str]] = ("zero-shot-image-classification", "AutoModelForZeroShotImageClassification")
     _load_processor = None  # where the model has one

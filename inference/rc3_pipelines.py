@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoModelForMultipleChoice
+from transformers import AutoModelForMultipleChoice, BatchFeature
 from transformers.pipelines.base import Pipeline
 from transformers.pipelines.image_text_to_text import ImageTextToTextPipeline
 
@@ -239,7 +239,7 @@ class CrossEncoderModule(DualEncoderModule):
             items += read
         return items
 
-    def compute(self, inputs: dict[str, Any], task: str | None) -> Tensor:
+    def compute(self, inputs: BatchFeature, task: str | None) -> Tensor:
         """Returns scores [N, 1]."""
         scores: Tensor = self.model(**inputs).scores.float()
         return scores.unsqueeze(1)

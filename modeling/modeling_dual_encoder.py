@@ -32,9 +32,8 @@ from ..utils.hub_mixin import HubCodeMixin
 
 @dataclass
 class DualEncoderOutput(CLIPOutput):
-    """Output of a dual encoder: CLIP's, with normalized embeddings [.., d] also of translations, and
-    `logits_per_image` [n_images, n_texts], cosines divided by the `temperature` [], which is at least 0.01 and a part
-    of the graph, plus `logit_bias` [] if the image-text loss uses one (`sigmoid_loss`)."""
+    """Output of a dual encoder: CLIP's, with normalized embeddings [.., d] also of translations. `logits_per_image`
+    [n_images, n_texts] are cosines divided by the `temperature` [], at least 0.01, plus `logit_bias` [] if any."""
 
     paired_text_embeds: Tensor | None = None
     temperature: Tensor | None = None
@@ -42,9 +41,8 @@ class DualEncoderOutput(CLIPOutput):
 
 
 class WeightsAsMade(PreTrainedModel):
-    """Base class of all models, before `HubCodeMixin` and `PreTrainedModel` among the bases. A loaded model equals a
-    new one unless its folder says otherwise: weights that are frozen in a new model are frozen, and modules marked by
-    `initialized_by_itself` initialize missing weights with `reset_parameters`."""
+    """Base class of all models, before `HubCodeMixin` and `PreTrainedModel` among the bases: a loaded model freezes
+    the weights that a new one does, and modules marked by `initialized_by_itself` initialize missing weights."""
 
     # The parts that papers count -> regular expressions for the beginning of parameter names; the first match decides.
     parts: ClassVar[dict[str, str]]
@@ -276,12 +274,12 @@ def pool_text(
             return states.mean(1)
         weights = attention_mask.to(states.dtype)[..., None]  # [N, T, 1]
         return (states * weights).sum(1) / weights.sum(1).clamp_min(1)
-    positions = torch.arange(states.shape[1], device=states.device)
-    last = positions[-1].expand(len(states))
     if attention_mask is not None:
-        last = (attention_mask * positions).argmax(-1)
+        last = (attention_mask * torch.arange(states.shape[1], device=states.device)).argmax(-1)
     elif end_id is not None:
         last = (input_ids == end_id).int().argmax(-1)
+    else:
+        return states[:, -1]
     return states[torch.arange(len(states), device=states.device), last]
 
 

@@ -3,8 +3,6 @@
 
     text    h(pool(f(tokens)))      pooled at [CLS] in the papers
     image   pool(g(pixels))         the pooled width of the backbone is the width of the shared space
-
-The features of a frozen tower, before the linear layer, can be computed once and given instead of images and texts.
 """
 
 from typing import Any, Self
@@ -126,9 +124,8 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
     ) -> BaseModelOutputWithPooling:
         """Runs the text tower, or takes its features [N, W]; `pooler_output` [N, d] is their projection by `head`."""
         if text_features is not None:
-            return BaseModelOutputWithPooling(
-                pooler_output=head(self.text_head_input(in_dtype_of(self, text_features)))
-            )
+            features = self.text_head_input(in_dtype_of(self, text_features))
+            return BaseModelOutputWithPooling(pooler_output=head(features))
         if input_ids is None:
             raise InputError(f"{type(self).__name__} needs texts: input_ids or text_features")
         kwargs = tower_keywords(kwargs, self.text_model.forward)
@@ -169,9 +166,8 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         **kwargs: Any,
     ) -> DualEncoderOutput:
         """Embeds images [M, 3, H, W], texts [N, T] and their translations [N, U], whichever are given, or features of
-        the towers ([M, F], [N, W], `frozen_features`), and compares them. A loss needs M = N, and is by default
-        computed if `positives` are given, other pairs that belong together (`contrastive_loss`). Large batches have no
-        memory for `return_logits`, which compares all images with all texts."""
+        the towers ([M, F], [N, W], `frozen_features`), and compares all images with all texts, for which large batches
+        have no memory (`return_logits`). The loss, by default with `positives` (`contrastive_loss`), needs M = N."""
         has_images = pixel_values is not None or image_features is not None
         has_translations = paired_input_ids is not None or paired_text_features is not None
         head = self.training_head(has_images, has_translations)

@@ -21,7 +21,6 @@ HEIC_ADVICE = "HEIC needs `pip install pillow-heif`"
 MAX_PIXELS = 1 << 26
 # Largest ratio of the sides. CLIP's processor would turn 1 x 10,000 pixels into 224 x 2,240,000.
 MAX_ASPECT = 100
-_CHANNELS = (1, 3, 4)  # gray, RGB, RGB with transparency
 SHOWN = 60  # number of characters of a text or value in a message
 
 
@@ -134,7 +133,7 @@ def _of_array(array: Any) -> PIL.Image.Image:
         shown = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else truncated_repr(array)
         raise ImageError(f"{shown} is not an image: give a Pillow image, a path, or an array of uint8 from 0 to 255")
     if array.ndim == 3:
-        if infer_channel_dimension_format(array, _CHANNELS) is ChannelDimension.FIRST:
+        if infer_channel_dimension_format(array, (1, 3, 4)) is ChannelDimension.FIRST:
             array = np.moveaxis(array, 0, -1)
         array = array[..., 0] if array.shape[-1] == 1 else array
     check_size(array.shape[1], array.shape[0])

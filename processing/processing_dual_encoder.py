@@ -39,6 +39,7 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
     # Whether the inputs of a text depend on its language; if not, texts may come without one.
     needs_language: bool = True
     default_language: str = UNDETERMINED  # the language of texts without one
+    least_length: int = 1  # the smallest `max_length` at which a truncated text keeps a word
 
     def __call__(
         self,
@@ -69,11 +70,6 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
 
     def _encoded(self, text: Any, language: Any, settings: dict[str, Any]) -> Any:
         raise NotImplementedError
-
-    @property
-    def least_length(self) -> int:
-        """Smallest `max_length` at which a truncated text keeps a word."""
-        return 1
 
     def read_settings(self, language: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         """Returns the language, the text settings and the image settings of a call. As in transformers, None counts as
@@ -154,7 +150,7 @@ class DualEncoderProcessor(TextImageProcessor):
         return settings
 
     @property
-    def least_length(self) -> int:
+    def least_length(self) -> int:  # type: ignore[override]
         prompt = call_tokenizer(self.tokenizer, self.text_prompt, add_special_tokens=False)["input_ids"]
         return int(self.tokenizer.num_special_tokens_to_add()) + len(prompt) + 1
 

@@ -78,7 +78,7 @@ class ExtendedProcessor(PerLanguageProcessor):
         return DualEncoderProcessor(self.image_processor, self.tokenizers[0], "", length, is_padded)
 
     @property
-    def least_length(self) -> int:
+    def least_length(self) -> int:  # type: ignore[override]
         native, other = self.tokenizers
         prompt = call_tokenizer(other, self._prompt, add_special_tokens=False)["input_ids"]
         return 1 + max(native.num_special_tokens_to_add(), other.num_special_tokens_to_add() + len(prompt))

@@ -164,6 +164,7 @@ class Rc3Processor(PerLanguageProcessor):
     """
 
     auto_classes = ("AutoProcessor",)
+    least_length = 3  # [BOS], a word and the language
 
     def __init__(
         self,
@@ -232,10 +233,6 @@ class Rc3Processor(PerLanguageProcessor):
             "region_size": self.region_size,
             "max_regions": self.max_regions,
         }
-
-    @property
-    def least_length(self) -> int:
-        return 3  # [BOS], a word and the language
 
     def __call__(
         self,

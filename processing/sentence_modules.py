@@ -6,13 +6,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
-from transformers import AutoModel, AutoProcessor
+from transformers import AutoModel, AutoProcessor, BatchFeature
 
 from ..configuration.configuration_two_tower import head_of_task
 from ..utils.errors import InputError
-
-_PROMPTS = "config_sentence_transformers.json"
-_OWN_TASKS = (None, "query", "document")  # set by `encode_query` and `encode_document`
 
 
 class DualEncoderModule(nn.Module):
@@ -42,7 +39,7 @@ class DualEncoderModule(nn.Module):
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
         """Saves model and processor, and keeps the prompts that sentence-transformers wrote just before."""
-        path = Path(output_path, _PROMPTS)
+        path = Path(output_path, "config_sentence_transformers.json")
         prompts = path.read_bytes() if path.is_file() else None
         self.model.save_pretrained(output_path)
         self.processor.save_pretrained(output_path)
@@ -102,23 +99,20 @@ class DualEncoderModule(nn.Module):
         self, features: dict[str, Any], language: str | None = None, task: str | None = None
     ) -> dict[str, Any]:
         """Adds the `output`, float32; `preprocess` has read `language`."""
-        device, dtype = self.model.device, self.model.dtype
-        inputs = {
-            name: each.to(device, dtype if each.is_floating_point() else None) for name, each in features.items()
-        }
-        values = self.compute(inputs, task)
+        values = self.compute(BatchFeature(features).to(self.model.device, self.model.dtype), task)
         if not self.training and not bool(values.isfinite().all()):  # in training, the loss shows it
             raise InputError(
                 f"{type(self.model).__name__} computed {self.output} with values that are NaN or infinite"
             )
         return features | {self.output: values}
 
-    def compute(self, inputs: dict[str, Any], task: str | None) -> Tensor:
+    def compute(self, inputs: BatchFeature, task: str | None) -> Tensor:
         """Returns embeddings of unit length [N, d]."""
         if "pixel_values" in inputs:
             output = self.model.get_image_features(**inputs)
         else:
-            head = head_of_task(self.model, None if task in _OWN_TASKS else task)
+            is_of_library = task in ("query", "document")  # set by `encode_query` and `encode_document`
+            head = head_of_task(self.model, None if is_of_library else task)
             output = self.model.get_text_features(**inputs, **head)
         return nn.functional.normalize(output.pooler_output.float(), dim=-1)
 

@@ -1,7 +1,7 @@
 """Exports the code of models (`HubCodeMixin`): copies the modules that a class needs into its folder; `FILES` lists
 the modules that a file combines. Nothing from `utils` is exported: `dual_encoder.py` and `common.py` begin with
-replacements (`_replacement`), and functions that import code that stays are left out. Imports in a string, such as
-`SHIPS_WITH`, are followed too, so a module can name modules that import it: pipelines, and models for tasks."""
+replacements (`_replacement`), and functions whose body imports code that stays are left out. Imports in a string, such
+as `SHIPS_WITH`, are followed too, so a module can name modules that import it: pipelines, and models for tasks."""
 
 import ast
 import importlib

@@ -1,6 +1,4 @@
-"""The replacement for the modules of `utils` in saved folders, which the exporter (`hub_code`) puts at the beginning
-of `dual_encoder.py`: plain ValueErrors, language tags normalized by form. Modules in a folder import nothing else from
-`utils`, except from `language_matching` (`matching_in_folders`) and inside functions that only the package calls."""
+"""Stands in for the package's `utils` in saved folders: plain ValueErrors, language tags normalized by form."""
 
 import re
 from collections.abc import Sequence
@@ -17,9 +15,8 @@ class HubCodeMixin:
 
 
 UNDETERMINED = "und"
-_TAG = re.compile(
-    r"(?P<language>[a-z]{2,3})(?P<extlang>-[a-z]{3})?(?P<script>-[a-z]{4})?(?P<region>-(?:[a-z]{2}|[0-9]{3}))?"
-    r"(?P<variants>(?:-(?:[a-z0-9]{5,8}|[0-9][a-z0-9]{3}))*)",
+_TAG = re.compile(  # language, script, region and variants
+    r"([a-z]{2,3}(?:-[a-z]{3})?)(-[a-z]{4})?(-(?:[a-z]{2}|[0-9]{3}))?((?:-(?:[a-z0-9]{5,8}|[0-9][a-z0-9]{3}))*)",
     re.IGNORECASE,
 )
 _DEPRECATED = {"in": "id", "iw": "he", "ji": "yi", "jw": "jv", "mo": "ro", "tl": "fil"}
@@ -30,11 +27,11 @@ def normalize_language(tag: str) -> str:
     match = _TAG.fullmatch(tag.replace("_", "-")) if isinstance(tag, str) else None
     if match is None:
         raise ValueError(f"{tag!r} is not a language tag; use BCP 47, such as 'de', 'zh-Hant' or 'pt-BR'")
-    language, script = (match["language"] + (match["extlang"] or "")).lower(), match["script"] or ""
+    language, script, region, variants = match.groups("")
+    language = _DEPRECATED.get(language.lower(), language.lower())
     if language == "sh":
         language, script = "sr", script or "-Latn"
-    region, variants = (match["region"] or "").upper(), match["variants"].lower()
-    return _DEPRECATED.get(language, language) + script.title() + region + variants
+    return language + script.title() + region.upper() + variants.lower()
 
 
 def normalize_languages(tags: str | Sequence[str]) -> list[str]:
