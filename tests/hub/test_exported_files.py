@@ -43,6 +43,13 @@ def test_each_method_has_few_files(folders, make_mla_on_mural, tmp_path):
     assert saved == BESIDE_A_NATIVE_MODEL | {"configuration_mural", "modeling_mural"}
 
 
+def test_losses_stay_with_their_trainers(folders):
+    for folder in {*folders.iterdir()} - {folders / "rc3"}:  # RC3's models compute theirs
+        trees = [ast.parse(path.read_text(encoding="utf-8")) for path in folder.glob("*.py")]
+        names = {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        assert not names & {"contrastive_objective", "_objective", "_mask_loss", "fit"}
+
+
 def test_files_import_each_other_and_libraries(folders, run_without_babelens):
     """Each can be imported alone. Imports inside functions may be missing, such as a segmenter of words."""
     for path in folders.glob("*/*.py"):

@@ -5,7 +5,12 @@ import torch
 from transformers import AutoModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from babelens.modeling.modeling_dual_encoder import eval_frozen_modules, normalize, pool_image
+from babelens.modeling.modeling_dual_encoder import (
+    DualEncoderPreTrainedModel,
+    eval_frozen_modules,
+    normalize,
+    pool_image,
+)
 from babelens.trainers.frozen_features import frozen_names
 from tests.contracts import TEXTS, image_text_batch
 
@@ -99,6 +104,15 @@ def test_the_loss_is_the_mean_over_the_widths(request, make):
     found = model.contrastive_objective(output)
     torch.testing.assert_close(found, sum(expected) / 3)
     assert found != expected[0]
+
+
+def test_a_folder_s_model_says_that_the_package_has_the_loss(make_mural, monkeypatch):
+    """Its code has no `contrastive_objective` (`hub_code`)."""
+    model, processor = make_mural()
+    monkeypatch.delattr(DualEncoderPreTrainedModel, "contrastive_objective")
+    with pytest.raises(NotImplementedError, match="`import babelens` to train it"):
+        batch(processor, model, return_loss=True)
+    assert batch(processor, model).logits_per_image.shape == (3, 3)
 
 
 @pytest.mark.parametrize("factory", ["make_mural", "make_mla_student", "make_smalr"])
