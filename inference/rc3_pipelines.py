@@ -25,9 +25,9 @@ from transformers.pipelines.image_text_to_text import ImageTextToTextPipeline
 
 from ..processing.images import truncated_repr
 from ..processing.processing_dual_encoder import takes_language
-from ..processing.sentence_modules import DualEncoderModule, read_input
 from ..utils.errors import InputError
 from .pipelines import Parameters, Rows, as_rows, fetched, stated
+from .sentence_modules import DualEncoderModule, read_input
 
 _CANDIDATES_AT_ONCE = 64
 

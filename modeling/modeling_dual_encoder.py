@@ -110,7 +110,7 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     }
     logit_bias: Tensor | float = 0.0  # added to the logits, as in SigLIP
     _objective: Callable[..., Tensor]  # computes the loss of embeddings of one width
-    sentence_module = "processing.sentence_modules.DualEncoderModule"  # runs the model in sentence-transformers
+    sentence_module = "inference.sentence_modules.DualEncoderModule"  # runs the model in sentence-transformers
 
     def get_input_embeddings(self) -> nn.Module:
         return self.text_model.get_input_embeddings()
@@ -299,5 +299,5 @@ def eval_frozen_modules(module: nn.Module) -> None:
 # Also in every saved folder, although nothing here imports it; these lines never run (`hub_code`).
 SHIPS_WITH = """
 from ..inference.pipelines import MultilingualFeatureExtractionPipeline
-from ..processing.sentence_modules import DualEncoderModule
+from ..inference.sentence_modules import DualEncoderModule
 """

@@ -49,7 +49,7 @@ FILES = {
         "modeling.modeling_rc3_tasks",
         "modeling.modeling_rc3_pretraining",
     ),
-    "pipelines": ("inference.pipelines", "processing.sentence_modules"),
+    "pipelines": ("inference.pipelines", "inference.sentence_modules"),
 }
 _FILE_OF = {module: file for file, modules in FILES.items() for module in modules}
 # Modules that are not exported unless a file above has them. Losses are for trainers, which are not exported either.

@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from babelens import Embedder
 from babelens.inference import CrossEncoder
 from babelens.inference.rc3_pipelines import CrossEncoderModule
-from babelens.processing.sentence_modules import DualEncoderModule
+from babelens.inference.sentence_modules import DualEncoderModule
 from babelens.utils.errors import InputError
 from babelens.utils.sentence_files import add_prompts
 from tests.contracts import LANGUAGES, TEXTS, drawn_images
