@@ -2,6 +2,7 @@
 has an input module's methods without being a subclass: saving a model must not require the library."""
 
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -120,10 +121,10 @@ class DualEncoderModule(nn.Module):
 def read_input(item: Any) -> dict[str, Any]:
     """Returns an input as `{"text": …, "language": …}` or `{"image": …}`. Strings that sentence-transformers takes for
     paths or addresses of images are images."""
-    from sentence_transformers.base.modality import is_image_url_or_path
-
     if not isinstance(item, dict):
-        is_image = not isinstance(item, str) or is_image_url_or_path(item)
+        # transformers would refuse a folder whose code has an import of a package that is not installed.
+        modality = import_module("sentence_transformers.base.modality")
+        is_image = not isinstance(item, str) or modality.is_image_url_or_path(item)
         return {"image" if is_image else "text": item}
     if item.keys() - {"language"} not in ({"text"}, {"image"}):
         raise InputError(f"an input has {', '.join(map(repr, item))}: give 'text' with 'language', or 'image'")
