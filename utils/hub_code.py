@@ -127,7 +127,7 @@ def _rewritten(name: str, file: str, needed: list[str]) -> str:
         return ".".join([*name.split(".")[:-dots], *filter(None, [module])])
 
     def stays(target: str) -> bool:
-        own = target.removeprefix(f"{package}.")
+        own = target.removeprefix(f"{PACKAGE}.")
         return own.startswith(_STAYS) and own not in _FILE_OF
 
     def replaced(found: re.Match[str]) -> str:
@@ -135,7 +135,11 @@ def _rewritten(name: str, file: str, needed: list[str]) -> str:
         target = target_of(len(dots), module)
         if hasattr(importlib.import_module(target), "__path__"):
             raise PublishError(f"{name} cannot be saved with a model: import from a module, not from {target}")
-        needed.append(target := _replacement(target) if stays(target) else target)
+        if stays(target):
+            if not target.startswith(f"{PACKAGE}.utils."):
+                raise PublishError(f"{name} cannot be saved with a model: import {target} where it is used")
+            target = _replacement(target)
+        needed.append(target)
         if (other := file_of(target)) == file:
             return f"{indent}pass\n" if indent else ""
         return f"{indent}from .{other} import {names}\n"

@@ -9,6 +9,7 @@ from transformers.dynamic_module_utils import get_imports
 import babelens
 from babelens.modeling.modeling_ridge import RidgeModel
 from babelens.processing.processing_ridge import RidgeProcessor
+from babelens.utils import hub_code
 from babelens.utils.errors import PublishError
 from babelens.utils.hub_code import FILES, export_code, exported
 
@@ -80,6 +81,12 @@ def test_modules_of_one_file_give_no_name_two_meanings():
         assert len(names) == len({*names} - {*defined}), file
         modules = [(node.level, node.module) for node in imports if isinstance(node, ast.ImportFrom)]
         assert len(modules) == len({*modules}), file
+
+
+def test_what_stays_is_imported_where_it_is_used(monkeypatch):
+    monkeypatch.setattr(hub_code, "_STAYS", (*hub_code._STAYS, "configuration.configuration_mural"))
+    with pytest.raises(PublishError, match=r"import babelens\.configuration\.configuration_mural where it is used"):
+        exported.__wrapped__("babelens.modeling.modeling_mural")
 
 
 @pytest.mark.parametrize(
