@@ -1,7 +1,9 @@
 """MURAL: multimodal, multitask representations across languages (Jain et al. 2021); ALIGN has no text-text task.
 
-The text tower's state at [CLS] goes through one of two linear heads, one for matching images with texts and one for
-matching translations (section 3.1).
+    L_i2t = -1/B sum_i log exp(s(x_i, y_i) / t) / sum_j exp(s(x_i, y_j) / t)
+    L     = w_it (L_i2t + L_t2i) + w_tt (L_l2r + L_r2l)
+
+Texts go through the linear head for matching images, or the one for matching translations (section 3.1).
 """
 
 from typing import Any
@@ -58,13 +60,8 @@ class MuralModel(TwoTowerModel):
         return self._head(TEXT_TEXT if has_translations else IMAGE_TEXT)
 
     def _objective(self, output: DualEncoderOutput, **options: Any) -> Tensor:
-        """Computes L_i2t + L_t2i on image-text pairs, or L_l2r + L_r2l on translation pairs (section 3.1). With
-        cosines s and B pairs in a batch:
-
-            L_i2t = -1/B sum_i log exp(s(x_i, y_i) / t) / sum_j exp(s(x_i, y_j) / t)
-            L     = w_it (L_i2t + L_t2i) + w_tt (L_l2r + L_r2l)
-
-        t is learned for images, and fixed for translations, where a margin m is subtracted from s(l_i, r_i)."""
+        """Computes L_i2t + L_t2i on image-text pairs, or L_l2r + L_r2l on translation pairs (section 3.1). t is
+        learned for images, and fixed for translations, where a margin m is subtracted from s(l_i, r_i)."""
         from .losses.contrastive import symmetric_contrastive_loss
 
         config, texts, translations = self.config, output.text_embeds, output.paired_text_embeds
