@@ -96,9 +96,6 @@ def _translated(row: list[Caption], wanted: Collection[str] | None, known: _Know
     return {"captions": [{"language": language, "text": text} for language, text in [*own, *added]]}
 
 
-# ---- Filter ----
-
-
 @dataclass(frozen=True)
 class TextFilter:
     """Rules that remove noisy alt texts from web data, similar to ALIGN's, as stated by Lee et al. (2022, ETCL,

@@ -77,11 +77,7 @@ def with_captions(corpus: Dataset, captions: Iterable[list[Caption]]) -> Dataset
 
 
 def evenly_spaced(size: int, count: int) -> list[int]:
-    """Returns the indices of `count` evenly spaced rows among `size`; all if there are fewer.
-
-    >>> evenly_spaced(10, 4)
-    [0, 2, 5, 7]
-    """
+    """Returns the indices of `count` evenly spaced rows among `size`; all if there are fewer."""
     count = min(count, size)
     return [index * size // count for index in range(count)]
 
@@ -110,9 +106,6 @@ def enumeration(names: Sequence[str], shown: int = 10, total: int | None = None,
     """Lists names; `total` counts those that are not even in `names`."""
     more = (total or len(names)) - len(names[:shown])
     return between.join([*names[:shown], *([f"and {more:,} more"] if more else [])])
-
-
-# ---- Rows of a source ----
 
 
 @dataclass
@@ -144,9 +137,6 @@ class RowCount:
         if reasons:
             counts = f"read {self.read:,} of {self.total:,} rows; left out {'; '.join(reasons)}"
             logger.log(logging.WARNING if self._named else logging.INFO, "%s: %s", self.source, counts)
-
-
-# ---- Captions ----
 
 
 @dataclass(frozen=True)

@@ -70,9 +70,6 @@ def read_table(file: Path, named: ColumnNames | None = None) -> Dataset:
     return Dataset(pa.table(made))
 
 
-# ---- JSON ----
-
-
 def _json_records(file: Path) -> Iterator[tuple[str, Record]]:
     try:
         document = read_json(file) if kind_of(file) == ".json" else None
@@ -103,9 +100,6 @@ def _coco_records(document: Record) -> list[Record]:
         for image in document["images"]
         if image.get("id") in captions
     ]
-
-
-# ---- Images ----
 
 
 def _with_images(columns: Record, places: Sequence[str], file: Path, named: ColumnNames) -> Record:

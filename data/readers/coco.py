@@ -16,6 +16,7 @@ from pyarrow import csv
 
 from ...utils.errors import CorpusError
 from ...utils.languages import normalize_languages
+from ..batching.views import CaptionIndex
 from ..benchmarks import find_benchmark
 from ..corpus.corpus import RowCount, captions_in, enumeration, listed
 from ..corpus.files import read_json, read_lines, read_texts
@@ -304,27 +305,23 @@ class Crisscrossed:
         found: list[set[int]] = [set() for _ in range(len(self.corpus) if kind == "sis" else len(self.texts))]
         if kind == "sits":
             pairs += enumerate(self.image_of_text)
-        else:
-            if kind == "sts":
-                for _, own in groupby(range(len(self.texts)), key=self.image_of_text.__getitem__):
-                    pairs += combinations(own, 2)
-            pairs = [pair for a, b in pairs if a != b for pair in ((a, b), (b, a))]
+        elif kind == "sts":
+            for _, own in groupby(range(len(self.texts)), key=self.image_of_text.__getitem__):
+                pairs += combinations(own, 2)
         for first, second in pairs:
             found[first].add(second)
-        return [sorted(items) for items in found]
+            if kind != "sits":
+                found[second].add(first)
+        return [sorted(items - {k} if kind != "sits" else items) for k, items in enumerate(found)]
 
 
 def _crisscrossed(root: Path, languages: Sequence[str]) -> Crisscrossed:
     rows: list[dict[str, Any]] = []
-    texts: list[str] = []
-    image_of_text: list[int] = []
     known: dict[str, dict[str, int]] = {"caption": {}, "image": {}}
     for place, record, name, own in _karpathy(find_file(root, _KARPATHY), ["test"]):
         for sentence in record["sentences"]:
             known["caption"][value_of(sentence, "sentid", place)] = len(known["caption"])
         known["image"][name] = len(rows)
-        texts += own
-        image_of_text += [len(rows)] * len(own)
         rows.append(_coco_row(root, name, {"en": own}, place))
     ratings = {}
     for kind, header in _HEADERS.items():
@@ -332,7 +329,9 @@ def _crisscrossed(root: Path, languages: Sequence[str]) -> Crisscrossed:
         columns = ((known[name.rstrip("12")], table[name].to_pylist()) for name in header)
         pairs = [[index[each.rpartition(":")[2]] for each in named] for index, named in columns]
         ratings[kind] = Ratings(np.array(pairs).T, table["agg_score"].to_numpy().astype(np.float64))
-    return Crisscrossed(task_dataset(rows, root), texts, image_of_text, ratings)
+    corpus = task_dataset(rows, root)
+    captions = CaptionIndex(corpus)
+    return Crisscrossed(corpus, captions.texts.to_pylist(), captions.rows.tolist(), ratings)
 
 
 # ---- Benchmarks ----

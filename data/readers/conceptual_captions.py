@@ -31,9 +31,6 @@ def _cached(
     return cached_rows(made, features, source=read[0], files=read)
 
 
-# ---- CC3M ----
-
-
 def load_cc3m(
     folder: str | Path,
     languages: Tags = ("en", "cs", "de", "fr", "ja", "zh"),
@@ -93,17 +90,11 @@ def _unquoted(cell: str) -> str:
     return inner.replace('""', '"') if quoted else cell
 
 
-# ---- CC12M ----
-
-
 def load_cc12m(files: str | Path, *, streaming: bool = True, check_images: bool = True) -> Dataset | IterableDataset:
     """Loads Conceptual 12M (Changpinyo et al. 2021): images with English alt texts. Add the line `url<tab>caption`
     above `cc12m.tsv`; `img2dataset --url_list cc12m.tsv --input_format tsv --output_format webdataset --url_col url
     --caption_col caption` then writes the archives, the stream's shards. Arguments are as in `load_captions`."""
     return load_captions(files, language="en", streaming=streaming, check_images=check_images)
-
-
-# ---- CC300K ----
 
 
 def load_cc300k(

@@ -64,9 +64,6 @@ def _size(images: int) -> int:
     return next((size for size in _SIZES if 5 * size <= images), -(-images // 5))
 
 
-# ---- Rows ----
-
-
 def load_wit(
     files: str | Path,
     languages: str | list[str] | tuple[str, ...] | None = None,
