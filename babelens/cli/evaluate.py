@@ -355,7 +355,7 @@ def _describe(name: str | None) -> None:
         "Files in the folder:",
     ]
     for file in benchmark.files:
-        lines += [f"  {file.path}", f"      {file.holds}", f"      from {file.origin}"]
+        lines += [f"  {file['path']}", f"      {file['holds']}", f"      from {file['origin']}"]
     lines += ["", "Facts:", *(f"  - {fact}" for fact in benchmark.facts)]
     if benchmark.figures:
         lines += ["", "Results of papers that are shown next to the measured ones:"]

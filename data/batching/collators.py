@@ -70,9 +70,6 @@ class ContrastiveCollator:
         return batch
 
 
-# ---- Several captions of an image at once ----
-
-
 class CaptionedImages:
     """Examples {image, image_id, captions: {language: [texts]}} of the images with captions in all languages. Features
     replace images if the corpus has them; translation corpora, and `with_images=False`, give neither."""

@@ -25,15 +25,6 @@ PROTOCOLS = {
 
 
 @dataclass(frozen=True)
-class NeededFile:
-    """A file or folder in the folder of a benchmark. `path` may have `{language}`."""
-
-    path: str
-    holds: str
-    origin: str
-
-
-@dataclass(frozen=True)
 class Figures:
     """A paper's table for a test set of a benchmark: measured model -> its figure in each column, or None."""
 
@@ -58,7 +49,7 @@ class Benchmark:
     title: str
     languages: tuple[str, ...]
     protocol: str
-    files: list[NeededFile]
+    files: list[dict[str, str]]  # the `path` (which may have `{language}`), what it `holds`, and its `origin`
     license: str
     paper: str
     url: str

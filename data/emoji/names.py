@@ -90,9 +90,6 @@ def names_table(named: Mapping[str, Mapping[str, Annotation]]) -> pa.Table:
     return pa.Table.from_pylist(rows)
 
 
-# ---- The names that help to learn a language ----
-
-
 def names_of_emoji() -> EmojiNames | None:
     """Reads the names of all languages from CLDR's pinned package, which is fetched once; None if it cannot be
     fetched; the log then states the consequences. Reading the package takes seconds, so its table is kept."""

@@ -162,9 +162,6 @@ def _kept(
     count.report()
 
 
-# ---- Names of files ----
-
-
 def bitexts(source: str | Path) -> list[Bitext]:
     """Finds the sentence pairs in a file, a folder, a pattern, or what two files of Moses have in common."""
     files = files_matching(source) or files_matching(f"{source}.*")

@@ -143,7 +143,7 @@ def test_benchmarks_are_listed_and_shown_in_full(run):
     assert all(name in listed for name in benchmark_names())
     for name in benchmark_names():
         benchmark, shown = find_benchmark(name), run("evaluate", "benchmark", "--benchmark", name).output
-        files = [text for file in benchmark.files for text in (file.path, file.origin)]
+        files = [text for file in benchmark.files for text in (file["path"], file["origin"])]
         for text in (benchmark.title, benchmark.license, benchmark.paper, benchmark.url, *benchmark.facts, *files):
             assert text in shown
 
