@@ -108,7 +108,7 @@ class FrozenEncoder:
             return view
         bare = view.without_images() if self.image else view
         featured = self.with_texts(bare, bare)
-        if self.image and view.has_images:
+        if self.image and "image" in view.columns:
             featured = FeatureView(featured, "image_features", self.image_features(view.images), view.rows)
         return featured
 

@@ -105,7 +105,7 @@ class Rc3Trainer(BabelensTrainer):
             views = [texts, *(view.without_images() for view in captions)]
             return one_pair_at_a_time(*zip(views, views, strict=True))
         visual = self._visual(name)
-        if visual != REGIONS and not texts.has_images:
+        if visual != REGIONS and "image" not in texts.columns:
             raise InputError(f"{name}: the data has no images, and {name}_visual is {visual!r}")
         given = texts if visual == PATCHES else self._with_regions(name, texts, visual, training=training)
         return one_pair_at_a_time((texts, given))

@@ -91,7 +91,7 @@ class CorpusView(Sequence[Example]):
 
     def __init__(self, corpus: Dataset, columns: list[str], rows: np.ndarray, positions: Positions) -> None:
         self._corpus = undecoded(corpus.select_columns([*columns, "captions"])).with_format("arrow")
-        self._columns = columns
+        self.columns = columns
         self.rows = rows
         self._positions = positions
 
@@ -107,10 +107,6 @@ class CorpusView(Sequence[Example]):
     def images(self) -> "Images":
         """The images of the corpus; `rows` is the index of each example's image."""
         return Images(self.corpus)
-
-    @property
-    def has_images(self) -> bool:
-        return "image" in self._columns
 
     def texts(self) -> dict[str, list[str]]:
         """Returns the texts of all examples [N] by column name; no image is read."""
@@ -130,7 +126,7 @@ class CorpusView(Sequence[Example]):
         return {name: np.flatnonzero(pair.ravel() == names.index(name)) for name in sorted(names)}
 
     def without_images(self) -> "CorpusView":
-        columns = [column for column in self._columns if column != "image"]
+        columns = [column for column in self.columns if column != "image"]
         return CorpusView(self._corpus, columns, self.rows, self._positions)
 
     def __getitem__(self, index: int | slice) -> Any:
@@ -140,7 +136,7 @@ class CorpusView(Sequence[Example]):
     def __getitems__(self, indices: Sequence[int]) -> list[Example]:
         chosen = np.asarray(indices, dtype=np.int64)
         table = self._corpus[self.rows[chosen]]
-        columns = {name: table[name].to_pylist() for name in self._columns}
+        columns = {name: table[name].to_pylist() for name in self.columns}
         captions = table["captions"].combine_chunks()
         for suffix, positions in self._positions.items():
             taken = captions.values.take(pa.array(captions.offsets.to_numpy()[:-1] + positions[chosen]))
@@ -150,7 +146,7 @@ class CorpusView(Sequence[Example]):
 
     def __iter__(self) -> Iterator[Example]:
         """Yields the examples one by one; reads the texts of many at a time."""
-        size = 1 if {"image", "features"} & {*self._columns} else _TEXT_BLOCK
+        size = 1 if {"image", "features"} & {*self.columns} else _TEXT_BLOCK
         for start in range(0, len(self), size):
             yield from self[start : start + size]
 
