@@ -6,17 +6,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from datasets import Dataset, IterableDataset
 
 from ...utils.errors import CorpusError
 from ...utils.languages import normalize_languages
-from ..corpus.corpus import Caption, describe, languages_of, undecoded, with_captions
+from ..corpus.corpus import AnyDataset, Caption, describe, languages_of, undecoded, with_captions
 from .collators import identity_label
 from .views import LanguagePair, Languages, translation_pairs
-
-AnyDataset = TypeVar("AnyDataset", Dataset, IterableDataset)
 
 _Row = dict[str, list[Caption]]  # the captions of a row
 _BATCH_ROWS = 1000  # whose texts are read together
