@@ -95,10 +95,7 @@ def input_shards(job: "EmbeddingJob", skipped: dict[str, str]) -> Iterator[Input
     that fsspec opens. A folder with tar files is read as tar shards: img2dataset, for example, writes parquet files of
     metadata next to them. `skipped` receives the files of a folder that cannot be read."""
     source, what, is_folder = job.source, job.what, Path(job.source).is_dir()
-    try:
-        found = {kind: files for kind in _KINDS[what] if (files := files_named(source, f".{kind}"))}
-    except FileNotFoundError:
-        raise CorpusError(f"{source}: no file matches this pattern") from None
+    found = {kind: files for kind in _KINDS[what] if (files := files_named(source, f".{kind}"))}
     kind = next(iter(found), "")
     if kind in ("tar", "parquet"):
         return (InputShard(index, file) for index, file in enumerate(found[kind]))

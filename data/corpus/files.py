@@ -172,9 +172,7 @@ def files_named(source: str, suffix: str) -> list[str]:
     if not source.endswith(suffix):
         return [str(file) for file in files_matching(source) if file.suffix == suffix] if Path(source).is_dir() else []
     if "*" in source:
-        if not (files := files_matching(source)):
-            raise FileNotFoundError(source)
-        return [str(file) for file in files]
+        return [str(file) for file in files_matching(source)]
     if (match := _RANGE.search(source)) is None:
         return [source]
     width, numbers = len(match[1]), range(int(match[1]), int(match[2]) + 1)
