@@ -11,17 +11,11 @@ from babelens.data.corpus.loading import load_captions
 from tests.support.image_sources import drawn
 
 
-def rows(count):
-    made = []
-    for number in range(count):
-        captions = [{"language": tag, "text": f"{tag} {number}"} for tag in ("en", "de")]
-        image = {"bytes": drawn(number, (8, 8)), "path": None}
-        made.append({"image": image, "image_id": str(number), "captions": captions})
-    return made
-
-
 def corpus(count):
-    return load_captions(Dataset.from_list(rows(count)).cast_column("image", Image()), check_images=False)
+    images = [{"bytes": drawn(number, (8, 8)), "path": None} for number in range(count)]
+    captions = [{"en": f"en {number}", "de": f"de {number}"} for number in range(count)]
+    columns = {"image": images, "image_id": list(map(str, range(count))), "captions": captions}
+    return load_captions(Dataset.from_dict(columns).cast_column("image", Image()), check_images=False)
 
 
 def stream(count, shards):
@@ -42,10 +36,7 @@ def texts(batches):
 
 
 def seen(batch):
-    return {
-        task: [(seed, example | {"image": example["image"].tobytes()}) for seed, example in part]
-        for task, part in batch.items()
-    }
+    return [(task, seed, each | {"image": each["image"].tobytes()}) for task in batch for seed, each in batch[task]]
 
 
 def test_a_pass_has_every_example_once():

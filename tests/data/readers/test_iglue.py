@@ -8,22 +8,12 @@ import pytest
 from babelens.data import load_answers, load_marvl, load_nlvr2, load_xflickrco, load_xgqa, load_xvnli, retrieval_set
 from babelens.utils.errors import CorpusError, LanguageTagError
 
-ENTAILED = {
-    "gold_label": "entailment",
-    "sentence2": "Une hôtesse est debout.",
-    "pairID": "2487069642.jpg#1r1e",
-    "Flikr30kID": "2487069642",
-}
+ENTAILED = {"gold_label": "entailment", "sentence2": "Une hôtesse est debout."}
+ENTAILED |= {"pairID": "2487069642.jpg#1r1e", "Flikr30kID": "2487069642"}
 QUESTION = {"question": "Welche Farbe hat dieser Bus?", "imageId": "n406334", "answer": "black"}
 BOTTLES = {"sentence": "Ada lima botol bir.", "label": "False", "identifier": "dev-850-0-1"}
-POTS = {
-    "language": "id",
-    "caption": "Terdapat panci tanpa tutup",
-    "left_img": "39-Panci/39-n-5.jpg",
-    "right_img": "39-Panci/39-2.jpg",
-    "id": "id-0",
-    "label": True,
-}
+POTS = {"language": "id", "caption": "Terdapat panci tanpa tutup", "id": "id-0", "label": True}
+POTS |= {"left_img": "39-Panci/39-n-5.jpg", "right_img": "39-Panci/39-2.jpg"}
 DOG = {"sentences": ["一只小狗。", "狗。"], "id": 5, "img_path": "525968880.jpg"}
 KITCHEN = {"sentences": ["厨房。"], "id": 4, "img_path": "COCO_val2014_000000448795.jpg"}
 

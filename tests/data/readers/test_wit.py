@@ -13,12 +13,9 @@ from tests.support.published_rc3 import write_wit
 
 DOME = "https://upload.wikimedia.org/wikipedia/commons/9/93/Half_Dome%2C_Yosemite.jpg"
 LAKE = "https://upload.wikimedia.org/wikipedia/commons/f/f6/Tonlesap.jpg"
-MOUNTAIN = [
-    ("en", 'Half Dome, "the" rock'),
-    ("en", "Half Dome is a rock in Yosemite."),
-    ("he", "האף דום"),
-    ("de", "Der Half Dome"),
-]
+ENGLISH = [("en", 'Half Dome, "the" rock'), ("en", "Half Dome is a rock in Yosemite.")]
+MOUNTAIN = [*ENGLISH, ("he", "האף דום"), ("de", "Der Half Dome")]
+TONLE_SAP = [("id", "citra satelit"), ("en", "Tonlé Sap is a lake.")]
 
 
 def page(language, reference=None, page=None):
@@ -51,7 +48,7 @@ def test_an_image_has_the_texts_of_its_pages(wit, streaming, caplog):
     caplog.set_level("INFO")
     for _ in range(2):  # also when `datasets` has the files in its cache
         corpus = load_wit(wit, streaming=streaming)
-        assert texts(corpus) == {DOME: MOUNTAIN, LAKE: [("id", "citra satelit"), ("en", "Tonlé Sap is a lake.")]}
+        assert texts(corpus) == {DOME: MOUNTAIN, LAKE: TONLE_SAP}
         assert {row["image_id"]: row["image"].width for row in corpus} == {DOME: 1, LAKE: 2}
     pairs = [(example["text_a"], example["text_b"]) for example in weak_pairs(corpus, ["de", "en"])]
     assert pairs == [("Der Half Dome", MOUNTAIN[0][1]), ("Der Half Dome", MOUNTAIN[1][1])]
@@ -59,7 +56,7 @@ def test_an_image_has_the_texts_of_its_pages(wit, streaming, caplog):
 
 
 def test_languages_texts_and_their_number_are_chosen(wit):
-    assert texts(load_wit(wit, ["en", "id"])) == {LAKE: [("id", "citra satelit"), ("en", "Tonlé Sap is a lake.")]}
+    assert texts(load_wit(wit, ["en", "id"])) == {LAKE: TONLE_SAP}
     assert texts(load_wit(wit, texts=("reference",))) == {DOME: [MOUNTAIN[0], *MOUNTAIN[2:]]}
     with pytest.raises(CorpusError, match="title; there are reference, page"):
         load_wit(wit, texts=("title",))
@@ -79,11 +76,9 @@ def test_bad_images_are_refused_or_left_out_and_named(tmp_path):
 
 def test_every_language_has_its_images_and_none_is_in_two_splits(wit, monkeypatch):
     tags = [["en"] + ["de"] * (n % 2) + ["tg"] * (n in (3, 4, 5)) for n in range(60)]
-    rows = [
-        {"image_id": f"https://a/{n}.jpg", "captions": [{"language": t, "text": f"{t} {n}"} for t in own]}
-        for n, own in enumerate(tags)
-    ]
-    corpus = Dataset.from_list(rows, features=Features(image_id=Value("string"), captions=CAPTIONS))
+    captions = [[{"language": tag, "text": f"{tag} {n}"} for tag in own] for n, own in enumerate(tags)]
+    columns = {"image_id": [f"https://a/{n}.jpg" for n in range(60)], "captions": captions}
+    corpus = Dataset.from_dict(columns, features=Features(image_id=Value("string"), captions=CAPTIONS))
     monkeypatch.setattr(reader, "_SIZES", (50, 9, 4))
     found = {name: wit_split(corpus, name) for name in ("train", "validation", "test")}
     ids = [image for split in found.values() for image in split["image_id"]]
