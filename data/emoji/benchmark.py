@@ -26,17 +26,7 @@ from ...utils.errors import CorpusError
 from ...utils.languages import normalize_languages
 from ..corpus.corpus import Caption
 from ..readers import TRUTH
-from .build import (
-    DEFAULT_CACHE,
-    FEATURES,
-    IMAGE_SIZE,
-    KEYWORD_SEPARATOR,
-    SPLITS,
-    TABLE_VERSION,
-    VENDORS,
-    build_emoji,
-    read_sources,
-)
+from .build import FEATURES, KEYWORD_SEPARATOR, SPLITS, VENDORS, emoji_table, read_sources
 
 
 def load_emoji(
@@ -63,7 +53,7 @@ def load_emoji(
     """
     vendors = _listed("vendor", vendors, VENDORS)
     splits = _listed("split", split, SPLITS)
-    path = _table_path(cache_dir)
+    path = emoji_table(cache_dir)
     table = pq.read_table(path, filters=pc.field("vendor").isin(vendors) & pc.field("split").isin(splits))
     if languages is not None:
         table = _keep_languages(table, normalize_languages(languages))
@@ -84,16 +74,6 @@ def load_emoji(
 def published_manifest() -> dict[str, Any]:
     """Returns the counts, languages and splits of the benchmark, and the digest of its texts and pixels."""
     return json.loads(files(__package__).joinpath("manifest.json").read_text("utf-8"))
-
-
-def _table_path(cache_dir: str | Path | None) -> Path:
-    """Returns the file of the benchmark, which is built if it is missing."""
-    folder = Path(cache_dir or DEFAULT_CACHE)
-    pins = json.dumps([TABLE_VERSION, read_sources()])
-    path = folder / f"emoji-{IMAGE_SIZE}px-{hashlib.sha256(pins.encode()).hexdigest()[:12]}.parquet"
-    if not path.exists():
-        build_emoji(path, folder / "packages")
-    return path
 
 
 def _keep_languages(table: pa.Table, languages: list[str]) -> pa.Table:

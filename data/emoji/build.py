@@ -309,7 +309,7 @@ def _npm_pack(package: str, folder: Path) -> Path:
 
 # ---- The table ----
 
-TABLE_VERSION = 1  # to be raised when a change of this code makes another table from the same sources
+_TABLE_VERSION = 1  # to be raised when a change of this code makes another table from the same sources
 KEYWORD_SEPARATOR = ", "
 FEATURES = Features(
     {"image": ImageFeature(), "image_id": Value("string"), "captions": CAPTIONS}
@@ -323,10 +323,16 @@ def read_sources() -> dict[str, dict[str, str]]:
     return json.loads(files(__package__).joinpath("sources.json").read_text("utf-8"))
 
 
-def build_emoji(path: Path, package_folder: Path) -> None:
-    """Writes the benchmark to a parquet file, in the order of `VENDORS` and of Unicode, from the fetched sources."""
-    sources = tqdm(read_sources().items(), desc="Fetching emoji", unit="package")
-    tarballs = {role: fetch_package(source, package_folder) for role, source in sources}
+def emoji_table(cache_dir: str | Path | None = None) -> Path:
+    """Returns the parquet file of the benchmark, in the order of `VENDORS` and of Unicode, which is built from the
+    fetched sources if it is missing."""
+    folder, sources = Path(cache_dir or DEFAULT_CACHE), read_sources()
+    pins = json.dumps([_TABLE_VERSION, sources])
+    path = folder / f"emoji-{IMAGE_SIZE}px-{hashlib.sha256(pins.encode()).hexdigest()[:12]}.parquet"
+    if path.exists():
+        return path
+    fetched = tqdm(sources.items(), desc="Fetching emoji", unit="package")
+    tarballs = {role: fetch_package(source, folder / "packages") for role, source in fetched}
     concepts, annotations = _read_concepts(tarballs)
     split_of, row_of = split_concepts(concepts), {}
     for concept in concepts:
@@ -346,6 +352,7 @@ def build_emoji(path: Path, package_folder: Path) -> None:
             rows.append(row_of[identifier] | {"vendor": vendor, "image": {"bytes": _render(drawing), "path": None}})
     with atomic_file(path) as unfinished:
         pq.write_table(pa.Table.from_pylist(rows, FEATURES.arrow_schema), unfinished, compression="zstd")
+    return path
 
 
 def _read_concepts(tarballs: Mapping[str, Path]) -> tuple[list[Concept], dict[str, dict[str, Annotation]]]:

@@ -18,7 +18,7 @@ def world(tmp_path_factory):
         for cache in CACHES:
             patched.setattr(cache, folder / "cache" / cache.rpartition(".")[0])
         table = folder / "emoji.parquet"
-        patched.setattr("babelens.data.emoji.benchmark._table_path", lambda cache_dir: table)
+        patched.setattr("babelens.data.emoji.benchmark.emoji_table", lambda cache_dir: table)
         os.chdir(folder)
         try:
             yield World(folder)

@@ -6,7 +6,8 @@ import json
 import pytest
 
 from babelens.data.corpus.corpus import languages_of
-from babelens.data.emoji.benchmark import DEFAULT_CACHE, load_emoji, published_manifest
+from babelens.data.emoji.benchmark import load_emoji, published_manifest
+from babelens.data.emoji.build import DEFAULT_CACHE
 from babelens.data.emoji.names import names_for, names_of_emoji
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
