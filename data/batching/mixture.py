@@ -369,11 +369,7 @@ class StreamLoader:
         self.batches, self.length = batches, length
         # Without a separate generator, the loader would take random numbers from the generator that dropout uses.
         self.loader = torch_data.DataLoader(
-            batches,
-            batch_size=None,
-            num_workers=batches.num_workers,
-            generator=torch.Generator(),
-            **options,
+            batches, batch_size=None, num_workers=batches.num_workers, generator=torch.Generator(), **options
         )
 
     def __len__(self) -> int:

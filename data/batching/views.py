@@ -68,9 +68,7 @@ def translation_pairs(
 
 
 def triplets(
-    corpus: Dataset | IterableDataset,
-    pairs: Iterable[LanguagePair] | None = None,
-    languages: Languages | None = None,
+    corpus: Dataset | IterableDataset, pairs: Iterable[LanguagePair] | None = None, languages: Languages | None = None
 ) -> "View":
     """Returns examples {image, image_id, text_a, language_a, text_b, language_b}: one for each translation pair of an
     image. Arguments and errors are as in `translation_pairs`."""

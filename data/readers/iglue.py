@@ -26,11 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 def load_xvnli(
-    file: str | Path,
-    *,
-    language: str,
-    images: Folder = None,
-    on_unlabelled: Literal["error", "skip"] = "error",
+    file: str | Path, *, language: str, images: Folder = None, on_unlabelled: Literal["error", "skip"] = "error"
 ) -> Dataset:
     """Loads visual entailment: JSON lines with `gold_label`, `sentence2`, `Flikr30kID`, as in SNLI-VE and XVNLI. The
     premise is the image; its caption, `sentence1`, is not read. Columns: `image` (`<Flikr30kID>.jpg` in the folder of
