@@ -1,5 +1,6 @@
 """Shared by several methods: modules that initialize themselves, exported graphs, checks of towers."""
 
+from itertools import chain
 from typing import Any, TypeVar
 
 import torch
@@ -17,7 +18,7 @@ _ENCODERS = ("m2m_100", "mt5", "t5", "umt5")
 def initialized_by_itself(module: ModuleT) -> ModuleT:
     """Marks a module as initialized by its own `reset_parameters`, not by the model around it, and returns it. Its
     weights have just been initialized, or are on the `meta` device because a model is being loaded."""
-    module.awaits_weights = next(module.parameters()).is_meta
+    module.awaits_weights = next(chain(module.parameters(), module.buffers())).is_meta
     for part in () if module.awaits_weights else module.modules():
         part._is_hf_initialized = True  # otherwise the model around it would initialize it again
     return module

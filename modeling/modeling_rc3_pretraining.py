@@ -34,6 +34,7 @@ from .losses.interpolated import (
     row_distances,
     share_nothing,
 )
+from .modeling_common import initialized_by_itself
 from .modeling_dual_encoder import tower_keywords
 from .modeling_rc3 import ImageEmbeds, Rc3EncoderOutput, Rc3Model, Rc3PreTrainedModel
 
@@ -92,8 +93,9 @@ class RunningProbability(nn.Module):
         self.register_buffer("probabilities", torch.zeros(history))
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
         self.register_buffer("pending", torch.zeros(2), persistent=False)  # checkpoints are written between steps
+        initialized_by_itself(self)
 
-    def reset(self) -> None:
+    def reset_parameters(self) -> None:
         for buffer in (self.probabilities, self.steps, self.pending):
             init.zeros_(buffer)
 
@@ -141,12 +143,6 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
 
     def get_output_embeddings(self) -> nn.Module:
         return self.lm_head
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        if isinstance(module, RunningProbability):
-            module.reset()
 
     @can_return_tuple
     def forward(

@@ -22,6 +22,7 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
 from ..utils.errors import InputError, LanguageTagError
+from .modeling_common import initialized_by_itself
 from .modeling_rc3 import Rc3EncoderOutput, Rc3Model, Rc3PreTrainedModel
 
 # The logit of [CLS] and [SEP'], which only the encoder uses: a softmax gives exactly 0, also in half precision, and
@@ -34,9 +35,17 @@ class WordBias(nn.Module):
 
     final_logits_bias: Tensor
 
-    def __init__(self, initial: Tensor) -> None:
+    def __init__(self, config: Rc3Config) -> None:
         super().__init__()
-        self.register_buffer("final_logits_bias", initial)
+        self.never = [config.cls_token_id, config.image_separator_token_id]
+        self.register_buffer("final_logits_bias", torch.empty(1, config.vocab_size))
+        self.reset_parameters()
+        initialized_by_itself(self)
+
+    def reset_parameters(self) -> None:
+        bias = torch.zeros_like(self.final_logits_bias)
+        bias[0, self.never] = _NEVER
+        init.copy_(self.final_logits_bias, bias)
 
 
 class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
@@ -56,24 +65,13 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
         super().__init__(config)
         self.model = Rc3Model(config)
         self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
-        self.word_bias = WordBias(self._initial_bias())
+        self.word_bias = WordBias(config)
         self.post_init()
-
-    def _initial_bias(self) -> Tensor:
-        bias = torch.zeros(1, self.config.vocab_size)
-        bias[0, [self.config.cls_token_id, self.config.image_separator_token_id]] = _NEVER
-        return bias
 
     @property
     def final_logits_bias(self) -> Tensor:
         """mBART's bias, which is added to the logits [1, vocabulary]."""
         return self.word_bias.final_logits_bias
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        if isinstance(module, WordBias):
-            init.copy_(module.final_logits_bias, self._initial_bias())
 
     def _adopt(self, source: PreTrainedModel) -> None:
         if hasattr(source, "final_logits_bias"):

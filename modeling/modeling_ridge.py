@@ -26,7 +26,7 @@ from transformers.utils import can_return_tuple
 from ..configuration.configuration_mla import RidgeConfig, VectorSpaceConfig, feature_width
 from ..configuration.configuration_two_tower import text_width
 from ..utils.errors import InputError
-from .modeling_common import is_exporting
+from .modeling_common import initialized_by_itself, is_exporting
 from .modeling_dual_encoder import normalize, pool_text
 from .modeling_mla import MlaPreTrainedModel, new_native_model
 
@@ -132,7 +132,8 @@ class RidgeMaps(nn.Module):
         for name, shape in shapes.items():
             dtype = torch.int8 if name == "ngrams" else torch.float32
             self.register_buffer(name, torch.empty(shape, dtype=dtype))
-        self.reset()
+        self.reset_parameters()
+        initialized_by_itself(self)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Moves the maps with the model, and keeps them in float32 when the model is cast (`model.half()`)."""
@@ -144,7 +145,7 @@ class RidgeMaps(nn.Module):
         return super()._apply(moved, recurse)
 
     @torch.no_grad()
-    def reset(self) -> None:
+    def reset_parameters(self) -> None:
         """Sets all maps to zero: every text is embedded as the mean."""
         for name in ("radius", "importance", "factors"):
             init.ones_(getattr(self, name))
@@ -256,12 +257,6 @@ class RidgeModel(MlaPreTrainedModel):
         self.requires_grad_(False)
         self.post_init()
 
-    def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, RidgeMaps):
-            module.reset()
-            return
-        super()._init_weights(module)
-
     @classmethod
     def from_native(
         cls, native_model: PreTrainedModel, text_model: PreTrainedModel | None = None, **options: Any
@@ -270,7 +265,6 @@ class RidgeModel(MlaPreTrainedModel):
         text_config = None if text_model is None else text_model.config
         with init.no_init_weights():  # which are those of the models, but for the maps
             model = cls(RidgeConfig(base_config=native_model.config, text_config=text_config, **options))
-        model.maps.reset()
         model.take_native(native_model)
         if text_model is not None and model.text_model is not None:
             model.take_text_encoder(text_model)

@@ -53,6 +53,7 @@ class WordRows(nn.Module):
         rows, offsets = self._initial()
         self.register_buffer("rows", rows)
         self.register_buffer("offsets", offsets, persistent=False)
+        initialized_by_itself(self)
 
     def _initial(self) -> tuple[Tensor, Tensor]:
         """Returns the initial rows, and the offsets of the languages. Until they are assigned, words without their own
@@ -65,7 +66,7 @@ class WordRows(nn.Module):
         sizes = torch.tensor([0, *self.config.vocabulary_sizes])
         return torch.cat(parts), sizes.cumsum(0)[:-1]
 
-    def reset(self) -> None:
+    def reset_parameters(self) -> None:
         for own, initial in zip((self.rows, self.offsets), self._initial(), strict=True):
             init.copy_(own, initial)
 
@@ -219,8 +220,6 @@ class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
         super()._init_weights(module)
         if isinstance(module, LatentVocabulary):
             init.normal_(module.latent, std=self.config.initializer_range)
-        elif isinstance(module, WordRows):
-            module.reset()
         elif isinstance(module, SmalrLatentModel):
             for buffer in module.buffers(recurse=False):
                 init.zeros_(buffer)
@@ -326,8 +325,6 @@ class SmalrModel(WordDualEncoderModel):
                 init.normal_(table, std=self.config.initializer_range)
             if self.config.vector_weight:
                 init.copy_(module.initial_specific, module.specific)
-        elif isinstance(module, WordRows):
-            module.reset()
 
     @classmethod
     def from_latent(cls, latent: SmalrLatentModel, **options: Any) -> Self:
