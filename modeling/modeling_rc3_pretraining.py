@@ -35,7 +35,6 @@ from .losses.interpolated import (
     share_nothing,
 )
 from .modeling_common import initialized_by_itself
-from .modeling_dual_encoder import tower_keywords
 from .modeling_rc3 import ImageEmbeds, Rc3EncoderOutput, Rc3Model, Rc3PreTrainedModel
 
 _VISUAL_INPUTS = ("region_features", "region_mask", "pixel_values", "pixel_mask")
@@ -59,7 +58,7 @@ _MATCHES = [image == text for image, text, _ in _PAIRS[:_MATCHING]]
 class Rc3ForPreTrainingOutput(ModelOutput):
     """Output of `Rc3ForPreTraining`; losses [] are means over words, pairs or images. `loss` is the weighted sum of
     the four objectives, `mclm_loss` of `mlm_loss` (masked words) and `decoder_loss` (the other text), `rxvtcl_loss` of
-    the contrasts and `relevance_loss`, KL(P_vtr || P_tr). States are those of the rows with masked text."""
+    the contrasts and `relevance_loss`, KL(P_vtr || P_tr)."""
 
     loss: Tensor | None = None
     mclm_loss: Tensor | None = None
@@ -72,11 +71,6 @@ class Rc3ForPreTrainingOutput(ModelOutput):
     strict_contrast_loss: Tensor | None = None
     weak_contrast_loss: Tensor | None = None
     relevance_loss: Tensor | None = None
-    encoder_hidden_states: tuple[Tensor, ...] | None = None
-    encoder_attentions: tuple[Tensor, ...] | None = None
-    decoder_hidden_states: tuple[Tensor, ...] | None = None
-    decoder_attentions: tuple[Tensor, ...] | None = None
-    cross_attentions: tuple[Tensor, ...] | None = None
 
 
 class RunningProbability(nn.Module):
@@ -168,11 +162,10 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
             gather: the rows of this process [B, ...] -> those of all processes [N, ...], with gradient. XTCL then
                 contrasts the parallel texts of all processes; by default of this one.
         """
-        config, kwargs = self.config, tower_keywords(kwargs)
-        kwargs.pop("use_cache", None)
-        parts: dict[str, Any] = {}
+        config = self.config
+        parts: dict[str, Tensor] = {}
         if strict is not None:
-            parts |= self._learn_strict(strict, kwargs)
+            parts |= self._learn_strict(strict)
         if weak is not None and config.rxvtcl_weight:
             parts |= self._learn_weak(weak)
         if parallel is not None and config.xtcl_weight:
@@ -194,13 +187,13 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
                 parts[name] = torch.stack(terms).sum()
         return Rc3ForPreTrainingOutput(**parts)
 
-    def _learn_strict(self, batch: Mapping[str, Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Computes MCLM, ITM and the contrast of R-XVtCL; also returns the requested states of MCLM."""
+    def _learn_strict(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Computes MCLM, ITM and the contrast of R-XVtCL."""
         config = self.config
-        parts: dict[str, Any] = {}
+        parts: dict[str, Tensor] = {}
         images = self._embed_images(batch)
         if config.mclm_weight:
-            parts |= self._masked_language_losses(batch, images, kwargs)
+            parts |= self._masked_language_losses(batch, images)
         if config.itm_weight or config.rxvtcl_weight:
             pairs = self._encode_pairs(batch, images, _PAIRS if config.rxvtcl_weight else _PAIRS[:_MATCHING])
         if config.itm_weight:
@@ -248,17 +241,10 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
             running.observe(contrast.probability, len(positive))
         return contrast.loss
 
-    def _masked_language_losses(
-        self, batch: Mapping[str, Any], images: ImageEmbeds | None, kwargs: dict[str, Any]
-    ) -> dict[str, Any]:
+    def _masked_language_losses(self, batch: Mapping[str, Any], images: ImageEmbeds | None) -> dict[str, Tensor]:
         """Computes MCLM: masked words by the encoder, and the other text by the decoder."""
         masked, target = batch["masked"], batch["decoder"]
-        rows = self.model.encode(
-            input_ids=masked["input_ids"],
-            attention_mask=batch["first"]["attention_mask"],
-            image_embeds=images,
-            **kwargs,
-        )
+        rows = self.model.encode(masked["input_ids"], batch["first"]["attention_mask"], image_embeds=images)
         decoded = self.model.decoder(
             input_ids=target["decoder_input_ids"],
             attention_mask=target["decoder_attention_mask"],
@@ -266,17 +252,11 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
             encoder_attention_mask=rows.attention_mask,
             use_cache=False,
             return_dict=True,
-            **kwargs,
         )
         labels = masked["labels"]
         return {
             "mlm_loss": self._word_loss(text_states(rows, labels.shape[1]), labels),
             "decoder_loss": self._word_loss(decoded.last_hidden_state, target["labels"]),
-            "encoder_hidden_states": rows.hidden_states,
-            "encoder_attentions": rows.attentions,
-            "decoder_hidden_states": decoded.hidden_states,
-            "decoder_attentions": decoded.attentions,
-            "cross_attentions": decoded.cross_attentions,
         }
 
     def _word_loss(self, states: Tensor, labels: Tensor) -> Tensor:
