@@ -5,20 +5,18 @@ about each of its images.
     s(x, y) = cos(f(image features), g(h)) / t          (Burns et al. 2020; Wehrmann et al. 2019)
 """
 
-from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
-from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_two_tower import image_width
 from ..utils.errors import InputError
-from .modeling_common import is_exporting, vision_tower
+from .modeling_common import is_exporting
 from .modeling_dual_encoder import (
     DualEncoderOutput,
     DualEncoderPreTrainedModel,
@@ -51,15 +49,6 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
         self.vision_model: Any = build_tower(vision) if vision else None
         self.image_feature_size = image_width(vision) if vision else self.config.image_feature_size
         return self.image_feature_size
-
-    @classmethod
-    def from_backbone(cls, backbone: PreTrainedModel, **options: Any) -> Self:
-        """Makes a model with a copy of a vision backbone, or of a dual encoder's vision tower; `options` are keys of
-        the configuration. A new processor takes its image processor as the first argument."""
-        tower = vision_tower(backbone)
-        model = cls(cls.config_class(vision_config=deepcopy(tower.config), **options))
-        model.vision_model.load_state_dict(tower.state_dict())
-        return model
 
     def _embed_texts(
         self, input_ids: Tensor, attention_mask: Tensor | None, language_ids: Tensor | None, with_states: bool

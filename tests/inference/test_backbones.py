@@ -32,7 +32,8 @@ def test_features_are_the_backbones_of_images_as_it_takes_them(name, tmp_path):
     expected = plain(pixel_values=pixels).pooler_output.flatten(1)
     assert expected.std(0).max() > 1e-4  # it tells images apart
     for kind, options in MODELS.items():
-        model = kind.from_backbone(backbone, **options).eval()
+        model = kind(kind.config_class(vision_config=backbone.config, **options)).eval()
+        model.vision_model.load_state_dict(backbone.state_dict())
         states = model.get_image_features(pixel_values=pixels, output_hidden_states=True).hidden_states
         assert torch.equal(states[0], expected)
         assert all(
@@ -61,7 +62,8 @@ def test_regions_are_the_means_of_cells(name, tmp_path):
 def test_a_dual_encoder_lends_its_tower_and_its_image_processor(clip_folder):
     backbone = backbones.load_backbone(clip_folder)
     backbones.check_backbone(backbone, load_processor(AutoImageProcessor, clip_folder), "clip")
-    assert type(LiweModel.from_backbone(backbone, **MODELS[LiweModel]).vision_model) is type(backbone)
+    config = LiweModel.config_class(vision_config=backbone.config, **MODELS[LiweModel])
+    assert type(LiweModel(config).vision_model) is type(backbone)
 
 
 IMAGE_PROCESSOR = square_image_processor(64)

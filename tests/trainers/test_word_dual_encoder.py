@@ -23,13 +23,18 @@ def made(method: str, backbone: Any, image_processor: Any, **more: Any) -> tuple
     if method == "liwe":
         processor = babelens.LiweProcessor(image_processor, frequent_characters(texts), word_length=8)
         sizes = {"character_size": 4, "word_length": 8, "word_hidden_sizes": [8], "word_size": 8, "hidden_size": 16}
-        return babelens.LiweModel.from_backbone(backbone, vocab_size=processor.vocab_size, **sizes), processor
+        return on_backbone(babelens.LiweModel, backbone, vocab_size=processor.vocab_size, **sizes), processor
     words = {language: frequent_words(captions, language) for language, captions in sorted(texts.items())}
     options = {"languages": list(words), "vocabulary_sizes": [len(each) for each in words.values()]}
     options |= {"specific_words": 3, "latent_tokens": 4, "word_size": 5, "hidden_size": 16, "image_hidden_size": 16}
-    return babelens.SmalrModel.from_backbone(backbone, **options | more), babelens.SmalrProcessor(
-        image_processor, words
-    )
+    model = on_backbone(babelens.SmalrModel, backbone, **options | more)
+    return model, babelens.SmalrProcessor(image_processor, words)
+
+
+def on_backbone(kind: Any, backbone: Any, **options: Any) -> Any:
+    model = kind(kind.config_class(vision_config=backbone.config, **options))
+    model.vision_model.load_state_dict(backbone.state_dict())
+    return model
 
 
 def trainer_of(method: str, parts: tuple[Any, Any], folder: Any, task: str = "image_text", **settings: Any) -> Any:
