@@ -46,6 +46,8 @@ class WeightsAsMade(PreTrainedModel):
 
     # The parts that papers count -> regular expressions for the beginning of parameter names; the first match decides.
     parts: ClassVar[dict[str, str]]
+    # Otherwise Trainer would divide the loss by the number of items in a batch, but the losses here are already means.
+    accepts_loss_kwargs = False
 
     def post_init(self) -> None:
         super().post_init()
@@ -100,8 +102,6 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     _supports_sdpa = True
     _supports_flash_attn = True
     _supports_flex_attn = True
-    # Otherwise Trainer would divide the loss by the number of items in a batch, but it is already a mean over pairs.
-    accepts_loss_kwargs = False
     parts: ClassVar[dict[str, str]] = {
         "image": "vision_model",
         "embeddings": r"text_model\..*(embeddings?|embed_\w+|shared|relative_attention_bias)\.weight",

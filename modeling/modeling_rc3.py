@@ -233,8 +233,6 @@ class Rc3PreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     _supports_sdpa = True
     _supports_flash_attn = True
     _supports_flex_attn = True
-    # Otherwise Trainer would divide the loss by the number of items in a batch, but the losses here are already means.
-    accepts_loss_kwargs = False
 
     @classmethod
     def from_mbart(cls, mbart: PreTrainedModel | str | Path, **overrides: Any) -> Self:

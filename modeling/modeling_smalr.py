@@ -201,7 +201,6 @@ class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
     config_class = SmalrConfig
     base_model_prefix = "smalr_latent"
     main_input_name = "input_ids"
-    accepts_loss_kwargs = False
     vectors: Tensor
     components: Tensor
 
