@@ -73,7 +73,3 @@ class LiweProcessor(WordLevelProcessor):
 
     def ids_of(self, text: str, language: str) -> list[int]:
         return self._characters("".join(split_words(text, language)))
-
-    @property
-    def model_input_names(self) -> list[str]:
-        return ["pixel_values", "input_ids", "attention_mask"]

@@ -216,11 +216,6 @@ class MlaStudentProcessor(ExtendedProcessor):
     def needs_language(self) -> bool:  # type: ignore[override]
         return self.native_texts == "native"
 
-    @property
-    def model_input_names(self) -> list[str]:
-        names = ["pixel_values", "input_ids", "attention_mask"]
-        return [*names, "language_ids"] if self.needs_language else names
-
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
         is_native = [self.needs_language and is_same_language(tag, self.native_language) for tag in languages]
         inputs = self.encode_rows(texts, languages, is_native, layout)

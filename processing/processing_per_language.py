@@ -98,7 +98,8 @@ class PerLanguageProcessor(TextImageProcessor):
 
     @property
     def model_input_names(self) -> list[str]:
-        return ["pixel_values", "input_ids", "attention_mask", "language_ids"]
+        names = ["pixel_values", "input_ids", "attention_mask"]
+        return [*names, "language_ids"] if self.needs_language else names
 
     @property
     def default_language(self) -> str:  # type: ignore[override]
