@@ -125,9 +125,7 @@ class MlaStudentModel(MlaPreTrainedModel):
         self.train(self.training)
 
     def frozen_parts(self) -> list[nn.Module]:
-        is_trained = any(weight.requires_grad for weight in self.text_model.parameters())
-        is_partly_trained = self.config.strategy != "acquisition" and is_trained
-        return [self.native_model, *([] if is_partly_trained else [self.text_model])]
+        return [self.native_model, *([self.text_model] if self.config.strategy == "acquisition" else [])]
 
     def learned_parts(self) -> list[nn.Module]:
         return [self.text_model, self.projection]
