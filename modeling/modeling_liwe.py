@@ -116,14 +116,13 @@ class LiweModel(WordDualEncoderModel):
         """Computes the hinge losses between images and texts, averaged over the languages, and between texts in two
         languages, averaged over the pairs; each turns from all negatives to the hardest ones at its own rate, by
         the number of previous optimizer steps."""
-        from .losses.triplet import annealed_hinge_loss, hinge_hardness, pairwise_distances, same_label
+        from .losses.triplet import annealed_hinge_loss, pairwise_distances, same_label
 
         image_labels, text_labels = self.labels(output)
 
         def hinge(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor], rate: float) -> Tensor:
             distances, positives = pairwise_distances(one[0], other[0]), same_label(one[1], other[1])
-            hardness = hinge_hardness(step, rate)
-            return annealed_hinge_loss(distances, positives, hardness=hardness, margin=self.config.margin)
+            return annealed_hinge_loss(distances, positives, hardness=1 - rate**step, margin=self.config.margin)
 
         config, images = self.config, (output.image_embeds, image_labels)
         languages = [output.language_ids == language for language in output.language_ids.unique()]

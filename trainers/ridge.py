@@ -31,6 +31,7 @@ from .ridge_inputs import NativeTeacher, Teacher, encoder_features, language_cod
 from .ridge_solving import (
     CAPTIONS,
     CHUNK,
+    DUAL,
     GLOSS_WEIGHTS,
     SENTENCES,
     WORDS,
@@ -41,7 +42,8 @@ from .ridge_solving import (
     gloss_weight_of,
     in_random_order,
     result_of,
-    solve,
+    solve_by_held_out,
+    solve_by_similarities,
 )
 
 logger = logging.getLogger(__name__)
@@ -525,6 +527,7 @@ def _solve(
             for rows in torch.arange(len(each.targets)).split(CHUNK)
         ]
         added = Further(torch.cat(parts), torch.cat([each.weight**0.5 * each.targets for each in further]))
+    solve = solve_by_similarities if count <= DUAL else solve_by_held_out
     solution = solve(ngrams, encoded, targets, added)
     encoder = None if mean is None or solution.encoder is None else (mean, solution.encoder)
     learned = torch.zeros(width, targets.shape[1]) if characters is None else solution.ngrams

@@ -55,12 +55,6 @@ class Solution:
     predicted: Tensor
 
 
-def solve(ngrams: Features, encoded: Features | None, targets: Tensor, further: Further | None = None) -> Solution:
-    """Solves for the map from weighted n-grams of texts and a text encoder's features to the targets [n, rank]."""
-    solver = solve_by_similarities if len(targets) <= DUAL else solve_by_held_out
-    return solver(ngrams, encoded, targets, further)
-
-
 def discriminating(solution: Solution, targets: Tensor) -> Tensor:
     """Returns the weights [rank, rank] with which predictions find their own target [n, rank] among others: the
     inverse covariance of the errors for held-out texts, as in linear discriminant analysis. Without them, directions
@@ -75,7 +69,8 @@ def discriminating(solution: Solution, targets: Tensor) -> Tensor:
 def solve_by_similarities(
     ngrams: Features, encoded: Features | None, targets: Tensor, further: Further | None = None
 ) -> Solution:
-    """Like `solve`, for texts whose similarities fit in memory."""
+    """Solves for the map from weighted n-grams of texts and a text encoder's features to the targets [n, rank], for
+    texts whose similarities fit in memory."""
     whole = torch.arange(len(targets))
     words, features = ngrams(whole), None if encoded is None else encoded(whole)
     # With additional texts, this only chooses the parameters; single precision is enough for that and takes half the
@@ -146,7 +141,7 @@ def _similar(words: Tensor) -> Tensor:
 def solve_by_held_out(
     ngrams: Features, encoded: Features | None, targets: Tensor, further: Further | None = None
 ) -> Solution:
-    """Like `solve`, for any number of texts."""
+    """Like `solve_by_similarities`, for any number of texts."""
     weight = 0.0 if encoded is None else 0.5
 
     def features(rows: Tensor) -> Tensor:

@@ -102,11 +102,6 @@ def annealed_hinge_loss(distances: Tensor, positives: Tensor, *, hardness: float
     return loss + _from_rows(distances.T, positives.T, hardness, margin)
 
 
-def hinge_hardness(step: int, rate: float = 0.991) -> float:
-    """Returns k = 1 - rate^step after a number of training steps: 0 at first, growing towards 1."""
-    return 1 - rate**step
-
-
 def _from_rows(distances: Tensor, positives: Tensor, hardness: float, margin: float) -> Tensor:
     anchor, other = positives.nonzero(as_tuple=True)  # [P]
     violations = (margin + distances[anchor, other][:, None] - distances[anchor]).clamp(min=0)  # [P, B]

@@ -202,9 +202,3 @@ def test_the_hinge_loss_is_the_formula(hardness):
     positives = torch.arange(5)[:, None] == torch.tensor(labels)[None]
     found = triplet.annealed_hinge_loss(distances, positives, hardness=hardness, margin=0.2)
     assert found.item() == pytest.approx(hinge_reference(distances, positives, hardness, 0.2), rel=1e-12)
-
-
-def test_the_schedule_ends_with_the_hardest_negative():
-    assert triplet.hinge_hardness(0) == 0
-    assert triplet.hinge_hardness(1, rate=0.75) == 0.25
-    assert triplet.hinge_hardness(1000) == pytest.approx(1, abs=2e-4)
