@@ -1,6 +1,6 @@
 """Exports the code of models (`HubCodeMixin`): copies the modules that a class needs into its folder; `FILES` lists
 the modules that a file combines. Nothing from `utils` is exported: `dual_encoder.py` and `common.py` begin with
-replacements (`_replacement`), and functions whose body imports code that stays are left out. Imports in a string, such
+replacements (`in_folders`), and functions whose body imports code that stays are left out. Imports in a string, such
 as `SHIPS_WITH`, are followed too, so a module can name modules that import it: pipelines, and models for tasks."""
 
 import ast
@@ -138,7 +138,8 @@ def _rewritten(name: str, file: str, needed: list[str]) -> str:
         if stays(target):
             if not target.startswith(f"{PACKAGE}.utils."):
                 raise PublishError(f"{name} cannot be saved with a model: import {target} where it is used")
-            target = _replacement(target)
+            matches = target.endswith(".language_matching")
+            target = f"{PACKAGE}.utils.{'matching_in_folders' if matches else 'in_folders'}"
         needed.append(target)
         if (other := file_of(target)) == file:
             return f"{indent}pass\n" if indent else ""
@@ -174,12 +175,6 @@ def _joined(sources: list[str]) -> str:
     first = tree.body[0].end_lineno if ast.get_docstring(tree) else 0
     lines.insert(first or 0, "\n" + "\n".join(statements) + "\n\n\n")
     return re.sub(r"\n{4,}", "\n\n\n", "".join(lines)).lstrip()
-
-
-def _replacement(module: str) -> str:
-    """Returns the module that folders have instead of one of `utils`."""
-    matches = module.endswith(".utils.language_matching")
-    return f"{PACKAGE}.utils.{'matching_in_folders' if matches else 'in_folders'}"
 
 
 def file_of(module: str) -> str:
