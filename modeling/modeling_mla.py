@@ -8,7 +8,6 @@ features f, a text t, its native translation n and its image v are trained in tw
     language exposure           L = −log softmax(cos(f(t), f(v)) · 100), twice   (equation 5)
 """
 
-import logging
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +25,7 @@ from transformers import (
     initialization as init,
 )
 from transformers.modeling_outputs import BaseModelOutputWithPooling
-from transformers.utils import can_return_tuple
+from transformers.utils import can_return_tuple, logging
 
 from ..configuration.configuration_mla import OWN_NATIVES, ClipResNetConfig, MlaConfig, text_positions, tower_pooling
 from ..configuration.configuration_two_tower import POOLER
@@ -59,7 +58,7 @@ from .modeling_dual_encoder import (
     tower_keywords,
 )
 
-logger = logging.getLogger(__name__)
+logger = logging.get_logger(__name__)
 
 Trainable = Literal["acquirers", "native", "all"]
 
@@ -128,7 +127,6 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
 
         super().export_code(folder)
         if self.config.base_config.model_type in OWN_NATIVES:  # transformers does not have its code
-            self.config.export_code(folder)
             add_code(type(self.native_model), folder, "modeling_mla")
 
     @property

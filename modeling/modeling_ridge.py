@@ -12,16 +12,14 @@ direction of the native embedding of the word-by-word translation is added to u/
 native texts. All languages share a map for texts whose language is not stated (`und`).
 """
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel, initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
-from transformers.utils import can_return_tuple
+from transformers.utils import can_return_tuple, logging
 
 from ..configuration.configuration_mla import RidgeConfig, VectorSpaceConfig, feature_width
 from ..configuration.configuration_two_tower import text_width
@@ -30,7 +28,7 @@ from .modeling_common import initialized_by_itself, is_exporting
 from .modeling_dual_encoder import normalize, pool_text
 from .modeling_mla import MlaPreTrainedModel, new_native_model
 
-logger = logging.getLogger(__name__)
+logger = logging.get_logger(__name__)
 
 _ROWS_AT_ONCE = 64  # texts; each one reads a row of the map for each of its n-grams
 
@@ -359,7 +357,11 @@ class RidgeModel(MlaPreTrainedModel):
         weights = self.config.gloss_weights
         for index in indices[mask.any(1) & (indices > 0)].unique().tolist():
             if not weights or not weights[index]:
-                _warn_of_unread_glossary(self.config.languages[index - 1])
+                logger.warning_once(
+                    "glossary.tsv has words of %s, which are not read: gloss_weights in config.json gives them no "
+                    "weight (where a glossary helped, it is 0.125 to 4)",
+                    self.config.languages[index - 1],
+                )
 
     @torch.no_grad()
     def encoder_features(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor | None:
@@ -370,12 +372,3 @@ class RidgeModel(MlaPreTrainedModel):
         ids, mask = input_ids[:, :length], attention_mask[:, :length]
         output = self.text_model(input_ids=ids, attention_mask=mask, return_dict=True)
         return pool_text(output, ids, mask, self.config).float()
-
-
-@cache
-def _warn_of_unread_glossary(language: str) -> None:
-    logger.warning(
-        "glossary.tsv has words of %s, which are not read: gloss_weights in config.json gives them no weight (where "
-        "a glossary helped, it is 0.125 to 4)",
-        language,
-    )
