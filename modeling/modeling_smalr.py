@@ -128,16 +128,22 @@ class HybridWordEmbedding(nn.Module):
 
 
 class SentenceEncoder(nn.Module):
-    """A GRU, and a linear layer on its last state (EmbN on MULE): words [.., width] -> [N, width], states."""
+    """A GRU, and a linear layer on its last state (EmbN on MULE): word embeddings [n, width], their index at each word
+    [N, T], and lengths [N] -> texts [N, width], and the states at their words [N, T, width]."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.gru = initialized_by_itself(nn.GRU(width, width, batch_first=True))
         self.projection = nn.Linear(width, width)
 
-    def forward(self, words: PackedSequence) -> tuple[Tensor, PackedSequence]:
-        states, last = self.gru(words)
-        return self.projection(last[-1]), states
+    def forward(self, table: Tensor, indices: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        if is_exporting():
+            states, last = gru_states(self.gru, nn.functional.embedding(indices, table), lengths)
+            return self.projection(last[-1]), states
+        packed = pack(indices, lengths)
+        words = nn.functional.embedding(packed.data, table)
+        packed_states, last = self.gru(PackedSequence(words, *packed[1:]))
+        return self.projection(last[-1]), pad(packed_states, indices.shape[1])
 
 
 class ImageBranch(nn.Module):
@@ -372,30 +378,20 @@ class SmalrModel(WordDualEncoderModel):
     def _encode(self, table: Tensor, indices: Tensor, lengths: Tensor, language_ids: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the texts [N, width] and the states at their words [N, T, width]; padding has no effect."""
         if not self.config.language_branches:
-            return self._encode_by(0, table, indices, lengths)
+            return self.text_model[0](table, indices, lengths)
         pooled = table.new_zeros(indices.shape[0], table.shape[1])
         states = table.new_zeros(*indices.shape, table.shape[1])
-        for language in range(len(self.text_model)):
+        for language, encoder in enumerate(self.text_model):
             mine = language_ids == language
             if is_exporting():
-                found, found_states = self._encode_by(language, table, indices, lengths)
+                found, found_states = encoder(table, indices, lengths)
                 pooled = torch.where(mine[:, None], found, pooled)
                 states = torch.where(mine[:, None, None], found_states, states)
             elif mine.any():
-                found, found_states = self._encode_by(language, table, indices[mine], lengths[mine])
+                found, found_states = encoder(table, indices[mine], lengths[mine])
                 # Autocast gives another type than the table's.
                 pooled[mine], states[mine] = found.to(pooled.dtype), found_states.to(states.dtype)
         return pooled, states
-
-    def _encode_by(self, branch: int, table: Tensor, indices: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        encoder: Any = self.text_model[branch]
-        if is_exporting():
-            states, last = gru_states(encoder.gru, nn.functional.embedding(indices, table), lengths)
-            return encoder.projection(last[-1]), states
-        packed = pack(indices, lengths)
-        words = nn.functional.embedding(packed.data, table)
-        pooled, states = encoder(PackedSequence(words, *packed[1:]))
-        return pooled, pad(states, indices.shape[1])
 
     @can_return_tuple
     def get_text_features(
