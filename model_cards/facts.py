@@ -1,10 +1,10 @@
 """The facts of a model's card, from its training run and its evaluations."""
 
 import dataclasses
-import importlib.metadata
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -169,13 +169,6 @@ def training_run(args: TrainingArguments, log_history: Sequence[Mapping[str, Any
         seconds=summary["train_runtime"],
         loss=summary["train_loss"],
         hardware=hardware,
-        versions=", ".join(f"{name} {_version(name)}" for name in _REPORTED_VERSIONS),
+        versions=", ".join(f"{name} {import_module(name).__version__}" for name in _REPORTED_VERSIONS),
         precision=str(getattr(args, "chosen_precision", "")),  # which babelens' own arguments have
     )
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:  # babelens, in a checkout on the path
-        return "not installed"
