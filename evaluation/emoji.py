@@ -11,15 +11,12 @@ the vendor and split, including flags. Flags are named after countries, which th
 flags and the recall for all other emoji are also reported separately.
 """
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from datasets import Dataset
-from PIL import Image
 
-from ..data.batching.views import Images, RetrievalSets
 from ..data.emoji.benchmark import load_emoji
 from ..inference.embedder import Embedder
 from ..utils.errors import CorpusError, InputError
@@ -37,7 +34,6 @@ BENCHMARK_LANGUAGES = {
 GROUP_TITLES = {"image": "image pairs", "pair": "translation pairs only", "unseen": "never seen"}
 TITLES = {"unseen_concepts": "Unseen concepts", "unseen_vendor": "Unseen vendor"}
 SEEN_VENDOR, TEST_VENDOR = "twemoji", "noto"
-_LABELS = 4  # per image in `labelled_images`
 
 
 class EmojiBenchmark:
@@ -93,25 +89,6 @@ class EmojiBenchmark:
                 "groups": groups,
             }
         return report
-
-    def labelled_images(self, count: int = 3) -> list[tuple[Image.Image, str, list[str]]]:
-        """Returns images of unseen concepts, each with one of the training languages, its name in it and three other
-        names. They are selected by a hash of the emoji, independently of the model's answers, without flags."""
-        languages = [*self.groups.get("image", []), *self.groups.get("pair", [])]
-        corpus, shown = self.corpora["unseen_concepts"], []
-        sets, images, is_flag = RetrievalSets(corpus), Images(corpus), np.array(corpus["category"]) == "Flags"
-        for index in range(count):
-            language = languages[index % len(languages)]
-            queries = sets.of(language)
-            order = sorted(
-                (text for text, right in enumerate(queries.text_to_images) if not is_flag[right[0]]),
-                key=lambda text: hashlib.sha256(queries.text_image_ids[text].encode()).digest(),
-            )
-            chosen = [order[(_LABELS * index + step) % len(order)] for step in range(_LABELS)]
-            labels = [queries.texts[text].replace(",", "") for text in chosen]  # the Hub splits labels at commas
-            image = images[queries.text_to_images[chosen[0]][0]]
-            shown.append((image, language, list(dict.fromkeys(labels))))
-        return shown
 
 
 def _images_of_vendor(corpus: Dataset, vendor: str, split: str) -> Dataset:

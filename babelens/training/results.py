@@ -2,14 +2,17 @@
 
 import hashlib
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 from transformers import ProcessorMixin
 
+from ..data.batching.views import Images, RetrievalSets
 from ..data.corpus.corpus import languages_of
 from ..data.emoji.build import read_sources
 from ..evaluation.emoji import TITLES, EmojiBenchmark
@@ -29,6 +32,25 @@ from .schema import EMOJI, WEAK_EMOJI, Recipe
 logger = logging.getLogger(__name__)
 
 _WATCHED = "The model was evaluated on these data during its training as well."
+_LABELS = 4  # of each example
+
+
+def labelled_images(benchmark: EmojiBenchmark, count: int = 3) -> Iterator[tuple[Image.Image, str, list[str]]]:
+    """Yields images of unseen concepts, each with one of the training languages, its name in it and three other names.
+    They are selected by a hash of the emoji, independently of the model's answers, without flags."""
+    languages = [*benchmark.groups.get("image", []), *benchmark.groups.get("pair", [])]
+    corpus = benchmark.corpora["unseen_concepts"]
+    sets, images, is_flag = RetrievalSets(corpus), Images(corpus), np.array(corpus["category"]) == "Flags"
+    for index in range(count):
+        language = languages[index % len(languages)]
+        queries = sets.of(language)
+        order = sorted(
+            (text for text, right in enumerate(queries.text_to_images) if not is_flag[right[0]]),
+            key=lambda text: hashlib.sha256(queries.text_image_ids[text].encode()).digest(),
+        )
+        chosen = [order[(_LABELS * index + step) % len(order)] for step in range(_LABELS)]
+        labels = [queries.texts[text].replace(",", "") for text in chosen]  # the Hub splits labels at commas
+        yield images[queries.text_to_images[chosen[0]][0]], language, list(dict.fromkeys(labels))
 
 
 def _example(embedder: Embedder, image: Any, language: str, labels: list[str]) -> Example:
@@ -112,7 +134,7 @@ class Reporting:
         ranks: dict[str, QueryRanks] = {}
         report = benchmark.report(ranks)
         self.results.add_emoji(report, ranks)
-        self.examples = [_example(embedder, *shown) for shown in benchmark.labelled_images()]
+        self.examples = [_example(embedder, *shown) for shown in labelled_images(benchmark)]
         return report
 
     def validation_results(self, trainer: BabelensTrainer) -> list[Result]:

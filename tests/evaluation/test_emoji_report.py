@@ -5,6 +5,7 @@ from rich.console import Console
 
 from babelens.cli.tables import print_emoji_report
 from babelens.evaluation.emoji import EmojiBenchmark
+from babelens.training.results import labelled_images
 
 GROUPS = {"image_languages": ["en", "DE"], "pair_languages": ["es"], "unseen_languages": ["ar"]}
 
@@ -50,7 +51,7 @@ def test_flags_are_reported_apart_and_the_table_shows_every_group_and_language(c
 
 
 def test_images_with_labels_are_of_concepts_never_seen(color_embedder, emoji_corpus):
-    shown = EmojiBenchmark(color_embedder({}), corpus=emoji_corpus, **GROUPS).labelled_images(4)
+    shown = [*labelled_images(EmojiBenchmark(color_embedder({}), corpus=emoji_corpus, **GROUPS), 4)]
     test = emoji_corpus.filter(lambda row: (row["vendor"], row["split"]) == ("twemoji", "test"))
     trained = ["en", "de", "es"]
     assert [language for _, language, _ in shown] == [trained[n % len(trained)] for n in range(4)]
