@@ -10,10 +10,10 @@ single queries, from which `compare` computes significance, are in `results.rank
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ..utils.errors import InputError
 from ..utils.files import atomic_file
@@ -93,6 +93,14 @@ class Results:
                 dataset = emoji_dataset(question, group)
                 self.add(answer["languages"], own, dataset=dataset, split=answers["split"])
 
+    @classmethod
+    def of_file(cls, file: Path) -> Self:
+        """Reads what `save` wrote."""
+        found = cls(str(file), ranks=read_ranks(ranks_file(file)))
+        for each in read_results(file):
+            found.scores.setdefault((each.test_set, each.language), {})[each.metric] = each
+        return found
+
     def save(self, file: str | Path) -> None:
         """Adds the results to a file, and the ranks to the file next to it; replaces measurements with the same
         dataset, split, language and metric."""
@@ -123,40 +131,3 @@ def read_results(path: str | Path) -> list[Measurement]:
         return [Measurement(**{each.name: entry[each.name] for each in fields(Measurement)}) for entry in entries]
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise InputError(f"{file} is not a file of results ({type(error).__name__}: {error})") from error
-
-
-# ---- Rows of a comparison ----
-
-
-def read_rows(paths: Sequence[str | Path]) -> dict[str, list[Results]]:
-    """Reads the results of each path by name: one for a model's folder or a file of results; for a folder of model
-    folders, one for each, as the seeds of one row."""
-    rows = {}
-    for row, source in named_rows(paths).items():
-        path = Path(source)
-        file = path if path.is_file() else path / RESULTS
-        rows[row] = [_run(each) for each in ([file] if file.is_file() else sorted(path.glob(f"*/{RESULTS}")))]
-        if not any(run.scores for run in rows[row]):
-            raise InputError(
-                f"{path} has no results: it is neither a finished run nor a file from `evaluate --output`"
-            )
-    return rows
-
-
-def named_rows(sources: Sequence[str | Path]) -> dict[str, str]:
-    """Folders, files or Hub ids by the names of their rows: the last part of a path, if it is unique."""
-    names = [Path(source).resolve().name if Path(source).exists() else str(source) for source in sources]
-    rows: dict[str, str] = {}
-    for source, name in zip(map(str, sources), names, strict=True):
-        row = name.removesuffix(".json") if names.count(name) == 1 else source
-        if row in rows:
-            raise InputError(f"{source} is named twice")
-        rows[row] = source
-    return rows
-
-
-def _run(file: Path) -> Results:
-    run = Results(str(file), ranks=read_ranks(ranks_file(file)))
-    for each in read_results(file):
-        run.scores.setdefault((each.test_set, each.language), {})[each.metric] = each
-    return run

@@ -20,6 +20,7 @@ from .common import (
     read_source,
     tags_of,
 )
+from .compare import named_rows
 
 if TYPE_CHECKING:
     import datasets
@@ -171,7 +172,6 @@ def retrieval(
     tags = tags_of(languages)
     begin_work()
     from ..evaluation import analysis
-    from ..evaluation.results import named_rows
     from ..inference.embedder import Embedder
 
     corpus, present = _load(data, tags, source_options)

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ..utils.errors import InputError
 from .common import begin_work, check_path, plain_console, print_json, results_table, split_tags
 
 if TYPE_CHECKING:
     from ..evaluation.comparison import Score
+    from ..evaluation.results import Results
 
 logger = logging.getLogger(__name__)
 
@@ -47,9 +49,8 @@ def compare(
         raise typer.BadParameter(f"{metrics!r} names no metric", param_hint="--metrics")
     begin_work()
     from ..evaluation.comparison import compare, without_ranks
-    from ..evaluation.results import read_rows
 
-    rows = read_rows(runs)
+    rows = _read_rows(runs)
     scores = compare(rows, names)
     if len(rows) > 1 and (missing := without_ranks(rows)):
         logger.warning("%s: there are no query ranks; significance is not computed", ", ".join(missing))
@@ -57,6 +58,37 @@ def compare(
         print_json([_record(score) for score in scores])
     else:
         _print_tables(scores)
+
+
+def _read_rows(paths: Sequence[Path]) -> "dict[str, list[Results]]":
+    """Reads the results of each path by name: one for a model's folder or a file of results; for a folder of model
+    folders, one for each, as the seeds of one row."""
+    from ..evaluation.results import RESULTS, Results
+
+    rows = {}
+    for row, source in named_rows(paths).items():
+        path = Path(source)
+        file = path if path.is_file() else path / RESULTS
+        rows[row] = [
+            Results.of_file(each) for each in ([file] if file.is_file() else sorted(path.glob(f"*/{RESULTS}")))
+        ]
+        if not any(run.scores for run in rows[row]):
+            raise InputError(
+                f"{path} has no results: it is neither a finished run nor a file from `evaluate --output`"
+            )
+    return rows
+
+
+def named_rows(sources: Sequence[str | Path]) -> dict[str, str]:
+    """Folders, files or Hub ids by the names of their rows: the last part of a path, if it is unique."""
+    names = [Path(source).resolve().name if Path(source).exists() else str(source) for source in sources]
+    rows: dict[str, str] = {}
+    for source, name in zip(map(str, sources), names, strict=True):
+        row = name.removesuffix(".json") if names.count(name) == 1 else source
+        if row in rows:
+            raise InputError(f"{source} is named twice")
+        rows[row] = source
+    return rows
 
 
 def _record(score: "Score") -> dict[str, Any]:
