@@ -13,7 +13,7 @@ import numpy as np
 from huggingface_hub import EvalResult
 
 from ..inference.embedder import Embedder
-from ..inference.texts import known_languages, languages_of
+from ..inference.texts import known_languages
 from ..utils.errors import InputError, LanguageTagError, ModelKindError, SourceUnavailableError, requires
 from ..utils.files import optional_file
 from ..utils.identity import model_identity
@@ -22,13 +22,11 @@ from ..utils.languages import language_and_script, normalize_language, normalize
 with requires("mteb"):
     import mteb
     from mteb.abstasks.task_metadata import TaskMetadata
-    from mteb.languages import check_language_code
     from mteb.models import ModelMeta
     from mteb.models.abs_encoder import AbsEncoder
     from mteb.models.model_meta import ScoringFunction
 
 _SOURCE = "https://github.com/embeddings-benchmark/mteb/"
-_SCRIPTS = {"Kore": "Hang"}  # mteb's script for Korean
 # Shown next to the metric that mteb ranks models by. `hit_rate_at_k` is the recall of `evaluate_retrieval`.
 SHOWN = ("hit_rate_at_1", "hit_rate_at_5", "hit_rate_at_10")
 _PAIRS = ("BitextMining", "STS")  # tasks with pairs of texts in the languages of the subset
@@ -140,7 +138,6 @@ def _described(embedder: Embedder, source: str | None, loading: Mapping[str, Any
     facts = {
         "name": source if on_hub else f"local/{folder.resolve().name}",
         "revision": commit or model_identity(model, processor),
-        "languages": _mteb_codes(known or (languages_of(processor, source)[0] if source else [])),
         "n_parameters": sum(parameter.numel() for parameter in model.parameters()),
         # For any text, in a language that the model has learned.
         "embed_dim": embedder.encode_text(["1"], language=(known or ["en"])[0]).shape[1],
@@ -151,20 +148,6 @@ def _described(embedder: Embedder, source: str | None, loading: Mapping[str, Any
         "modalities": ["image", "text"] if embedder.takes_images else ["text"],
     }
     return ModelMeta.create_empty(facts)
-
-
-def _mteb_codes(tags: list[str]) -> list[str] | None:
-    """Converts languages to mteb's codes, such as `ukr-Cyrl`, without languages that mteb does not have."""
-    codes = set()
-    for tag in tags:
-        language = langcodes.Language.get(tag).maximize()
-        code = f"{language.to_alpha3()}-{_SCRIPTS.get(language.script or '', language.script)}"
-        try:
-            check_language_code(code)
-        except ValueError:
-            continue
-        codes.add(code)
-    return sorted(codes) or None
 
 
 # ---- Languages of tasks ----
