@@ -1,13 +1,11 @@
 """Image encoders and detectors that compute features: averaged over ten crops (for SMALR), or of regions (for RC3)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
-from datasets import Dataset
-from datasets.utils.logging import tqdm
 from PIL import Image
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
@@ -15,20 +13,16 @@ from transformers import AutoImageProcessor, AutoModel, AutoModelForObjectDetect
 from transformers.image_processing_utils import BaseImageProcessor
 
 from ..configuration.configuration_two_tower import image_width
-from ..data.batching.views import Images
-from ..data.corpus.corpus import FEATURES
 from ..modeling.modeling_common import vision_tower
 from ..modeling.modeling_dual_encoder import pool_image
 from ..processing.augmentation import ImageAugmentation, TrainingTransform
 from ..processing.images import as_images, check_size
 from ..utils.errors import InputError, ModelKindError, first_line
-from ..utils.files import new_folder
 from ..utils.identity import model_identity
 from ..utils.pretrained import load_model, load_processor
 from .embedder import default_device
 
-# In pixels: the shorter side of a resized image, and the sides of each of its ten crops.
-RESIZE, CROP = 512, 448
+CROP = 448  # pixels of each side of each of the ten crops of an image
 
 
 def load_backbone(folder_or_repo: str | Path, **loading: Any) -> PreTrainedModel:
@@ -58,8 +52,6 @@ def _read_black_image(model: PreTrainedModel, image_processor: BaseImageProcesso
         ) from error
 
 
-_ROWS_PER_FILE, _IMAGES_AT_ONCE = 1000, 4
-
 # ---- Ten crops (Burns et al. 2020, section 4: ResNet-152 and crops of 448 x 448) ----
 # The crops are the four corners and the centre, and their mirror images (Krizhevsky et al. 2012). The paper does not
 # give the size of an image before it is cropped: here the shorter side has 512 pixels, as 512 : 448 is 256 : 224.
@@ -67,32 +59,21 @@ _ROWS_PER_FILE, _IMAGES_AT_ONCE = 1000, 4
 
 class TenCropFeatures:
     """Images -> float32 [N, F]: a vision model's pooled features, the mean over ten crops with sides of `crop` pixels
-    of an image whose shorter side has `resize`. The image processor scales colours; its sizes are not used."""
+    of an image whose shorter side has 8/7 of them. The image processor scales colours; its sizes are not used."""
 
-    def __init__(
-        self,
-        backbone: PreTrainedModel,
-        image_processor: BaseImageProcessor,
-        *,
-        resize: int = RESIZE,
-        crop: int = CROP,
-    ) -> None:
-        if not 0 < crop <= resize:
-            raise ValueError(f"crops of {crop} pixels cannot be cut from images whose shorter side has {resize}")
+    def __init__(self, backbone: PreTrainedModel, image_processor: BaseImageProcessor, *, crop: int = CROP) -> None:
         self.backbone, self.image_processor = backbone.eval(), image_processor
-        self.resize, self.crop = resize, crop
+        self.resize, self.crop = crop * 8 // 7, crop
         try:
             self.width = self._encode(torch.zeros(1, 3, crop, crop)).shape[1]
         except ValueError as error:
             raise ModelKindError(f"{type(backbone).__name__}, crops of {crop} x {crop}: {error}") from error
 
     @classmethod
-    def from_pretrained(
-        cls, folder_or_repo: str | Path, *, resize: int = RESIZE, crop: int = CROP, **loading: Any
-    ) -> Self:
+    def from_pretrained(cls, folder_or_repo: str | Path, *, crop: int = CROP, **loading: Any) -> Self:
         """Loads the backbone, onto the accelerator if there is one; `loading` are arguments of `AutoModel`."""
         backbone = load_backbone(folder_or_repo, **loading).to(default_device())
-        return cls(backbone, load_processor(AutoImageProcessor, folder_or_repo, **loading), resize=resize, crop=crop)
+        return cls(backbone, load_processor(AutoImageProcessor, folder_or_repo, **loading), crop=crop)
 
     def __call__(self, images: Sequence[Image.Image]) -> np.ndarray:
         """Upright RGB images of any size -> [N, F]."""
@@ -116,24 +97,6 @@ class TenCropFeatures:
     def _encode(self, pixels: Tensor) -> Tensor:
         inputs = pixels.to(self.backbone.device, self.backbone.dtype)
         return pool_image(self.backbone(pixel_values=inputs)).float()
-
-
-def write_features(corpus: Dataset | Mapping[str, Dataset], extract: TenCropFeatures, output: str | Path) -> None:
-    """Writes a caption corpus, or several by split, with `features` instead of images, as a new folder of parquet
-    files that `load_captions` reads. The folder appears when all files are written."""
-    parts: dict[str, Any] = {"features": corpus}  # by the beginnings of the names of files
-    if isinstance(corpus, Mapping):
-        parts = {f"data/{split}": each for split, each in corpus.items()}
-    with new_folder(output) as folder:
-        for name, part in parts.items():
-            count = -(-len(part) // _ROWS_PER_FILE)
-            (folder / name).parent.mkdir(exist_ok=True)
-            for number in tqdm(range(count), desc="Features of images", unit=" files", disable=None):
-                rows = part.select(range(len(part))[number * _ROWS_PER_FILE :][:_ROWS_PER_FILE])
-                images, starts = Images(rows), range(0, len(rows), _IMAGES_AT_ONCE)
-                features = [each for start in starts for each in extract(images[start : start + _IMAGES_AT_ONCE])]
-                found = rows.remove_columns("image").add_column("features", features, feature=FEATURES)
-                found.to_parquet(folder / f"{name}-{number:05}-of-{count:05}.parquet")
 
 
 # ---- Regions of images for which none are published ----

@@ -1,12 +1,20 @@
 """`babelens features`: writes captioned images as a corpus of ten-crop features, on which SMALR and LIWE train."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..utils.errors import InputError
 from .common import PUBLISHED_TOO, SourceOptions, TrustRemoteCode, begin_work, check_source, split_tags
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+    from ..inference.backbones import TenCropFeatures
+
+_ROWS_PER_FILE, _IMAGES_AT_ONCE = 1000, 4
 
 
 def features(
@@ -28,15 +36,33 @@ def features(
         raise InputError(f"{output} exists already: name a new folder")
     begin_work()
 
-    from ..inference.backbones import TenCropFeatures, write_features
+    from ..inference.backbones import TenCropFeatures
     from .common import read_source
 
-    sizes = {"resize": crop * 8 // 7, "crop": crop}
-    extract = TenCropFeatures.from_pretrained(model, trust_remote_code=trust_remote_code, **sizes)
-    chosen: list[str | None] = [*split_tags(split)] if split else [None]
-    corpora = {split: read_source(data, options, split=split) for split in chosen}
-    only = next(iter(corpora.values())) if len(corpora) == 1 else None
-    written = {str(split): corpus for split, corpus in corpora.items()} if only is None else only
-    write_features(written, extract, output)
+    extract = TenCropFeatures.from_pretrained(model, crop=crop, trust_remote_code=trust_remote_code)
+    names: list[str | None] = [*split_tags(split)] if split else [None]
+    corpora = {f"data/{name}" if names[1:] else "features": read_source(data, options, split=name) for name in names}
+    write_features(corpora, extract, output)
     total = sum(map(len, corpora.values()))
     typer.echo(f"{total} images with {extract.width} features each: {output}", err=True)
+
+
+def write_features(corpora: "Mapping[str, Dataset]", extract: "TenCropFeatures", output: Path) -> None:
+    """Writes caption corpora, by the beginnings of their files' names, with `features` instead of images, as a new
+    folder of parquet files that `load_captions` reads. The folder appears when all files are written."""
+    from datasets.utils.logging import tqdm
+
+    from ..data.batching.views import Images
+    from ..data.corpus.corpus import FEATURES
+    from ..utils.files import new_folder
+
+    with new_folder(output) as folder:
+        for name, corpus in corpora.items():
+            count = -(-len(corpus) // _ROWS_PER_FILE)
+            (folder / name).parent.mkdir(exist_ok=True)
+            for number in tqdm(range(count), desc="Features of images", unit=" files", disable=None):
+                rows = corpus.select(range(len(corpus))[number * _ROWS_PER_FILE :][:_ROWS_PER_FILE])
+                images, starts = Images(rows), range(0, len(rows), _IMAGES_AT_ONCE)
+                features = [each for start in starts for each in extract(images[start : start + _IMAGES_AT_ONCE])]
+                found = rows.remove_columns("image").add_column("features", features, feature=FEATURES)
+                found.to_parquet(folder / f"{name}-{number:05}-of-{count:05}.parquet")

@@ -5,6 +5,7 @@ from PIL import Image
 from transformers import AutoImageProcessor, YolosConfig, YolosForObjectDetection
 
 from babelens import LiweModel, SmalrModel
+from babelens.cli.features import write_features
 from babelens.data.corpus.loading import load_captions
 from babelens.inference import backbones
 from babelens.processing.augmentation import ImageAugmentation
@@ -108,7 +109,7 @@ def test_versions_are_the_image_and_changed_ones_always_the_same(tmp_path):
     np.testing.assert_allclose(alone[0], found[2, 2], atol=1e-6)
 
 
-RESIZE, CROP = 36, 32
+CROP = 32
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +120,7 @@ def resnet(tmp_path_factory):
 
 @pytest.fixture
 def extract(resnet):
-    return backbones.TenCropFeatures.from_pretrained(resnet[0], resize=RESIZE, crop=CROP)
+    return backbones.TenCropFeatures.from_pretrained(resnet[0], crop=CROP)
 
 
 def random_image(width, height):
@@ -151,8 +152,8 @@ def test_features_are_the_mean_over_ten_crops_cut_by_hand(extract, resnet):
 
 def test_the_corpus_has_features_in_the_place_of_images(extract, tmp_path, monkeypatch):
     corpus = shapes_corpus()
-    monkeypatch.setattr("babelens.inference.backbones._ROWS_PER_FILE", 6)
-    backbones.write_features(corpus, extract, tmp_path / "features")
+    monkeypatch.setattr("babelens.cli.features._ROWS_PER_FILE", 6)
+    write_features({"features": corpus}, extract, tmp_path / "features")
     assert len(list((tmp_path / "features").iterdir())) == 3
     found = load_captions(str(tmp_path / "features"))
     assert found.column_names == ["image_id", "captions", "features"]
@@ -160,4 +161,4 @@ def test_the_corpus_has_features_in_the_place_of_images(extract, tmp_path, monke
     expected = np.concatenate([extract([open_image(image)]) for image in corpus["image"]])
     np.testing.assert_allclose(np.array(found["features"][:]), expected, rtol=1e-4, atol=1e-6)
     with pytest.raises(InputError, match="exists"):
-        backbones.write_features(corpus, extract, tmp_path / "features")
+        write_features({"features": corpus}, extract, tmp_path / "features")
