@@ -1,6 +1,6 @@
 """Exports a dual encoder: both towers as ONNX graphs, with the files that prepare their inputs. Texts of SMALR and
 LIWE always have the same length, because torch.export unrolls a GRU. Image processors that give every image a size of
-its own (NaFlex of SigLIP 2) have no graph."""
+its own (NaFlex of SigLIP 2), and models that read features of images, have no graph."""
 
 import json
 import logging
@@ -248,11 +248,8 @@ def _has_one_length(embedder: Embedder) -> bool:
 
 
 def _image_batches(embedder: Embedder) -> list[dict[str, Tensor]]:
-    """Batches of drawn images, or of features for a model without a backbone."""
+    """Batches of drawn images."""
     random = np.random.default_rng(0)
-    if getattr(embedder.model, "vision_model", embedder) is None:
-        width = embedder.model.image_feature_size
-        return [{"image_features": torch.from_numpy(random.random((n, width), np.float32))} for n in _IMAGE_BATCHES]
     images = [drawn_image(random, *random.integers(40, 120, 2)) for _ in range(max(_IMAGE_BATCHES))]
     inputs = dict(embedder.processor(images=images, return_tensors="pt"))
     if list(inputs) != ["pixel_values"]:

@@ -115,14 +115,6 @@ class OnnxDualEncoder(nn.Module):
         return BaseModelOutputWithPooling(pooler_output=torch.from_numpy(found))
 
 
-class OnnxFeatureEncoder(OnnxDualEncoder):
-    """The towers of a model without a backbone, whose images are given as features."""
-
-    def get_image_features(self, image_features: Tensor) -> BaseModelOutputWithPooling:
-        """The embeddings of features of images, as `pooler_output`, [N, d]."""
-        return self._run("image", {"image_features": image_features})
-
-
 def load_onnx(
     folder_or_repo: str | Path, *, precision: str | None = None, **loading: Any
 ) -> tuple[OnnxDualEncoder, ProcessorMixin]:
@@ -150,5 +142,4 @@ def load_onnx(
         sessions[tower] = open_graph(graph)
     config = load_config(source, **loading)
     processor = load_processor(AutoProcessor, source, **loading)
-    kind = OnnxFeatureEncoder if "image_features" in settings.inputs["image"] else OnnxDualEncoder
-    return kind(config, settings, sessions, files), processor
+    return OnnxDualEncoder(config, settings, sessions, files), processor
