@@ -110,20 +110,18 @@ def read_labels(
     wanted = None if languages is None else normalize_languages(languages)
     table: dict[str, Any] = _table(path) if path.suffix == ".tsv" else read_json(path, dict)
     labels: Labels = {}
-    known: list[str] = []
     for name, given in table.items():
         try:
-            known.append(normalize_language(_BABELNET.get(name, name) if isinstance(given, list) else name))
+            tag = normalize_language(_BABELNET.get(name, name) if isinstance(given, list) else name)
         except LanguageTagError as error:
             raise LanguageTagError(f"{path}: {error}") from None
-        if known.count(known[-1]) > 1:
-            raise CorpusError(f"{path}: {name}: the labels in {known[-1]!r} occur twice")
-        if wanted is None or known[-1] in wanted:
-            labels[known[-1]] = _labels(given, classes, f"{path}: {name}")
+        if tag in labels:
+            raise CorpusError(f"{path}: {name}: the labels in {tag!r} occur twice")
+        labels[tag] = _labels(given, classes, f"{path}: {name}") if wanted is None or tag in wanted else {}
     for language in wanted or ():
-        if language not in known:
-            near = did_you_mean_language(language, known)
-            raise CorpusError(f"{path}: no labels in {language!r}{near or ', only in ' + ', '.join(known)}")
+        if language not in labels:
+            near = did_you_mean_language(language, list(labels))
+            raise CorpusError(f"{path}: no labels in {language!r}{near or ', only in ' + ', '.join(labels)}")
     found = {language: labels[language] for language in wanted or labels if labels[language]}
     if not found:
         raise CorpusError(f"{path}: no class has a label")

@@ -16,6 +16,7 @@ from ..data.batching.views import RetrievalSets, images_of
 from ..data.corpus.corpus import languages_of
 from ..inference.cross_encoder import Reranker
 from ..inference.embedder import COSINE_TIE, Embedder, first_dimensions
+from ..inference.texts import known_languages
 from ..inference.translation import TranslatingEmbedder, Translator
 from ..modeling.losses.contrastive import symmetric_contrastive_loss
 from ..modeling.modeling_dual_encoder import MIN_TEMPERATURE
@@ -183,10 +184,9 @@ class RetrievalEvaluator:
 def evaluated_languages(processor: Any, data: Any, languages: Sequence[str] | None = None) -> list[str]:
     """Returns `languages`, or else the languages of the caption corpus `data`. The processor must read them."""
     wanted = normalize_languages(list(languages or languages_of(data)))
-    learned = getattr(processor, "languages", None)
-    if learned is None:  # the model reads any language
+    known = known_languages(processor)
+    if known is None:  # the model reads any language
         return wanted
-    known = [tag for tag in (getattr(processor, "native_language", None), *learned) if tag]
     for tag in wanted:
         try:
             learned_language(tag, known)
