@@ -17,7 +17,7 @@ from ..processing.processing_dual_encoder import as_texts
 from ..utils.errors import InputError
 from ..utils.languages import language_for_each
 from ..utils.pretrained import load_model, load_processor
-from .embedder import COSINE_TIE, SCORES_AT_ONCE, ImageLike, default_device, evaluation_mode, progress_bar, unit_rows
+from .embedder import COSINE_TIE, ImageLike, default_device, evaluation_mode, progress_bar, unit_rows
 from .texts import reporting_cut_texts, token_counts
 
 Scores = Callable[[Tensor], Tensor]  # indices of queries [rows] -> scores with all items [rows, n_items]
@@ -78,7 +78,6 @@ class CrossEncoder:
         *,
         language: str | Sequence[str],
         regions: Sequence[Any] | None = None,
-        show_progress: bool | None = None,
     ) -> np.ndarray:
         """Scores pairs [M, 2] of the indices of a text and an image, float32 [M]; each image is read once. `language`
         is the tag of all texts, or one for each. Texts that are longer than the model reads are cut, and counted."""
@@ -87,7 +86,7 @@ class CrossEncoder:
         languages = language_for_each(language, len(texts))
         lengths = np.array(token_counts(self.processor.tokenizer, texts))
         scores = np.empty(len(pairs), dtype=np.float32)
-        scoring = progress_bar(len(pairs), "Scoring pairs", show_progress)
+        scoring = progress_bar(len(pairs), "Scoring pairs")
         with reporting_cut_texts(texts), evaluation_mode(self.model), scoring as bar:
             distinct = np.unique(pairs[:, 1])
             for first in range(0, len(distinct), _IMAGES_AT_ONCE):
@@ -132,15 +131,14 @@ _ABOVE_COSINES = 2.0  # the scores of candidates on a shortlist
 
 @dataclass(frozen=True)
 class Reranker:
-    """A cross-encoder that reorders the `top_k` best candidates of a dual encoder, for `evaluate_retrieval` and
-    `EmojiBenchmark`. `regions` computes the region features that it reads instead of a set's images:
+    """A cross-encoder that reorders the `top_k` best candidates of a dual encoder, for `evaluate_retrieval`.
+    `regions` computes the region features that it reads instead of a set's images:
     `lambda queries: extractor(queries.images)`, or
     `lambda queries: [features[image_id] for image_id in queries.image_ids]`."""
 
     cross_encoder: CrossEncoder
     top_k: int = 50
     regions: Callable[[RetrievalSet], Sequence[Any]] | None = None
-    show_progress: bool | None = None
 
     def scores(
         self, queries: RetrievalSet, image_embeddings: np.ndarray, text_embeddings: np.ndarray
@@ -150,40 +148,22 @@ class Reranker:
         shown, regions = (queries.images, None) if self.regions is None else (None, self.regions(queries))
         if isinstance(shown, ImageFeatures):
             raise InputError("a cross-encoder reads images or regions, and not features of images: give regions=")
-        images, texts = unit_rows(image_embeddings), unit_rows(text_embeddings)
-        of_texts, of_images = _shortlists(texts, images, self.top_k), _shortlists(images, texts, self.top_k)
-        # A pair as one code, so a pair on two shortlists is scored once.
-        codes = [of_texts[:, 0] * len(images) + of_texts[:, 1], of_images[:, 1] * len(images) + of_images[:, 0]]
-        wanted = torch.cat(codes).unique()  # sorted
-        pairs = torch.stack([wanted // len(images), wanted % len(images)], 1).numpy()
-        options: Any = {"language": queries.language, "regions": regions, "show_progress": self.show_progress}
-        scores = self.cross_encoder.score_pairs(queries.texts, shown, pairs, **options)
-        levels = _ABOVE_COSINES + torch.from_numpy(np.unique(scores, return_inverse=True)[1]).double()
-        by_text, by_image = (levels[torch.searchsorted(wanted, code)] for code in codes)
-        return _reranked(texts, images, of_texts, by_text), _reranked(images, texts, of_images, by_image)
+        cosines = unit_rows(text_embeddings) @ unit_rows(image_embeddings).T  # [n_texts, n_images]
+        of_texts, of_images = _shortlists(cosines, self.top_k), _shortlists(cosines.T, self.top_k).T
+        pairs = (of_texts | of_images).nonzero()
+        scores = self.cross_encoder.score_pairs(
+            queries.texts, shown, pairs.numpy(), language=queries.language, regions=regions
+        )
+        levels = cosines.clone()
+        places = torch.from_numpy(np.unique(scores, return_inverse=True)[1])
+        levels[pairs[:, 0], pairs[:, 1]] = _ABOVE_COSINES + places.float()
+        by_text, by_image = torch.where(of_texts, levels, cosines), torch.where(of_images, levels, cosines).T
+        return by_text.__getitem__, by_image.__getitem__
 
 
-def _shortlists(queries: Tensor, items: Tensor, top_k: int) -> Tensor:
-    """Returns the pairs of queries [n, d] and their best items [m, d]: [M, 2], ascending."""
-    if top_k >= len(items):
-        return torch.cartesian_prod(torch.arange(len(queries)), torch.arange(len(items)))
-    found = []
-    for rows in torch.arange(len(queries)).split(max(1, SCORES_AT_ONCE // len(items))):
-        scores = queries[rows] @ items.T  # [rows, m]
-        first_left_out = scores.topk(top_k + 1).values[:, -1:]
-        pairs = (scores - COSINE_TIE > first_left_out).nonzero()
-        found.append(torch.stack([rows[pairs[:, 0]], pairs[:, 1]], 1))
-    return torch.cat(found)
-
-
-def _reranked(queries: Tensor, items: Tensor, pairs: Tensor, levels: Tensor) -> Scores:
-    """The scores of queries [n, d] with all items [m, d]: cosines, but `levels` [M] for the `pairs` [M, 2] that a
-    cross-encoder scored, ascending by query."""
-
-    def scores(rows: Tensor) -> Tensor:
-        values = (queries[rows] @ items.T).double()  # [rows, m]
-        mine = torch.isin(pairs[:, 0], rows)
-        values[torch.searchsorted(rows, pairs[mine, 0].contiguous()), pairs[mine, 1]] = levels[mine]
-        return values
-
-    return scores
+def _shortlists(scores: Tensor, top_k: int) -> Tensor:
+    """Returns whether items are among the best of each query, by scores [n, m]: boolean [n, m]."""
+    if top_k >= scores.shape[1]:
+        return torch.ones_like(scores, dtype=torch.bool)
+    first_left_out = scores.topk(top_k + 1).values[:, -1:]
+    return scores - COSINE_TIE > first_left_out
