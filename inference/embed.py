@@ -370,16 +370,14 @@ class ShardEmbedder:
         return row
 
 
-def embed_source(embedder: Embedder, job: EmbeddingJob, *, model: str, show_progress: bool | None = None) -> Counts:
+def embed_source(embedder: Embedder, job: EmbeddingJob, *, model: str) -> Counts:
     """Embeds all shards of a source that the output folder lacks, in this process, and returns the counts of all
     shards in the folder; `model` is the folder or repository of the model, for `embeddings.json`."""
     worker = ShardEmbedder(embedder, job, job.metadata_schema())
-    return _embed_missing(worker, model, lambda shards: map(worker.embed, shards), show_progress)
+    return _embed_missing(worker, model, lambda shards: map(worker.embed, shards))
 
 
-def embed_on_ray(
-    model: str, job: EmbeddingJob, *, address: str | None = None, show_progress: bool | None = None, **loading: Any
-) -> Counts:
+def embed_on_ray(model: str, job: EmbeddingJob, *, address: str | None = None, **loading: Any) -> Counts:
     """As `embed_source`, with an actor for each GPU of a Ray cluster, or for each processor core without GPUs. Model,
     source and output must be the same on all machines; `loading` is as in `Embedder.from_pretrained`."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -416,7 +414,7 @@ def embed_on_ray(
         logging.getLogger("ray.data").setLevel(logging.WARNING)
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars, context.raise_original_map_exception = False, True
-        return _embed_missing(worker, model, embed, show_progress)
+        return _embed_missing(worker, model, embed)
     except ConnectionError as error:
         raise CorpusError(f"no Ray cluster at {address}: {error}") from error
     except ray.exceptions.RayTaskError as error:
@@ -427,10 +425,7 @@ def embed_on_ray(
 
 
 def _embed_missing(
-    worker: ShardEmbedder,
-    model: str,
-    embed: Callable[[Iterator[InputShard]], Iterator[str]],
-    show_progress: bool | None,
+    worker: ShardEmbedder, model: str, embed: Callable[[Iterator[InputShard]], Iterator[str]]
 ) -> Counts:
     """Embeds shards whose output is missing or outdated, adds up all counts, and reports shards not read."""
     job, number, skipped = worker.job, 0, dict[str, str]()
@@ -449,7 +444,7 @@ def _embed_missing(
             yield shard
 
     failed = []
-    with progress_bar(0, "Embedding shards", show_progress) as bar:
+    with progress_bar(0, "Embedding shards") as bar:
         for error in embed(missing()):
             failed += [error] if error else []
             bar.update(1)

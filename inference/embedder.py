@@ -5,9 +5,10 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, cast
 
@@ -301,13 +302,10 @@ def prefetch(jobs: Iterator[Callable[[], Result]], *, in_threads: bool) -> Gener
         yield from (job() for job in jobs)
         return
     with ThreadPoolExecutor(threads, thread_name_prefix="prepare") as pool:
-        begun: deque[Future[Result]] = deque()
+        begun = deque(pool.submit(job) for job in islice(jobs, threads))
         try:
-            for job in jobs:
-                begun.append(pool.submit(job))
-                if len(begun) > threads:
-                    yield begun.popleft().result()
             while begun:
+                begun += (pool.submit(job) for job in islice(jobs, 1))
                 yield begun.popleft().result()
         finally:
             pool.shutdown(cancel_futures=True)
@@ -374,7 +372,7 @@ def autocasting(device: torch.device, precision: str) -> torch.autocast:
     return torch.autocast(device.type, getattr(torch, precision), enabled=precision != "float32")
 
 
-def progress_bar(total: int, description: str, show: bool | None) -> tqdm:
+def progress_bar(total: int, description: str, show: bool | None = None) -> tqdm:
     """Returns a progress bar; by default it appears on a terminal, for jobs of more than two seconds."""
     shown = {"delay": 2.0, "disable": None} if show is None else {"disable": not show}
     return tqdm(total=total, desc=description, leave=False, **shown)

@@ -238,7 +238,7 @@ def test_killed_and_resumed(embedder, tmp_path):
                 return encode(*arguments)
 
             embedder.encode_prepared = encode_and_die
-            embed_source(embedder, job_of(tars, tmp_path / "out", ["url"]), model="tiny", show_progress=False)
+            embed_source(embedder, job_of(tars, tmp_path / "out", ["url"]), model="tiny")
             os._exit(1)
         assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
         assert all(len(table) for table in map(pq.read_table, shard_files(tmp_path / "out")))
@@ -255,10 +255,10 @@ def test_ray_writes_what_one_process_writes(embedder, tmp_path):
     folder = saved((embedder.model, embedder.processor), tmp_path / "clip")
     tars = write_tars(tmp_path / "tars", 5, 3, broken=(3, 9))
     alone = embed_source(Embedder.from_pretrained(folder, batch_size=4), job_of(tars, tmp_path / "alone"), model="m")
-    counts = embed_on_ray(str(folder), job_of(tars, tmp_path / "out"), show_progress=False, batch_size=4)
+    counts = embed_on_ray(str(folder), job_of(tars, tmp_path / "out"), batch_size=4)
     assert counts == alone
     for name, content in contents(tmp_path / "alone").items():
         assert name == "embeddings.json" or (tmp_path / "out" / name).read_bytes() == content
     (tars / "002.tar").write_bytes(b"none")
     with pytest.raises(CorpusError, match=r"1 of 5 shards.*002\.tar"):
-        embed_on_ray(str(folder), job_of(tars, tmp_path / "out"), show_progress=False, batch_size=4)
+        embed_on_ray(str(folder), job_of(tars, tmp_path / "out"), batch_size=4)
