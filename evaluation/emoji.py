@@ -111,8 +111,3 @@ def _mean(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
         values = [result[name] for result in results if name in result]
         means[name] = _mean(values) if isinstance(values[0], dict) else sum(values) / len(values)
     return means
-
-
-def question_number(name: str, group: str) -> int:
-    """The number of a question: 1 for unseen concepts in any group; 2, 3 and 4 for the groups of unseen vendors."""
-    return 1 if name == "unseen_concepts" else 2 + list(GROUP_TITLES).index(group)

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ..evaluation.emoji import GROUP_TITLES, TITLES, question_number
+from ..evaluation.emoji import GROUP_TITLES, TITLES
 from ..evaluation.results import Results
 from ..model_cards.card_text import publishable
 from ..model_cards.facts import RECALLS
@@ -118,7 +118,9 @@ def print_emoji_report(report: dict[str, Any], console: Console | None = None) -
     table = results_table("question\nlanguages", *headings, title="Emoji benchmark, recall in %")
     for name, part in report.items():
         for group, answer in part["groups"].items():
-            table.add_row(f"{question_number(name, group)} {TITLES[name]} ({part['vendor']})", style="bold")
+            # Unseen concepts are question 1 in all groups of languages.
+            number = 1 if name == "unseen_concepts" else 2 + list(GROUP_TITLES).index(group)
+            table.add_row(f"{number} {TITLES[name]} ({part['vendor']})", style="bold")
             table.add_row(f"  {GROUP_TITLES[group]}", *_emoji_cells(answer["mean"]), style="bold")
             for language, numbers in answer["languages"].items():
                 table.add_row(f"  {language}", *_emoji_cells(numbers))
