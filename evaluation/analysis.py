@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +56,9 @@ def parallel_texts(
         raise CorpusError(f"no captions in {', '.join(missing)}; the corpus has {describe(languages_of(corpus))}")
     captions: dict[str, np.ndarray] = {}  # the index of each row's first caption in the language, or -1
     for tag in tags:
-        own = index.captions_in(tag)
-        found, first = np.unique(index.rows[own], return_index=True)
+        own = index.captions_in(tag)[::-1]  # a row's first caption replaces its others
         captions[tag] = np.full(len(corpus), -1)
-        captions[tag][found] = own[first]
+        captions[tag][index.rows[own]] = own
     complete = np.flatnonzero(np.all([each >= 0 for each in captions.values()], axis=0))
     _, first = np.unique(index.concepts[complete], return_index=True)
     rows = complete[np.sort(first)]
@@ -128,12 +128,10 @@ def language_map(embeddings: Mapping[str, np.ndarray], *, variance: float = VARI
     if len(languages) < _FEWEST:
         raise InputError(f"a map needs at least {_FEWEST} languages, but there are {len(languages)}")
     axes = _principal_axes(embeddings, variance)
-    similarities = np.eye(len(languages))
-    for row, first in enumerate(languages):
-        for column in range(row):
-            similarity = _mean_correlation(axes[first], axes[languages[column]])
-            similarities[row, column] = similarities[column, row] = similarity
     random, given = np.random.default_rng(seed), list(axes.values())
+    similarities = np.eye(len(languages))
+    for (column, y), (row, x) in combinations(enumerate(given), 2):
+        similarities[row, column] = similarities[column, row] = _mean_correlation(x, y)
     shuffled = [
         _mean_correlation(x, y[random.permutation(len(y))]) for x, y in zip(given, [*given[1:], given[0]], strict=True)
     ]
@@ -545,15 +543,11 @@ def draw_side_by_side(compared: SideBySide, corpus: datasets.Dataset) -> Any:
                 heading.text(0, 1, f"{shown}\n[{query.language}]", va="top", fontweight="bold")
             heading.text(0, 0, f"{name}: rank {found.rank}", va="bottom", color=PALE, fontsize=6.5)
             for axes, row, is_right in zip(places, found.candidates, found.right, strict=False):
-                _draw_image(axes, images[row], RIGHT if is_right else WRONG)
+                axes.set_axis_on()
+                axes.imshow(np.asarray(ImageOps.contain(images[row], (_IMAGE_SIDE, _IMAGE_SIDE))))
+                _frame_only(axes)
+                axes.spines[:].set(color=RIGHT if is_right else WRONG, linewidth=2.5)
     return figure
-
-
-def _draw_image(axes: Any, image: Any, frame: str) -> None:
-    axes.set_axis_on()
-    axes.imshow(np.asarray(ImageOps.contain(image.convert("RGB"), (_IMAGE_SIDE, _IMAGE_SIDE))))
-    _frame_only(axes)
-    axes.spines[:].set(color=frame, linewidth=2.5)
 
 
 def _frame_only(axes: Any) -> None:
