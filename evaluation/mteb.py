@@ -116,10 +116,9 @@ def mteb_model(
     """
     source = None if isinstance(model, Embedder) else str(model)
     embedder = model if isinstance(model, Embedder) else Embedder.from_pretrained(str(model), **loading)
-    meta = _described(embedder, source, loading)
     given: dict[str, Any] = {} if language is None else {"language": normalize_language(language)}
     given |= {} if text_task is None else {"text_task": text_task}
-    meta = meta.model_copy(update={"experiment_kwargs": given or None})
+    meta = _described(embedder, source, loading).model_copy(update={"experiment_kwargs": given or None})
     return MtebModel(embedder, {task.metadata.name: task for task in tasks}, meta, **given)
 
 
@@ -141,10 +140,7 @@ def _described(embedder: Embedder, source: str | None, loading: Mapping[str, Any
         "n_parameters": sum(parameter.numel() for parameter in model.parameters()),
         # For any text, in a language that the model has learned.
         "embed_dim": embedder.encode_text(["1"], language=(known or ["en"])[0]).shape[1],
-        "open_weights": True,
-        "framework": ["PyTorch", "Transformers", "safetensors"],
         "similarity_fn_name": ScoringFunction.COSINE,
-        "use_instructions": bool(getattr(processor, "text_prompt", "")),
         "modalities": ["image", "text"] if embedder.takes_images else ["text"],
     }
     return ModelMeta.create_empty(facts)
