@@ -13,7 +13,7 @@ import math
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -233,9 +233,7 @@ def ranks_file(results: str | Path) -> Path:
 def write_ranks(file: Path, ranks: Mapping[str, QueryRanks]) -> None:
     """Writes ranks by test set and language, such as `captions/de`, to a compressed file."""
     arrays = {
-        f"{name}/{field.name}": np.asarray(getattr(each, field.name))
-        for name, each in ranks.items()
-        for field in fields(QueryRanks)
+        f"{name}/{field}": np.asarray(value) for name, each in ranks.items() for field, value in vars(each).items()
     }
     with file.open("wb") as stream:
         np.savez_compressed(stream, allow_pickle=False, **arrays)
