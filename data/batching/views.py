@@ -16,12 +16,11 @@ import pyarrow.compute as pc
 from datasets import Dataset, IterableDataset
 
 from ...utils.errors import CorpusError
-from ...utils.languages import normalize_language, normalize_languages
-from ..corpus.corpus import DOWNLOAD, IMAGE_URL, describe, languages_of, undecoded
+from ...utils.languages import normalize_language
+from ..corpus.corpus import DOWNLOAD, IMAGE_URL, Languages, describe, languages_of, tags_of, undecoded
 from ..corpus.images import image_bytes, read_image
 
 Example = dict[str, Any]
-Languages = str | list[str] | tuple[str, ...]
 LanguagePair = tuple[str, str]
 # Suffix of the columns `text` and `language` -> index of each example's caption in its row's list [N].
 Positions = dict[str, np.ndarray]
@@ -36,7 +35,7 @@ _NOTHING = np.empty(0, dtype=np.int64)
 _NO_PAIRS: Selection = (_NOTHING, {"_a": _NOTHING, "_b": _NOTHING})
 
 
-def image_text_pairs(corpus: Dataset | IterableDataset, languages: Languages | None = None) -> "View":
+def image_text_pairs(corpus: Dataset | IterableDataset, languages: Languages = None) -> "View":
     """Returns examples {image, image_id, text, language}: one for each caption in `languages`, by default all. A
     language without captions is an error (not checked for a stream).
 
@@ -44,13 +43,13 @@ def image_text_pairs(corpus: Dataset | IterableDataset, languages: Languages | N
         >>> view = image_text_pairs(load_captions("photos"), ["de", "fr"])
         >>> view[0]["text"], view[0]["language"]
     """
-    return _view(corpus, partial(_texts_in, languages=_tags(languages)), _IMAGES)
+    return _view(corpus, partial(_texts_in, languages=tags_of(languages)), _IMAGES)
 
 
 def translation_pairs(
     corpus: Dataset | IterableDataset,
     pairs: Iterable[LanguagePair] | None = None,
-    languages: Languages | None = None,
+    languages: Languages = None,
     *,
     co_captions: bool = False,
 ) -> "View":
@@ -63,24 +62,24 @@ def translation_pairs(
     order. With `co_captions`, a language paired with itself gives every two different captions of a row; by default,
     each caption is its own translation.
     """
-    taken = partial(_pairs_in, pairs=_normal_pairs(pairs), languages=_tags(languages), once=True)
+    taken = partial(_pairs_in, pairs=_normal_pairs(pairs), languages=tags_of(languages), once=True)
     return _view(corpus, partial(taken, co_captions=co_captions), ("image_id",))
 
 
 def triplets(
-    corpus: Dataset | IterableDataset, pairs: Iterable[LanguagePair] | None = None, languages: Languages | None = None
+    corpus: Dataset | IterableDataset, pairs: Iterable[LanguagePair] | None = None, languages: Languages = None
 ) -> "View":
     """Returns examples {image, image_id, text_a, language_a, text_b, language_b}: one for each translation pair of an
     image. Arguments and errors are as in `translation_pairs`."""
-    return _view(corpus, partial(_pairs_in, pairs=_normal_pairs(pairs), languages=_tags(languages)), _IMAGES)
+    return _view(corpus, partial(_pairs_in, pairs=_normal_pairs(pairs), languages=tags_of(languages)), _IMAGES)
 
 
-def weak_pairs(corpus: Dataset | IterableDataset, languages: Languages | None = None) -> "View":
+def weak_pairs(corpus: Dataset | IterableDataset, languages: Languages = None) -> "View":
     """Returns examples like those of `triplets`: one for each image and two of its texts in different languages; the
     earlier of two `languages`, by default all in alphabetical order, gives `text_a`. The texts need not be
     translations: they are weakly aligned (Zhou et al. 2023, RC3, section 2.1), like the captions of a photograph in
     several Wikipedias, so every text in one language is paired with every text in the other."""
-    return _view(corpus, partial(_pairs_in, languages=_tags(languages), aligned=False), _IMAGES)
+    return _view(corpus, partial(_pairs_in, languages=tags_of(languages), aligned=False), _IMAGES)
 
 
 class CorpusView(Sequence[Example]):
@@ -233,10 +232,6 @@ def _refuse_addresses(corpus: Dataset | IterableDataset) -> None:
         raise CorpusError(f"the corpus has addresses instead of images: {DOWNLOAD}")
 
 
-def _tags(languages: Languages | None) -> list[str] | None:
-    return None if languages is None else normalize_languages(languages)
-
-
 def _normal_pairs(pairs: Iterable[LanguagePair] | None) -> list[LanguagePair] | None:
     if pairs is None:
         return None
@@ -280,7 +275,7 @@ class CaptionIndex:
         return _encoded(self._table["image_id"])[0] if "image_id" in names else np.arange(len(self._table))
 
 
-def _texts_in(corpus: Dataset, languages: list[str] | None) -> dict[str, Selection]:
+def _texts_in(corpus: Dataset, languages: Sequence[str] | None) -> dict[str, Selection]:
     index = CaptionIndex(corpus)
     captions = {language: index.captions_in(language) for language in languages or index.languages}
     return {language: (index.rows[own], {"": index.positions[own]}) for language, own in captions.items()}
@@ -289,7 +284,7 @@ def _texts_in(corpus: Dataset, languages: list[str] | None) -> dict[str, Selecti
 def _pairs_in(
     corpus: Dataset,
     pairs: list[LanguagePair] | None = None,
-    languages: list[str] | None = None,
+    languages: Sequence[str] | None = None,
     *,
     once: bool = False,
     co_captions: bool = False,

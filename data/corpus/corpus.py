@@ -29,12 +29,13 @@ from datasets import Dataset, Features, Image, IterableDataset, List, Value, con
 from ...processing.images import truncated_repr
 from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.language_matching import counts_as
-from ...utils.languages import normalize_language
+from ...utils.languages import normalize_language, normalize_languages
 from .images import image_bytes
 
 AnyDataset = TypeVar("AnyDataset", Dataset, IterableDataset)
 Corpora = Mapping[str, Dataset | IterableDataset]  # by name
 Caption = dict[str, str]  # {"language": …, "text": …}
+Languages = str | list[str] | tuple[str, ...] | None  # tags; None means all languages
 CAPTIONS = List({"language": Value("string"), "text": Value("string")})
 FEATURES = List(Value("float32"))
 IMAGE_URL = "image_url"  # URL of an image that was not downloaded
@@ -80,6 +81,10 @@ def evenly_spaced(size: int, count: int) -> list[int]:
     """Returns the indices of `count` evenly spaced rows among `size`; all if there are fewer."""
     count = min(count, size)
     return [index * size // count for index in range(count)]
+
+
+def tags_of(languages: Languages) -> tuple[str, ...] | None:
+    return None if languages is None else tuple(normalize_languages(languages))
 
 
 def languages_of(corpus: Dataset) -> dict[str, int]:

@@ -23,7 +23,7 @@ from huggingface_hub.errors import HfHubHTTPError
 
 from ...utils.errors import BabelensError, CorpusError, ImageError, LanguageTagError, SourceUnavailableError
 from ...utils.identity import file_state
-from ...utils.languages import normalize_language, normalize_languages
+from ...utils.languages import normalize_language
 from .columns import ColumnNames, column_names, find_captions, in_corpus_columns
 from .corpus import (
     CAPTIONS,
@@ -32,12 +32,14 @@ from .corpus import (
     PLACE,
     AnyDataset,
     CaptionRules,
+    Languages,
     RowCount,
     describe,
     enumeration,
     image_id_of,
     languages_of,
     normalize_row,
+    tags_of,
     undecoded,
 )
 from .files import NO_TMX, TAR_FEATURES, TMX, files_named, kind_of, tar_rows
@@ -45,7 +47,6 @@ from .images import check_image, image_source, is_photo_folder
 from .tables import METADATA, TABLES, read_table
 
 Source: TypeAlias = str | Path | Dataset | IterableDataset | datasets.DatasetDict | datasets.IterableDatasetDict
-Languages = str | list[str] | tuple[str, ...] | None
 Rows = Callable[[], Iterable[dict[str, Any]]]
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
@@ -117,7 +118,7 @@ def load_captions(
         raise CorpusError("on_bad_image='skip' needs check_images=True: images are left out when they are checked")
     bad = ([] if skipped is None else skipped) if on_bad_image == "skip" else None
     columns = ColumnNames(image_column, caption_column, language_column)
-    rules = CaptionRules(None if language is None else normalize_language(language), _tags(languages))
+    rules = CaptionRules(None if language is None else normalize_language(language), tags_of(languages))
     with _named(source):
         dataset, split, called = _opened(source, name, split, streaming, columns)
         if PLACE in (dataset.column_names or ()):  # of a table, whose images are found
@@ -162,7 +163,7 @@ def load_translations(
     Examples:
         >>> corpus = load_translations("pairs.tsv", languages=["en", "de"])
     """
-    rules = CaptionRules(languages=_tags(languages), at_least=2, skip_incomplete=on_incomplete == "skip")
+    rules = CaptionRules(languages=tags_of(languages), at_least=2, skip_incomplete=on_incomplete == "skip")
     if rules.languages is not None and len(rules.languages) < 2:
         raise CorpusError(f"a translation needs two languages or more, not only {rules.languages[0]!r}")
     with _named(source):
@@ -187,10 +188,6 @@ def ensure_corpus(data: Any, languages: Sequence[str] | None = None) -> Any:
 
 
 # ---- Sources ----
-
-
-def _tags(languages: Languages) -> tuple[str, ...] | None:
-    return None if languages is None else tuple(normalize_languages(languages))
 
 
 def _opened(

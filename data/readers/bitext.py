@@ -24,9 +24,9 @@ from datasets import Dataset, Features, IterableDataset
 
 from ...utils.errors import CorpusError
 from ...utils.language_matching import counts_as
-from ...utils.languages import normalize_language, normalize_languages
+from ...utils.languages import normalize_language
 from ..corpus.columns import tag_in
-from ..corpus.corpus import CAPTIONS, MAX_CHARACTERS, RowCount, enumeration
+from ..corpus.corpus import CAPTIONS, MAX_CHARACTERS, RowCount, enumeration, tags_of
 from ..corpus.files import NO_TMX, TMX, files_matching, kind_of, numbered_lines, open_plain
 from ..corpus.loading import cached_rows, load_translations
 from ..corpus.tables import SCORE, has_header, pair_in_name, table_rows
@@ -94,7 +94,7 @@ def load_bitext(
     Examples:
         >>> corpus = load_bitext("wikimatrix/*.tsv.gz", languages=["de", "en", "fr"], min_score=1.04)
     """
-    tags = None if languages is None else tuple(normalize_languages(languages))
+    tags = tags_of(languages)
     found = bitexts(files)
     read = [
         each for each in found if tags is None or len({counts_as(tag, tags) for tag in each.languages} - {None}) > 1

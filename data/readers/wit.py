@@ -13,9 +13,9 @@ import numpy as np
 from datasets import Dataset, Features, Image, IterableDataset, Value
 
 from ...utils.errors import CorpusError, LanguageTagError
-from ...utils.languages import normalize_language, normalize_languages
+from ...utils.languages import normalize_language
 from ..batching.views import CaptionIndex
-from ..corpus.corpus import CAPTIONS, MAX_CHARACTERS, PLACE, RowCount, with_captions
+from ..corpus.corpus import CAPTIONS, MAX_CHARACTERS, PLACE, RowCount, tags_of, with_captions
 from ..corpus.files import files_matching
 from ..corpus.loading import SkippedImage, load_captions
 
@@ -90,7 +90,7 @@ def load_wit(
         raise CorpusError(f"{files}: no such file, or none that ends in .parquet, as those of wikimedia/wit_base")
     columns = ["image", "image_url", "wit_features"]
     data = datasets.load_dataset("parquet", data_files=found, split="train", streaming=streaming, columns=columns)
-    wanted = None if languages is None else tuple(normalize_languages(languages))
+    wanted = tags_of(languages)
     count = RowCount("WIT")
     captions = partial(_captions, wanted=wanted, kinds=tuple(texts), least=min_languages, count=count)
     names = {PLACE: Value("string"), "image_id": Value("string")}
