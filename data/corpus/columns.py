@@ -17,7 +17,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -279,6 +279,7 @@ _FLAGS = {
 }
 _ADDRESS = re.compile(r"\w+://\S+|www\.\S+|\S+@\S+|\S*[/\\]\S*\.\w{2,5}|\S+\.(?:jpe?g|png|gif|webp|txt|html?|pdf)")
 _LETTER = regex.compile(r"\p{L}")
+_WORD = regex.compile(r"\p{L}+")
 _WITHOUT_SPACES = regex.compile(
     r"[\p{Script=Hani}\p{Script=Hira}\p{Script=Kana}\p{Script=Thai}\p{Script=Laoo}\p{Script=Khmr}\p{Script=Mymr}"
     r"\p{Script=Tibt}]"
@@ -331,11 +332,12 @@ class LanguageProfiles:
 
     def likeness(self, texts: Sequence[str]) -> dict[str, float]:
         """Returns the cosine of texts with each language: 0.5 to 0.8 with their language for 300 sentences."""
-        cosines = self.profiles @ _unit(counts_of(texts[:SAMPLE]) * self.importance)
+        cosines = self.profiles @ _unit(counts_of(tuple(texts[:SAMPLE])) * self.importance)
         return dict(zip(self.tags, cosines.tolist(), strict=True))
 
 
-def counts_of(texts: Sequence[str]) -> Array:
+@lru_cache(8)  # each column is compared with several languages, and native texts are with each column
+def counts_of(texts: tuple[str, ...]) -> Array:
     """Returns damped counts of hashed n-grams in texts [buckets]; n-grams have spaces at their ends only."""
     words = (word for text in texts for word in unicodedata.normalize("NFKC", text[:_CHARACTERS]).lower().split())
     characters = np.array([ord(each) for each in " ".join(["", *words, ""])], np.uint64)
@@ -356,7 +358,7 @@ def _unit(vectors: Array) -> Array:
 
 
 def letters_in(texts: Sequence[str]) -> int:
-    return sum(len(_LETTER.findall(text)) for text in texts)
+    return len(_LETTER.findall(" ".join(texts)))
 
 
 def is_text(cell: Any) -> bool:
@@ -374,9 +376,10 @@ def fits_script(tag: str, texts: Sequence[str]) -> bool | None:
     other, because brand names are Latin; None if CLDR knows no script."""
     if not (scripts := scripts_of(tag)):
         return None
-    found = _LETTER.findall(" ".join(texts))
+    found = Counter(_LETTER.findall(" ".join(texts)))
     letters = regex.compile("".join(["[", *(rf"\p{{scx={script}}}" for script in scripts), "]"]))
-    return sum(1 for letter in found if letters.match(letter)) >= (0.5 if "Latn" in scripts else 0.1) * len(found)
+    fitting = sum(count for letter, count in found.items() if letters.match(letter))
+    return fitting >= (0.5 if "Latn" in scripts else 0.1) * found.total()
 
 
 @cache
@@ -400,16 +403,19 @@ def _is_unicode_script(script: str) -> bool:
         return False
 
 
-def share_of_frequent_words(texts: Sequence[str], language: str) -> float:
-    """Returns the share of words that are among the most frequent of a language. Each word counts at most a thirtieth:
-    a single one may also be a word of another language."""
-    words = Counter(word for text in texts for word in regex.findall(r"\p{L}+", text.lower()))
-    most = words.total() / 30
-    return sum(min(words[word], most) for word in FREQUENT_WORDS[language].split()) / max(1, words.total())
+def shares_of_frequent_words(texts: Sequence[str]) -> dict[str, float]:
+    """Returns language -> share of words that are among its most frequent. Each word counts at most a thirtieth: a
+    single one may also be a word of another language."""
+    words = Counter(_WORD.findall(" ".join(texts).lower()))
+    total = max(1, words.total())
+    return {
+        language: sum(min(words[word], words.total() / 30) for word in frequent.split()) / total
+        for language, frequent in FREQUENT_WORDS.items()
+    }
 
 
 def most_frequent_words(texts: Sequence[str]) -> str | None:
-    share, nearest = max((share_of_frequent_words(texts, language), language) for language in FREQUENT_WORDS)
+    share, nearest = max((share, language) for language, share in shares_of_frequent_words(texts).items())
     return nearest if share >= _FREQUENT else None
 
 
@@ -422,8 +428,8 @@ def resembles_another(tag: str, texts: Sequence[str], profiles: LanguageProfiles
     if other is None or primary in (other, *_NEAR_ENGLISH):
         return None
     if primary in FREQUENT_WORDS:
-        share, most = (share_of_frequent_words(texts, each) for each in (primary, other))
-        return other if share < _RARE * most else None
+        shares = shares_of_frequent_words(texts)
+        return other if shares[primary] < _RARE * shares[other] else None
     return other if other in _WITHOUT_RELATIVES else None
 
 
@@ -441,7 +447,7 @@ def _similarity(tag: str, texts: Sequence[str], profiles: LanguageProfiles | Non
     """Returns how similar texts are to a language; at 1, they are clearly in it."""
     if (found := _likeness(tag, texts, profiles)) is not None:
         return found[0] / _CLEAR
-    return share_of_frequent_words(texts, tag) / _FREQUENT if tag in FREQUENT_WORDS else 0.0
+    return shares_of_frequent_words(texts).get(tag, 0.0) / _FREQUENT
 
 
 def are_sentences(texts: Sequence[str]) -> bool:

@@ -7,7 +7,7 @@ tag is an error."""
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -47,16 +47,14 @@ class EmojiNames:
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
-        self._read: dict[str, dict[str, Annotation]] = {}
         self.languages: list[str] = table["language"].to_pylist()
+        self.named = cache(self._named)  # every language is translated into the same few
         self.emoji = _without_signs(self.named("en"))
 
-    def named(self, language: str) -> dict[str, Annotation]:
+    def _named(self, language: str) -> dict[str, Annotation]:
         """Returns emoji -> annotation."""
-        if language not in self._read:
-            entries = self._table["names"][self.languages.index(language)].as_py()
-            self._read[language] = {each["emoji"]: Annotation(each["name"], each["keywords"]) for each in entries}
-        return self._read[language]
+        entries = self._table["names"][self.languages.index(language)].as_py()
+        return {each["emoji"]: Annotation(each["name"], each["keywords"]) for each in entries}
 
     @cached_property
     def profiles(self) -> LanguageProfiles:
@@ -85,7 +83,7 @@ def names_table(named: Mapping[str, Mapping[str, Annotation]]) -> pa.Table:
     for language, own in named.items():
         if sum(each in own for each in emoji) >= _MIN_NAMED * len(emoji):
             names = [{"emoji": each, "name": own[each].name, "keywords": own[each].keywords} for each in own]
-            sample = [own[each].name for each in emoji[::_SAMPLED] if each in own]
+            sample = tuple(own[each].name for each in emoji[::_SAMPLED] if each in own)
             rows.append({"language": language, "names": names, "counts": counts_of(sample).tobytes()})
     return pa.Table.from_pylist(rows)
 
