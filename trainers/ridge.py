@@ -253,11 +253,16 @@ class _Learner:
                 return self._learn_words(lesson)
             return self._learn_one(lesson, captions.get(language) if lesson.natives else None)
 
-        learned = dict(zip(translations, _at_once(learn_one, list(translations)), strict=True))
-        shared = None
+        model.maps.add(len(translations))
+        learned = {}
+        found_at_once = zip(translations, _at_once(learn_one, list(translations)), strict=True)
+        for index, (tag, each) in enumerate(found_at_once, 1 + len(model.config.languages)):
+            model.maps.set_map(index, each.values)
+            learned[tag] = each._replace(values={})  # the maps of 200 languages take 430 MB
         if is_first:
-            shared = self._solve_shared(list(lessons.values())) or next(iter(learned.values())).values
-        self._add(learned, shared)
+            shared = self._solve_shared(list(lessons.values()))  # None for a single language, whose map serves as both
+            model.maps.set_map(0, shared or each.values)
+        self._add(learned)
         of_names = {tag: each.language for tag, each in self.names.items()}
         results = {
             tag: replace(each.result, names=of_names.get(tag), words=len(each.glossary))
@@ -459,18 +464,13 @@ class _Learner:
         characters = _characters(self.processor, texts, UNDETERMINED)
         return _solve(self.model, characters, torch.cat(pooled) if pooled else None, torch.cat(wanted))[1]
 
-    def _add(self, learned: Mapping[str, _Learned], shared: Values | None) -> None:
-        maps, config, start = self.model.maps, self.model.config, len(self.model.config.languages)
-        maps.add(len(learned))
-        if shared is not None:
-            maps.set_map(0, shared)
-        for index, (language, each) in enumerate(learned.items(), 1 + start):
-            maps.set_map(index, each.values)
-            if each.glossary:
-                self.processor.glossaries[language] = Glossary(each.glossary)
+    def _add(self, learned: Mapping[str, _Learned]) -> None:
+        config = self.model.config
+        given = {tag: Glossary(each.glossary) for tag, each in learned.items() if each.glossary}
+        self.processor.glossaries.update(given)
+        weights = list(config.gloss_weights or [0.0] * (1 + len(config.languages)))
         config.languages = [*config.languages, *learned]
         self.processor.languages = list(config.languages)
-        weights = list(config.gloss_weights or [0.0] * (1 + start))
         weights += [each.result.gloss_weight for each in learned.values()]
         config.gloss_weights = weights if any(weights) else []
 
