@@ -76,7 +76,7 @@ def names_table(named: Mapping[str, Mapping[str, Annotation]]) -> pa.Table:
     the same order in each, and the `counts` of n-grams in a sample of them."""
     emoji, rows = [each for each, annotation in named["en"].items() if not _SIGNS.search(annotation.name)], []
     for language, own in named.items():
-        names = [{"emoji": each} | own[each]._asdict() for each in emoji if each in own]
+        names = [{"emoji": e, "name": own[e].name, "keywords": own[e].keywords} for e in emoji if e in own]
         if len(names) >= _MIN_NAMED * len(emoji):
             sample = tuple(own[each].name for each in emoji[::_SAMPLED] if each in own)
             rows.append({"language": language, "names": names, "counts": counts_of(sample).tobytes()})
