@@ -223,8 +223,8 @@ class ImageTranslationPipeline(ImageTextToTextPipeline):
 
 
 class CrossEncoderModule(DualEncoderModule):
-    """A model that scores pairs of a text and an image, in either order, in a `CrossEncoder`; it is loaded, saved and
-    told languages as a dual encoder is."""
+    """A model that scores pairs of a text and an image, in either order, in a `CrossEncoder`. Loading, saving and
+    languages are those of a dual encoder."""
 
     auto_model = AutoModelForMultipleChoice
     forward_kwargs: ClassVar[set[str]] = {"language"}

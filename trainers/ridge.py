@@ -255,12 +255,12 @@ class _Learner:
 
         model.maps.add(len(translations))
         learned = {}
-        found_at_once = zip(translations, _at_once(learn_one, list(translations)), strict=True)
-        for index, (tag, each) in enumerate(found_at_once, 1 + len(model.config.languages)):
+        taught = zip(translations, _at_once(learn_one, list(translations)), strict=True)
+        for index, (tag, each) in enumerate(taught, 1 + len(model.config.languages)):
             model.maps.set_map(index, each.values)
             learned[tag] = each._replace(values={})  # the maps of 200 languages take 430 MB
         if is_first:
-            shared = self._solve_shared(list(lessons.values()))  # None for a single language, whose map serves as both
+            shared = self._solve_shared(list(lessons.values()))  # None for a single language, whose own map is used
             model.maps.set_map(0, shared or each.values)
         self._add(learned)
         of_names = {tag: each.language for tag, each in self.names.items()}

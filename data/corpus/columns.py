@@ -336,7 +336,7 @@ class LanguageProfiles:
         return dict(zip(self.tags, cosines.tolist(), strict=True))
 
 
-@lru_cache(8)  # each column is compared with several languages, and native texts are with each column
+@lru_cache(8)  # a column is compared with several languages, and the native column with every other one
 def counts_of(texts: tuple[str, ...]) -> Array:
     """Returns damped counts of hashed n-grams in texts [buckets]; n-grams have spaces at their ends only."""
     words = (word for text in texts for word in unicodedata.normalize("NFKC", text[:_CHARACTERS]).lower().split())

@@ -48,7 +48,7 @@ class EmojiNames:
     def __init__(self, table: pa.Table) -> None:
         self._table = table
         self.languages: list[str] = table["language"].to_pylist()
-        self.named = cache(self._named)  # every language is translated into the same few
+        self.named = cache(self._named)  # all languages are paired with the same native one
 
     def _named(self, language: str) -> dict[str, Annotation]:
         """Returns emoji -> annotation."""

@@ -37,7 +37,7 @@ def image_path(folder: str | Path, name: str, place: str) -> str:
     """Returns the path of an image, which is opened on access; its name must not lead out of the folder."""
     path = path_inside(folder, name, place)
     if not path.is_file():
-        raise CorpusError(f"{place}: there is no image {path}")
+        raise CorpusError(f"{place}: the image {path} does not exist")
     return str(path)
 
 
