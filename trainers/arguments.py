@@ -119,7 +119,8 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
 
     Args:
         optim: any optimizer of transformers, `lamb` (You et al. 2020) or `adamax`.
-        embed_chunk_size: examples to embed at a time, by gradient caching (Gao et al. 2021).
+        embed_chunk_size: examples to embed at a time, sorted by the length of their texts.
+        gradient_caching: embed chunks twice, so that memory is needed for one only (Gao et al. 2021); otherwise, once.
         gather_negatives: use the examples of the other processes as negatives, with gradient.
         loss_tile_size: rows and columns in a tile of the loss's logits.
         equal_texts_are_positives: whether pairs in a batch with exactly the same text are positives of each other.
@@ -141,6 +142,7 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
 
     optim: OptimizerNames | str = OptimizerNames.ADAMW_TORCH_FUSED
     embed_chunk_size: int | None = None
+    gradient_caching: bool = True
     gather_negatives: bool = True
     loss_tile_size: int | None = None
     equal_texts_are_positives: bool = True
@@ -234,6 +236,7 @@ class WordDualEncoderTrainingArguments(ContrastiveTrainingArguments):
 
     # Options that do not apply: batches consist of images from a Dataset with their captions as words.
     embed_chunk_size: int | None = field(default=None, init=False)
+    gradient_caching: bool = field(default=True, init=False)
     loss_tile_size: int | None = field(default=None, init=False)
     shuffle_buffer_size: int = field(default=1000, init=False)
     text_augmentation: dict[str, Any] | None = field(default=None, init=False)

@@ -27,7 +27,7 @@ from ..utils.errors import InputError
 from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments
 from .base import BabelensTrainer
 from .frozen_features import frozen_towers
-from .large_batches import backward_in_chunks, gather_rows, row_counts
+from .large_batches import backward_in_chunks, embed_in_chunks, gather_rows, row_counts
 from .optimizers import BoundTemperature, Lamb, TaskOptimizer, parameter_groups
 from .tower_training import set_trained_towers
 
@@ -167,14 +167,17 @@ class ContrastiveTrainer(BabelensTrainer):
             self.accelerator.backward(weight * loss)
 
         chunks, autocast = math.ceil(size / (self.args.embed_chunk_size or size)), self.compute_loss_context_manager
-        if chunks == 1:
-            with autocast():
-                output = model(**batch, return_logits=False)
-            loss = objective(output)
-            backward(loss)
-            return loss.detach()
         without_sync = partial(self.accelerator.no_sync, model=model)
-        return backward_in_chunks(model, batch, objective, chunks, backward, autocast, without_sync)
+        if chunks > 1 and self.args.gradient_caching:
+            return backward_in_chunks(model, batch, objective, chunks, backward, autocast, without_sync)
+        with autocast():
+            if chunks == 1:
+                output = model(**batch, return_logits=False)
+            else:
+                output = embed_in_chunks(model, batch, chunks, without_sync)
+        loss = objective(output)
+        backward(loss)
+        return loss.detach()
 
     def _objective(self, output: DualEncoderOutput, positives: Tensor, counts: list[int]) -> Tensor:
         """The method's loss [] on the embeddings of all processes, which have `counts` rows each."""

@@ -5,6 +5,7 @@ the gradient of each; every chunk is then embedded again, with the same random n
 embeddings are propagated to the weights. Only the graph of the first chunk is kept, which saves its second pass. The
 texts of a chunk have similar lengths, so there is little padding. The gradient is exactly that of the whole batch,
 unless a tower with batch normalization is trained: it normalizes each chunk by itself, as it would on several devices.
+Chunks can also keep their graphs, which saves the padding and every second pass, but no other memory.
 
 Embeddings and labels are gathered from all processes, which may have different numbers of rows, and each process
 computes the loss of the whole batch. The gradient of a process's rows is the sum over the processes; when
@@ -57,6 +58,18 @@ def gradients_by_row(model: nn.Module) -> AbstractContextManager[None]:
     chunk would otherwise allocate a gradient with the size of the whole vocabulary."""
     tables = (module for module in model.modules() if isinstance(module, nn.Embedding) and not module.sparse)
     return _switched((table for table in tables if table.weight.grad is not None), "sparse", True)
+
+
+def embed_in_chunks(
+    model: nn.Module, inputs: dict[str, Tensor], chunks: int, without_sync: Callable[[], AbstractContextManager]
+) -> DualEncoderOutput:
+    """The output of `model(**inputs)`, with its graph, in `chunks` parts of texts of similar length. `without_sync` is
+    the context of every chunk except the last, as in `backward_in_chunks`."""
+    order, outputs = _by_length(inputs), []
+    for number, rows in enumerate(order.tensor_split(chunks), 1):
+        with nullcontext() if number == chunks else without_sync():
+            outputs.append(model(**_take(inputs, rows), return_logits=False))
+    return _concatenate(outputs, order.argsort())
 
 
 def backward_in_chunks(
@@ -125,7 +138,7 @@ def _take(inputs: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
 
 
 def _concatenate(outputs: list[DualEncoderOutput], order: Tensor) -> DualEncoderOutput:
-    """Joins the outputs of all chunks to leaves of the graph: embeddings in `order`, scalars once."""
+    """Joins the outputs of all chunks: embeddings in `order`, scalars once. All have a gradient."""
     joined = type(outputs[0])()
     for name, value in outputs[0].items():
         whole = torch.cat([output[name] for output in outputs])[order] if value.dim() else value.clone()

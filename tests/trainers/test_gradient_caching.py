@@ -15,8 +15,8 @@ TWO_RATES = {"task_learning_rates": {"image_text": 0.1, "text_text": 0.01}}
 
 @pytest.mark.parametrize(
     "settings",
-    [{"loss_tile_size": 3}, {"gradient_accumulation_steps": 2, **TWO_RATES}],
-    ids=["tiles", "two optimizers, accumulated"],
+    [{"loss_tile_size": 3}, {"gradient_accumulation_steps": 2, **TWO_RATES}, {"gradient_caching": False}],
+    ids=["tiles", "two optimizers, accumulated", "graphs"],
 )
 def test_chunks_train_as_the_whole_batch_does(tmp_path, settings):
     """In float64, without dropout, whose random numbers depend on the shape."""

@@ -31,10 +31,10 @@ SAME_RATE = {"image_text": 0.1, "text_text": 0.1}  # two optimizers that do toge
 @pytest.mark.parametrize(
     ("shares", "same", "settings"),
     [
-        ([4, 1, 3], {}, {"loss_tile_size": 3}),
+        ([4, 1, 3], {}, {"loss_tile_size": 3, "embed_chunk_size": 2, "gradient_caching": False}),
         ([3, 5], {"gradient_accumulation_steps": 2}, {"task_learning_rates": SAME_RATE, "embed_chunk_size": 2}),
     ],
-    ids=["three uneven, in tiles", "two optimizers, chunks, accumulation"],
+    ids=["three uneven, in tiles, chunks with graphs", "two optimizers, chunks, accumulation"],
 )
 def test_processes_train_as_one_does(tmp_path, shares, same, settings):
     """In float64: the loss of each step, and the final weights. Images recur across processes."""
