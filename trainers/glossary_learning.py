@@ -9,6 +9,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -27,19 +28,24 @@ PLACE = 2.0  # how strongly a native word prefers words at the same relative pos
 _NOTHING = 0.15  # the prior of a native word without a counterpart
 _DOUBT = 0.3  # occurrences that are counted as something else, so rare words stay uncertain
 _LEAST = 0.12  # minimal share of a word's occurrences that are aligned with its native word
+_LEAST_ALIGNED = 0.4  # the same where otherwise the known word that is spelled most alike is read
 _MOST = 30_000  # sentences
 _HELD_OUT = 300  # sentences for choosing the weight of a glossary
 _PIECES = 2000  # of a script without spaces, in addition to its characters
 _MOST_OF_A_DICTIONARY = 100_000  # words, which take up two megabytes
 TESTED_LISTS = 100
 _MORE_PIECES = 1.2  # per word: the base reads the other column, because its tokenizer has whole words of its language
+_UNREAD = 1000  # pieces: more than any word has
+_LEAST_OF_NAMES = 0.2  # minimal share of the names with a word that have its translation, because any has "of" or "in"
 _USUAL, _FEWEST_USUAL = 0.05, 10  # share and number of the translations that begin with "to", as verbs do
 _LONGEST_SENSE = 3  # words: a longer sense explains the word instead of translating it
 _BETWEEN_SENSES = re.compile(r"[,;/|]|\b\d+[.)]")
 _NOTES = re.compile(r"\([^)]*\)|\[[^]]*\]|\{[^}]*\}|<[^>]*>")
 
 
-def learn_glossary(sentences: Sequence[tuple[str, str]], names: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
+def learn_glossary(
+    sentences: Sequence[tuple[str, str]], names: Sequence[tuple[str, str]] = (), least: float = _LEAST
+) -> dict[str, str]:
     """Returns the native word of each word, or "" if none is clearly the most frequent, from translated sentences (a
     sample, if there are more than 30,000) and from names or lists of words, in which positions are ignored.
 
@@ -55,15 +61,18 @@ def learn_glossary(sentences: Sequence[tuple[str, str]], names: Sequence[tuple[s
         for sentence in words
     ]
     places = [PLACE] * len(chosen) + [0.0] * len(names)
-    return align(cut, [_words_of(native) for _, native in (*chosen, *names)], places)
+    return align(cut, [_words_of(native) for _, native in (*chosen, *names)], places, least)
 
 
-def senses(dictionary: Pairs, natives: Iterable[str], tokenizer: Any = None) -> dict[str, str]:
+def senses(
+    dictionary: Pairs, natives: Iterable[str], tokenizer: Any = None, names: Sequence[Pairs] = ()
+) -> dict[str, str]:
     """Chooses one translation for each word of a dictionary: the most frequent one in the native texts, judged by its
-    rarest word; next, the one that is common for the native tokenizer. Each translation comes once before any comes
-    again, first for the word with the most entries: a large dictionary has dozens of words for "of". At most 100,000
-    words are used, those with the most frequent translations. A word with several translations is repeated in the
-    dictionary, or has them in one cell, as in `dog, hound` or `1. dog; 2. hound`. Text in brackets, entries that are
+    rarest word; next, the one that most names with the word have in their translations; next, the one that is common
+    for the native tokenizer. Each translation comes once before any comes again, first for the word with the most
+    entries: a large dictionary has dozens of words for "of". At most 100,000 words are used, those with the most
+    frequent translations. A word with several translations is repeated in the dictionary, or has them in one cell, as
+    in `dog, hound` or `1. dog; 2. hound`. Text in brackets, letters that stand for themselves, entries that are
     not a single word, and translations of more than three words are left out, as is a first word that very many
     translations share, such as "to".
 
@@ -73,6 +82,9 @@ def senses(dictionary: Pairs, natives: Iterable[str], tokenizer: Any = None) -> 
     """
     counts = Counter(word for text in natives for word in _words_of(text))
     rarity = _rarity(tokenizer, dictionary[1])
+    named = [({*_words_of(text)}, {*_words_of(native)}) for group in names for text, native in zip(*group, strict=True)]
+    occurrences = Counter(word for words, _ in named for word in words)
+    together = Counter(pair for pairs in named for pair in product(*pairs))
     found: dict[str, tuple[tuple[int, ...], str]] = {}
     entries: Counter[str] = Counter()
     read = [(text.lower(), _words_of(translation)) for text, translation in _single_senses(dictionary)]
@@ -82,9 +94,13 @@ def senses(dictionary: Pairs, natives: Iterable[str], tokenizer: Any = None) -> 
         native = whole[1:] if len(whole) > 1 and whole[0] in usual else whole
         if not 0 < len(native) <= _LONGEST_SENSE or not (word in found or is_word(word)):
             continue
+        if native == [word] and len(word) == 1:
+            continue
         entries[word] += 1
         rare = max(rarity[each] for each in native)
-        cost = -min(counts[each] for each in native), len(native) if tokenizer else 0, *rare
+        beside = min(together[word, each] for each in native)
+        in_names = beside if beside >= _LEAST_OF_NAMES * occurrences[word] else 0
+        cost = -min(counts[each] for each in native), -in_names, len(native) if tokenizer else 0, *rare
         if word not in found or cost < found[word][0]:
             found[word] = cost, " ".join(native)
     kept = sorted(found, key=lambda word: found[word][0])[:_MOST_OF_A_DICTIONARY]
@@ -97,22 +113,31 @@ def senses(dictionary: Pairs, natives: Iterable[str], tokenizer: Any = None) -> 
 
 
 def _rarity(tokenizer: Any, texts: Iterable[str]) -> Mapping[str, tuple[int, ...]]:
-    """The number of pieces of each word, and its highest id: vocabularies list frequent pieces first."""
+    """The number of pieces of each word, and its highest id: vocabularies list frequent pieces first. A word that the
+    tokenizer cannot read is rarer than all others."""
     if tokenizer is None:
         return defaultdict(tuple)
     words = list(dict.fromkeys(word for text in texts for word in _words_of(_plain(text))))
     ids = tokenizer(words, add_special_tokens=False)["input_ids"] if words else []
-    return {word: (len(each), max(each, default=0)) for word, each in zip(words, ids, strict=True)}
+    unread = tokenizer.unk_token_id
+    return {
+        word: (_UNREAD if unread in each else len(each), max(each, default=0))
+        for word, each in zip(words, ids, strict=True)
+    }
 
 
 def known_words(
-    language: str, dictionary: Pairs | None, natives: Sequence[str], tokenizer: Any = None
+    language: str,
+    dictionary: Pairs | None,
+    natives: Sequence[str],
+    tokenizer: Any = None,
+    names: Sequence[Pairs] = (),
 ) -> Mapping[str, str]:
     """The known words of a language, with a native translation of each (`senses`)."""
     if dictionary is None:
         return {}
     words, translations = dictionary
-    known = senses((words, translations), natives, tokenizer)
+    known = senses((words, translations), natives, tokenizer, names)
     given = {_plain(word).lower() for word in words}
     if 2 * len(known) < min(len(given), _MOST_OF_A_DICTIONARY):
         left_out = next(pair for pair in zip(words, translations, strict=True) if _plain(pair[0]).lower() not in known)
@@ -182,6 +207,16 @@ def glossary_from(
     return found
 
 
+def glossary_of_words(further: Sequence[Pairs], known: Mapping[str, str]) -> dict[str, str]:
+    """Returns the known words, and those that groups of names translate clearly. Any other word is read as the known
+    word that is spelled most alike; in scripts without spaces, it would be left out, so all pieces are kept."""
+    if 2 * sum(is_joined(word[0]) for word in known) > len(known):
+        return glossary_from([], [], further, known)
+    names = (pair for group in further for pair in zip(*group, strict=True))
+    found = learn_glossary([], [*names, *known.items()], _LEAST_ALIGNED)
+    return {word: native for word, native in found.items() if native} | dict(known)
+
+
 def held_out_glosses(
     texts: Sequence[str], natives: Sequence[str], further: Sequence[Pairs], known: Mapping[str, str]
 ) -> tuple[Tensor, list[str]]:
@@ -229,7 +264,10 @@ def _positions(counts: np.ndarray) -> np.ndarray:
 
 
 def align(
-    sentences: Sequence[Sequence[str]], natives: Sequence[Sequence[str]], place: Sequence[float]
+    sentences: Sequence[Sequence[str]],
+    natives: Sequence[Sequence[str]],
+    place: Sequence[float],
+    least: float = _LEAST,
 ) -> dict[str, str]:
     """Aligns the words, or pieces, of sentences with those of their native translations: returns for each the native
     one that it is aligned with most often, or "" if none is clearly the most frequent. `place` says for each sentence
@@ -270,7 +308,7 @@ def align(
     first = order[np.unique(pair_word[order], return_index=True)[1]]
     names, native_names = ["", *places], list(native_places)
     return {
-        names[pair_word[each]]: native_names[pairs[each] % len(native_places)] if stands_for[each] > _LEAST else ""
+        names[pair_word[each]]: native_names[pairs[each] % len(native_places)] if stands_for[each] > least else ""
         for each in first
         if pair_word[each]
     }

@@ -26,7 +26,15 @@ from ..processing.processing_per_language import counting_cut_texts
 from ..processing.processing_ridge import RidgeProcessor
 from ..utils.errors import CorpusError
 from ..utils.languages import UNDETERMINED
-from .glossary_learning import TESTED_LISTS, glossary_from, held_out_glosses, is_held_out, known_words, word_lists
+from .glossary_learning import (
+    TESTED_LISTS,
+    glossary_from,
+    glossary_of_words,
+    held_out_glosses,
+    is_held_out,
+    known_words,
+    word_lists,
+)
 from .ridge_inputs import NativeTeacher, Teacher, encoder_features, language_codes, native_targets
 from .ridge_solving import (
     CAPTIONS,
@@ -217,7 +225,8 @@ class _Learner:
             # A word that the model already has may come from a dictionary, from names, or from a user.
             before = processor.glossaries.get(tag, Glossary({})).entries
             known = {word: native for word, native in before.items() if native}
-            self.known[tag] = {**known, **self._known_words(tag, natives)}
+            groups = self._named_groups(tag) if tag in of_words else []
+            self.known[tag] = {**known, **self._known_words(tag, natives, groups)}
             if tag in of_words and (count := len(self.known[tag])) < FEWEST:
                 raise CorpusError(f"{tag}: the dictionary has {count} usable words; at least {FEWEST}")
         lists = {tag: word_lists(dict(islice(self.known[tag].items(), _WORDS)), _LISTS) for tag in of_words}
@@ -353,7 +362,7 @@ class _Learner:
             found = normalize(found + weight * self._directions([glossary.gloss(text) for text in lists]))
         result = result_of(model, replace(solved, tested=tested), found, lesson.targets, lesson.rows[tested], tested)
         result = replace(result, pairs=len(known), gloss_weight=weight, learned_from=WORDS)
-        learned = glossary_from([], [], self._named_groups(language), known) if weight else {}
+        learned = glossary_of_words(self._named_groups(language), known) if weight else {}
         return _Learned(result, learned, solved_from(slice(None), range(len(words)))[1])
 
     @property
@@ -443,10 +452,12 @@ class _Learner:
         groups = self.names[language].groups if language in self.names else ()
         return [self._spelled(language, pairs) for pairs in groups]
 
-    def _known_words(self, language: str, natives: Sequence[str]) -> Mapping[str, str]:
+    def _known_words(
+        self, language: str, natives: Sequence[str], names: Sequence[Pairs] = ()
+    ) -> Mapping[str, str]:
         given = self.dictionaries.get(language)
         spelled = self._spelled(language, given) if given else None
-        return known_words(language, spelled, natives, self.processor.tokenizer)
+        return known_words(language, spelled, natives, self.processor.tokenizer, names)
 
     def _solve_shared(self, lessons: Sequence[_Lesson]) -> Values | None:
         """Solves for the map for texts without a stated language, from some sentences of all languages; None if there

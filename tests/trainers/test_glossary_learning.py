@@ -1,7 +1,16 @@
 import numpy as np
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import PreTrainedTokenizerFast
 
 from babelens.processing.glossary import Glossary
-from babelens.trainers.glossary_learning import glossary_from, known_words, learn_glossary, senses
+from babelens.trainers.glossary_learning import (
+    glossary_from,
+    glossary_of_words,
+    known_words,
+    learn_glossary,
+    senses,
+)
 
 COLORS = {"red": "whero", "green": "kākāriki", "blue": "kahurangi", "black": "pango", "white": "mā"}
 THINGS = {"car": "motokā", "dog": "kurī", "cat": "ngeru", "tree": "rākau", "house": "whare", "boat": "poti"}
@@ -79,6 +88,27 @@ def test_of_several_translations_the_one_that_texts_say_is_taken():
     assert senses(DICTIONARY, [])["leiter"] == "manager", "the first, where texts say nothing"
 
 
+def test_of_several_translations_the_one_in_names_is_taken():
+    """Unless few of the names with the word have it: every other translation has a word such as "of"."""
+    words = ["Leiter", "Leiter", "mit", "mit", "Bank", "Bank"], ["manager", "ladder", "with", "of", "bank", "bench"]
+    names = [(["Mann mit Leiter", "Leiter"], ["man with ladder", "ladder"])]
+    found = {"leiter": "ladder", "mit": "with", "bank": "bank"}
+    assert senses(words, [], names=names) == found
+    few = (["Frau mit Bank"] * 6, ["bench"] + ["woman"] * 5)
+    assert senses(words, [], names=[*names, few]) == found
+    assert senses(words, ["the manager"], names=names)["leiter"] == "manager", "native texts come first"
+
+
+def test_a_translation_that_the_base_cannot_read_is_the_last():
+    words = Tokenizer(WordLevel({"?": 0, "dog": 1, "hound": 2}, unk_token="?"))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="?")
+    assert senses((["Hund"] * 3, ["dɒɡ", "hound", "dog"]), [], tokenizer) == {"hund": "dog"}
+
+
+def test_a_letter_that_stands_for_itself_is_no_translation():
+    assert senses((["v", "v", "k"], ["v", "in", "k"]), []) == {"v": "in"}
+
+
 def test_a_cell_holds_several_translations():
     words = ["Hund", "Haus, das", "laufen", "Bank", "Auto"]
     natives = ["hound; dog", "house, home, building, residence", "1. to run 2. walk", "bench / bank", "car|automobile"]
@@ -129,3 +159,13 @@ def test_a_dictionary_tells_what_sentences_do_not():
     assert {word: found[word] for word in ("he", "whero", "poti")} == {"he": "a", "whero": "red", "poti": "boat"}
     names = [(["auf der Leiter"], ["the ladder"]), (["auf der Wiese"], ["the meadow"])]
     assert glossary_from([], [], names, {"auf": "on"})["auf"] == "on"
+
+
+def test_a_dictionary_alone_takes_only_clear_translations_from_names():
+    """A form that the dictionary lacks is otherwise read as the entry spelled most alike."""
+    names = [(["blauen Vogel", "Ei"], ["egg in nest with bird", "egg"]), (["Katze"], ["cat"])]
+    found = glossary_of_words(names, {"blau": "blue", "vogel": "bird"})
+    assert found == {"blau": "blue", "vogel": "bird", "ei": "egg", "katze": "cat"}
+    assert Glossary(found).gloss("blauen Katze") == "blue cat"
+    joined = [(["青い猫", "青い鳥", "青い犬"], ["blue cat", "blue bird", "blue dog"])]
+    assert glossary_of_words(joined, {"猫": "cat"}) == glossary_from([], [], joined, {"猫": "cat"}), "pieces of words"
