@@ -82,7 +82,8 @@ def senses(
     """
     counts = Counter(word for text in natives for word in _words_of(text))
     rarity = _rarity(tokenizer, dictionary[1])
-    named = [({*_words_of(text)}, {*_words_of(native)}) for group in names for text, native in zip(*group, strict=True)]
+    translated = [pair for group in names for pair in zip(*group, strict=True)]
+    named = [({*_words_of(text)}, {*_words_of(native)}) for text, native in translated]
     occurrences = Counter(word for words, _ in named for word in words)
     together = Counter(pair for pairs in named for pair in product(*pairs))
     found: dict[str, tuple[tuple[int, ...], str]] = {}

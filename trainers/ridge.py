@@ -452,9 +452,7 @@ class _Learner:
         groups = self.names[language].groups if language in self.names else ()
         return [self._spelled(language, pairs) for pairs in groups]
 
-    def _known_words(
-        self, language: str, natives: Sequence[str], names: Sequence[Pairs] = ()
-    ) -> Mapping[str, str]:
+    def _known_words(self, language: str, natives: Sequence[str], names: Sequence[Pairs] = ()) -> Mapping[str, str]:
         given = self.dictionaries.get(language)
         spelled = self._spelled(language, given) if given else None
         return known_words(language, spelled, natives, self.processor.tokenizer, names)
