@@ -10,7 +10,7 @@ script the letters that Lucene's analyzers fold; for Khmer and Myanmar the order
 import re
 import unicodedata
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from ..utils.errors import ModelFolderError
@@ -224,6 +224,8 @@ def _rules(language: str) -> _Rules:
     return _Rules(str.maketrans(letters), place, optional, loose, own in _DOTLESS.split())
 
 
+# Many languages are learned from the same translations, and a glossary reads the texts that a map has read.
+@lru_cache(1 << 14)
 def same_letters(text: str, language: str) -> str:
     """Returns a text with the standard code points of its letters in a language (or `und`), in NFKC.
 
@@ -246,6 +248,7 @@ def same_letters(text: str, language: str) -> str:
     return text
 
 
+@lru_cache(1 << 14)
 def folded(text: str, language: str) -> str:
     """Returns the common spelling of all texts that mean the same in a language (or `und`); idempotent.
 

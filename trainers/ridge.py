@@ -2,7 +2,6 @@
 language. A language also learns a glossary, unless it makes retrieval of held-out translations worse."""
 
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -191,7 +190,7 @@ class _Lesson:
     targets: Tensor  # [n, d], embeddings of native texts, or of images
     deviations: Tensor  # [n, rank], of the targets from their mean
     pooled: Tensor | None  # [texts, W], features of the text encoder
-    further: Sequence[_Further]
+    further: Sequence[_Further] = ()
 
 
 class _Learned(NamedTuple):
@@ -253,11 +252,11 @@ class _Learner:
                 images, rows = captions[tag][1].unique(dim=0, return_inverse=True)
                 found = rows, images, self._centered(images)
             characters = _characters(processor, own, tag)
-            lessons[tag] = _Lesson(tag, own, characters, natives, *found, features.get(tag), names[tag])
+            lessons[tag] = _Lesson(tag, own, characters, natives, *found, features.get(tag))
         logger.info("learning %s", enumeration(list(translations)))
 
         def learn_one(language: str) -> _Learned:
-            lesson = lessons[language]
+            lesson = replace(lessons[language], further=names(language))
             if language in lists:
                 return self._learn_words(lesson)
             return self._learn_one(lesson, captions.get(language) if lesson.natives else None)
@@ -430,18 +429,23 @@ class _Learner:
     def _centered(self, targets: Tensor) -> Tensor:
         return self._deviations(targets, targets.mean(0))
 
-    def _names(self) -> defaultdict[str, list[_Further]]:
-        """language -> groups of names with their targets."""
-        found: defaultdict[str, list[_Further]] = defaultdict(list)
-        groups = [(tag, each.weight, *group) for tag, each in self.names.items() for group in each.groups]
-        if groups:
-            translated = (native for *_, natives in groups for native in natives)
-            targets, position = native_targets(self.teacher, translated, self.cache_dir)
-            deviations = self._deviations(targets, self.model.maps.mean)
-            for tag, weight, texts, natives in groups:
+    def _names(self) -> Callable[[str], list[_Further]]:
+        """Returns a function from a language to its groups of names with their targets, which take 5 MB."""
+        translated = [native for each in self.names.values() for _, natives in each.groups for native in natives]
+        if not translated:
+            return lambda language: []
+        targets, position = native_targets(self.teacher, translated, self.cache_dir)
+        deviations = self._deviations(targets, self.model.maps.mean)
+
+        def groups(language: str) -> list[_Further]:
+            found = []
+            for texts, natives in self.names[language].groups if language in self.names else ():
                 wanted = deviations[[position[each] for each in natives]]
-                found[tag].append(_Further(_characters(self.processor, texts, tag), wanted - wanted.mean(0), weight))
-        return found
+                characters = _characters(self.processor, texts, language)
+                found.append(_Further(characters, wanted - wanted.mean(0), self.names[language].weight))
+            return found
+
+        return groups
 
     def _spelled(self, language: str, pairs: Pairs) -> Pairs:
         """Returns texts as glossaries read them, and their native translations with one code point per letter."""

@@ -11,14 +11,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from ..modeling.modeling_dual_encoder import normalize
 from ..modeling.modeling_ridge import RidgeModel
 
 DUAL = 2500
 CHUNK = 1024  # texts
-_COLUMNS = 256  # of similarities to compute at a time
+_COLUMNS = 256  # texts, whose products with others are computed at a time, in the processor's cache
 _STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _ENCODER_WEIGHTS = (0.25, 0.5, 1.0)
 _HELD_OUT = 1000
@@ -144,30 +143,31 @@ def solve_by_held_out(
     """Like `solve_by_similarities`, for any number of texts."""
     weight = 0.0 if encoded is None else 0.5
 
-    def features(rows: Tensor) -> Tensor:
-        words = ngrams(rows).to_dense()
-        return words if encoded is None else torch.cat([words, weight**0.5 * encoded(rows)], 1)
+    def features(rows: Tensor) -> tuple[Tensor, Tensor]:
+        words = ngrams(rows)
+        return words, torch.zeros(len(rows), 0) if encoded is None else weight**0.5 * encoded(rows)
 
     order = torch.from_numpy(in_random_order(len(targets)))
     tested = order[: min(_HELD_OUT, len(order) // 5)].sort().values
     unseen = features(tested)
-    rows, width = ngrams(order[:1]).shape[1], unseen.shape[1]
+    rows, width = unseen[0].shape[1], sum(each.shape[1] for each in unseen)
     count = len(order) + (0 if further is None else len(further.targets))
-    equations = _Similarities(rows) if count < width else _NormalEquations(width, targets.shape[1])
-    for part in order[len(tested) :].split(CHUNK):
-        equations.add(features(part), targets[part])
+    equations = _Similarities() if count < width else _NormalEquations(width, targets.shape[1])
+    for part in order[len(tested) :].split(_COLUMNS):
+        equations.add(*features(part), targets[part])
     if further is not None:
-        equations.add(pad(further.ngrams.to_dense(), (0, width - rows)), further.targets)
+        equations.add(further.ngrams, torch.zeros(len(further.targets), width - rows), further.targets)
     best: tuple[float, float, Tensor] | None = None
     for strength in _STRENGTHS[1:]:
-        predicted = unseen @ equations.solved(strength)
+        map_ = equations.solved(strength)
+        predicted = torch.sparse.mm(unseen[0], map_[:rows]) + unseen[1] @ map_[rows:]
         error = float((predicted - targets[tested]).square().mean())
         if best is not None and error > best[0]:
             break  # the error has one minimum
         best = error, strength, predicted
     assert best is not None
     _, strength, predicted = best
-    equations.add(unseen, targets[tested])
+    equations.add(*unseen, targets[tested])
     map_ = equations.solved(strength)
     encoder = None if encoded is None else weight**0.5 * map_[rows:]
     return Solution(map_[:rows], encoder, strength, weight, tested, predicted)
@@ -179,38 +179,38 @@ class _NormalEquations:
     def __init__(self, width: int, rank: int) -> None:
         self.gram, self.cross = torch.zeros(width, width), torch.zeros(width, rank)
 
-    def add(self, features: Tensor, targets: Tensor) -> None:
-        self.gram.addmm_(features.T, features)
-        self.cross.addmm_(features.T, targets)
+    def add(self, words: Tensor, beside: Tensor, targets: Tensor) -> None:
+        """Adds sparse n-grams [n, rows] and other features [n, W]."""
+        features = torch.cat([words.to_dense(), beside], 1)
+        for some, columns in ((slice(words.shape[1]), words), (slice(words.shape[1], None), beside)):
+            self.gram[some].addmm_(columns.T, features)
+            self.cross[some].addmm_(columns.T, targets)
 
     def solved(self, strength: float) -> Tensor:
         ridge = self.gram.clone()
         ridge.diagonal().add_(strength)
-        return torch.cholesky_solve(self.cross, torch.linalg.cholesky(ridge))
+        return torch.cholesky_solve(self.cross, torch.linalg.cholesky(ridge, out=ridge))
 
 
 class _Similarities:
     """The same map for fewer texts than features, by the products of the texts with each other."""
 
-    def __init__(self, rows: int) -> None:
-        self.rows = rows  # the n-grams, which come first in the features
-        self.features: list[Tensor] = []
-        self.targets: list[Tensor] = []
+    def __init__(self) -> None:
+        self.parts: list[tuple[Tensor, ...]] = []
         self._similar: Tensor | None = None
 
-    def add(self, features: Tensor, targets: Tensor) -> None:
-        self.features.append(features)
-        self.targets.append(targets)
+    def add(self, *part: Tensor) -> None:
+        self.parts.append(part)
         self._similar = None
 
     def solved(self, strength: float) -> Tensor:
-        features = torch.cat(self.features)
+        words, beside, targets = (torch.cat(each) for each in zip(*self.parts, strict=True))
         if self._similar is None:
-            words, beside = features[:, : self.rows].to_sparse(), features[:, self.rows :]
             self._similar = _similar(words) + beside @ beside.T
         ridge = self._similar.clone()
         ridge.diagonal().add_(strength)
-        return features.T @ torch.cholesky_solve(torch.cat(self.targets), torch.linalg.cholesky(ridge))
+        coefficients = torch.cholesky_solve(targets, torch.linalg.cholesky(ridge, out=ridge))
+        return torch.cat([torch.sparse.mm(words.T, coefficients), beside.T @ coefficients])
 
 
 def in_random_order(count: int) -> np.ndarray:

@@ -329,14 +329,18 @@ class LanguageProfiles:
         self.tags = tags
         self.importance = np.log(len(self.tags) / np.maximum((counts > 0).sum(0), 1)).astype(np.float32)
         self.profiles = _unit(counts * self.importance)
+        # A column is compared with several languages, and the native column with every other one.
+        self._likeness = lru_cache(8)(self._compared)
 
-    def likeness(self, texts: Sequence[str]) -> dict[str, float]:
+    def likeness(self, texts: Sequence[str]) -> Mapping[str, float]:
         """Returns the cosine of texts with each language: 0.5 to 0.8 with their language for 300 sentences."""
-        cosines = self.profiles @ _unit(counts_of(tuple(texts[:SAMPLE])) * self.importance)
+        return self._likeness(tuple(texts[:SAMPLE]))
+
+    def _compared(self, texts: tuple[str, ...]) -> Mapping[str, float]:
+        cosines = self.profiles @ _unit(counts_of(texts) * self.importance)
         return dict(zip(self.tags, cosines.tolist(), strict=True))
 
 
-@lru_cache(8)  # a column is compared with several languages, and the native column with every other one
 def counts_of(texts: tuple[str, ...]) -> Array:
     """Returns damped counts of hashed n-grams in texts [buckets]; n-grams have spaces at their ends only."""
     words = (word for text in texts for word in unicodedata.normalize("NFKC", text[:_CHARACTERS]).lower().split())
@@ -358,7 +362,7 @@ def _unit(vectors: Array) -> Array:
 
 
 def letters_in(texts: Sequence[str]) -> int:
-    return len(_LETTER.findall(" ".join(texts)))
+    return sum(map(str.isalpha, "".join(texts)))
 
 
 def is_text(cell: Any) -> bool:
@@ -366,7 +370,7 @@ def is_text(cell: Any) -> bool:
     if not isinstance(cell, str) or (text := cell.strip()).lower() in _FLAGS or _ADDRESS.fullmatch(text):
         return False
     # Indic scripts write vowels as marks.
-    if 2 * letters_in([text]) < sum(not each.isspace() for each in text) and not regex.search(r"\p{L}\p{M}", text):
+    if 2 * letters_in([text]) < len("".join(text.split())) and not regex.search(r"\p{L}\p{M}", text):
         return False
     return any(_LETTER.search(word) and not any(map(str.isdigit, word)) for word in text.split())
 
@@ -376,10 +380,11 @@ def fits_script(tag: str, texts: Sequence[str]) -> bool | None:
     other, because brand names are Latin; None if CLDR knows no script."""
     if not (scripts := scripts_of(tag)):
         return None
-    found = Counter(_LETTER.findall(" ".join(texts)))
+    found = Counter("".join(texts))
     letters = regex.compile("".join(["[", *(rf"\p{{scx={script}}}" for script in scripts), "]"]))
-    fitting = sum(count for letter, count in found.items() if letters.match(letter))
-    return fitting >= (0.5 if "Latn" in scripts else 0.1) * found.total()
+    total = sum(count for each, count in found.items() if each.isalpha())
+    fitting = sum(count for each, count in found.items() if each.isalpha() and letters.match(each))
+    return fitting >= (0.5 if "Latn" in scripts else 0.1) * total
 
 
 @cache
@@ -403,9 +408,14 @@ def _is_unicode_script(script: str) -> bool:
         return False
 
 
-def shares_of_frequent_words(texts: Sequence[str]) -> dict[str, float]:
+def shares_of_frequent_words(texts: Sequence[str]) -> Mapping[str, float]:
     """Returns language -> share of words that are among its most frequent. Each word counts at most a thirtieth: a
     single one may also be a word of another language."""
+    return _shares(tuple(texts))
+
+
+@lru_cache(8)
+def _shares(texts: tuple[str, ...]) -> Mapping[str, float]:
     words = Counter(_WORD.findall(" ".join(texts).lower()))
     total = max(1, words.total())
     return {

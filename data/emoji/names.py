@@ -110,8 +110,7 @@ def names_for(texts: Mapping[str, Sequence[str]], native: str, names: EmojiNames
     for language, sentences in texts.items():
         if nearest := resembles_another(language, sentences, names.profiles):
             raise CorpusError(f"the texts in {language!r} look like {nearest}, not like {language}")
-        alike = names.profiles.likeness(sentences)
-        alike.pop(native, None)
+        alike = {tag: cosine for tag, cosine in names.profiles.likeness(sentences).items() if tag != native}
         nearest = max(alike, key=lambda tag: alike[tag], default="")
         tagged = next((tag for tag in (language, language.partition("-")[0]) if tag in alike), None)
         if tagged is not None and alike[tagged] >= _SAME_SCRIPT:
