@@ -110,20 +110,29 @@ def _solve_further(
     similar = _similar(words)
     if beside is not None:
         similar[len(further) :, len(further) :] += beside
-    similar.diagonal().add_(strength)
-    factor = torch.linalg.cholesky(similar)
-    coefficients = torch.cholesky_solve(torch.cat([further, wanted]), factor)
+    coefficients, factor = _solved(similar, torch.cat([further, wanted]), strength)
     inverse = torch.cholesky_inverse(factor[len(further) :, len(further) :]).diagonal()
     return coefficients, wanted - coefficients[len(further) :] / inverse[:, None]
 
 
+def _solved(matrix: Tensor, targets: Tensor, strength: float) -> tuple[Tensor, Tensor]:
+    """Solves for the ridge regression of a Gram matrix in column-major order, of which only the lower half is read.
+    Returns the coefficients [n, rank], and the Cholesky factor, which overwrites the matrix: copies of it would be the
+    largest part of the memory."""
+    matrix.diagonal().add_(strength)
+    factor = torch.linalg.cholesky(matrix, out=matrix)
+    halfway = torch.linalg.solve_triangular(factor, targets, upper=False)
+    return torch.linalg.solve_triangular(factor.mT, halfway, upper=True), factor
+
+
 def _similar(words: Tensor) -> Tensor:
-    """Returns the products of sparse n-grams [n, rows] with each other [n, n]. Only the lower half is computed,
-    because no solver reads the upper half, and some columns at a time, which fit in the processor's cache."""
+    """Returns the products of sparse n-grams [n, rows] with each other [n, n], column-major. Only the lower half is
+    computed, because no solver reads the upper half, and some columns at a time, which fit in the processor's
+    cache."""
     words = words.coalesce()
     (texts, places), weights = words.indices(), words.values()
     count, rows = words.shape
-    similar = torch.zeros(count, count)
+    similar = torch.zeros(count, count).mT
     for start in range(0, count, _COLUMNS):
         some = slice(start, min(start + _COLUMNS, count))
         first, last = torch.searchsorted(texts, torch.tensor([some.start, some.stop])).tolist()
@@ -187,9 +196,7 @@ class _NormalEquations:
             self.cross[some].addmm_(columns.T, targets)
 
     def solved(self, strength: float) -> Tensor:
-        ridge = self.gram.clone()
-        ridge.diagonal().add_(strength)
-        return torch.cholesky_solve(self.cross, torch.linalg.cholesky(ridge, out=ridge))
+        return _solved(self.gram.clone().mT, self.cross, strength)[0]
 
 
 class _Similarities:
@@ -206,10 +213,8 @@ class _Similarities:
     def solved(self, strength: float) -> Tensor:
         words, beside, targets = (torch.cat(each) for each in zip(*self.parts, strict=True))
         if self._similar is None:
-            self._similar = _similar(words) + beside @ beside.T
-        ridge = self._similar.clone()
-        ridge.diagonal().add_(strength)
-        coefficients = torch.cholesky_solve(targets, torch.linalg.cholesky(ridge, out=ridge))
+            self._similar = _similar(words).add_(beside @ beside.T)
+        coefficients, _ = _solved(self._similar.clone(), targets, strength)
         return torch.cat([torch.sparse.mm(words.T, coefficients), beside.T @ coefficients])
 
 
