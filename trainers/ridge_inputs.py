@@ -17,7 +17,7 @@ from ..utils.identity import model_identity
 from ..utils.languages import normalize_language
 from .frozen_features import frozen_features
 
-_AT_ONCE = 64  # texts to encode
+_AT_ONCE = 32  # texts to encode; with more, much of a batch of a few hundred short texts is padding
 
 
 class Teacher(Protocol):

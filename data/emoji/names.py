@@ -7,7 +7,7 @@ tag is an error."""
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -48,7 +48,7 @@ class EmojiNames:
     def __init__(self, table: pa.Table) -> None:
         self._table = table
         self.languages: list[str] = table["language"].to_pylist()
-        self.named = cache(self._named)  # all languages are paired with the same native one
+        self.named = lru_cache(2)(self._named)  # all languages are paired with the same native one
 
     def _named(self, language: str) -> dict[str, Annotation]:
         """Returns emoji -> annotation."""
