@@ -72,7 +72,7 @@ def senses(
     for the native tokenizer. Each translation comes once before any comes again, first for the word with the most
     entries: a large dictionary has dozens of words for "of". At most 100,000 words are used, those with the most
     frequent translations. A word with several translations is repeated in the dictionary, or has them in one cell, as
-    in `dog, hound` or `1. dog; 2. hound`. Text in brackets, letters that stand for themselves, entries that are
+    in `dog, hound` or `1. dog; 2. hound`. Text in brackets, letters translated by themselves, entries that are
     not a single word, and translations of more than three words are left out, as is a first word that very many
     translations share, such as "to".
 
