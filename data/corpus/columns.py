@@ -329,14 +329,10 @@ class LanguageProfiles:
         self.tags = tags
         self.importance = np.log(len(self.tags) / np.maximum((counts > 0).sum(0), 1)).astype(np.float32)
         self.profiles = _unit(counts * self.importance)
-        # A column is compared with several languages, and the native column with every other one.
-        self._likeness = lru_cache(8)(self._compared)
+        self.likeness = lru_cache(8)(self._likeness)  # the native column is compared with every other one
 
-    def likeness(self, texts: Sequence[str]) -> Mapping[str, float]:
+    def _likeness(self, texts: tuple[str, ...]) -> Mapping[str, float]:
         """Returns the cosine of texts with each language: 0.5 to 0.8 with their language for 300 sentences."""
-        return self._likeness(tuple(texts[:SAMPLE]))
-
-    def _compared(self, texts: tuple[str, ...]) -> Mapping[str, float]:
         cosines = self.profiles @ _unit(counts_of(texts) * self.importance)
         return dict(zip(self.tags, cosines.tolist(), strict=True))
 
@@ -382,9 +378,8 @@ def fits_script(tag: str, texts: Sequence[str]) -> bool | None:
         return None
     found = Counter("".join(texts))
     letters = regex.compile("".join(["[", *(rf"\p{{scx={script}}}" for script in scripts), "]"]))
-    total = sum(count for each, count in found.items() if each.isalpha())
     fitting = sum(count for each, count in found.items() if each.isalpha() and letters.match(each))
-    return fitting >= (0.5 if "Latn" in scripts else 0.1) * total
+    return fitting >= (0.5 if "Latn" in scripts else 0.1) * letters_in(texts)
 
 
 @cache
@@ -408,14 +403,9 @@ def _is_unicode_script(script: str) -> bool:
         return False
 
 
-def shares_of_frequent_words(texts: Sequence[str]) -> Mapping[str, float]:
+def shares_of_frequent_words(texts: Sequence[str]) -> dict[str, float]:
     """Returns language -> share of words that are among its most frequent. Each word counts at most a thirtieth: a
     single one may also be a word of another language."""
-    return _shares(tuple(texts))
-
-
-@lru_cache(8)
-def _shares(texts: tuple[str, ...]) -> Mapping[str, float]:
     words = Counter(_WORD.findall(" ".join(texts).lower()))
     total = max(1, words.total())
     return {
@@ -448,7 +438,7 @@ def _likeness(tag: str, texts: Sequence[str], profiles: LanguageProfiles | None)
     greatest cosine and its language; None without such a profile, or for too few letters."""
     if profiles is None or letters_in(texts) < _FEWEST_LETTERS:
         return None
-    primary, cosines = language_and_script(tag)[0], profiles.likeness(texts)
+    primary, cosines = language_and_script(tag)[0], profiles.likeness(tuple(texts[:SAMPLE]))
     own = [cosine for each, cosine in cosines.items() if each == tag or language_and_script(each)[0] == primary]
     return (max(own), *max((cosine, each) for each, cosine in cosines.items())) if own else None
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from ...utils.errors import CorpusError, MissingExtraError, SourceUnavailableError, first_line
 from ...utils.files import atomic_file
-from ..corpus.columns import LanguageProfiles, counts_of, resembles_another
+from ..corpus.columns import SAMPLE, LanguageProfiles, counts_of, resembles_another
 from .build import DEFAULT_CACHE, KEYWORD_SEPARATOR, Annotation, annotations_in, fetch_package, read_sources
 
 logger = logging.getLogger(__name__)
@@ -110,7 +110,8 @@ def names_for(texts: Mapping[str, Sequence[str]], native: str, names: EmojiNames
     for language, sentences in texts.items():
         if nearest := resembles_another(language, sentences, names.profiles):
             raise CorpusError(f"the texts in {language!r} look like {nearest}, not like {language}")
-        alike = {tag: cosine for tag, cosine in names.profiles.likeness(sentences).items() if tag != native}
+        cosines = names.profiles.likeness(tuple(sentences[:SAMPLE]))
+        alike = {tag: cosine for tag, cosine in cosines.items() if tag != native}
         nearest = max(alike, key=lambda tag: alike[tag], default="")
         tagged = next((tag for tag in (language, language.partition("-")[0]) if tag in alike), None)
         if tagged is not None and alike[tagged] >= _SAME_SCRIPT:

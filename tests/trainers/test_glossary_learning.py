@@ -4,13 +4,7 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
 from babelens.processing.glossary import Glossary
-from babelens.trainers.glossary_learning import (
-    glossary_from,
-    glossary_of_words,
-    known_words,
-    learn_glossary,
-    senses,
-)
+from babelens.trainers.glossary_learning import glossary_from, glossary_of_words, known_words, learn_glossary, senses
 
 COLORS = {"red": "whero", "green": "kākāriki", "blue": "kahurangi", "black": "pango", "white": "mā"}
 THINGS = {"car": "motokā", "dog": "kurī", "cat": "ngeru", "tree": "rākau", "house": "whare", "boat": "poti"}
@@ -103,10 +97,7 @@ def test_a_translation_that_the_base_cannot_read_is_the_last():
     words = Tokenizer(WordLevel({"?": 0, "dog": 1, "hound": 2}, unk_token="?"))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="?")
     assert senses((["Hund"] * 3, ["dɒɡ", "hound", "dog"]), [], tokenizer) == {"hund": "dog"}
-
-
-def test_a_letter_that_stands_for_itself_is_no_translation():
-    assert senses((["v", "v", "k"], ["v", "in", "k"]), []) == {"v": "in"}
+    assert senses((["v", "v", "k"], ["v", "in", "k"]), []) == {"v": "in"}, "a letter does not translate itself"
 
 
 def test_a_cell_holds_several_translations():
