@@ -171,10 +171,7 @@ class ContrastiveTrainer(BabelensTrainer):
         if chunks > 1 and self.args.gradient_caching:
             return backward_in_chunks(model, batch, objective, chunks, backward, autocast, without_sync)
         with autocast():
-            if chunks == 1:
-                output = model(**batch, return_logits=False)
-            else:
-                output = embed_in_chunks(model, batch, chunks, without_sync)
+            output = embed_in_chunks(model, batch, chunks, without_sync)
         loss = objective(output)
         backward(loss)
         return loss.detach()

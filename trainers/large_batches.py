@@ -65,6 +65,8 @@ def embed_in_chunks(
 ) -> DualEncoderOutput:
     """The output of `model(**inputs)`, with its graph, in `chunks` parts of texts of similar length. `without_sync` is
     the context of every chunk except the last, as in `backward_in_chunks`."""
+    if chunks == 1:
+        return model(**inputs, return_logits=False)
     order, outputs = _by_length(inputs), []
     for number, rows in enumerate(order.tensor_split(chunks), 1):
         with nullcontext() if number == chunks else without_sync():

@@ -48,10 +48,6 @@ def _with_graphs(model, inputs, objective, *, chunks, autocast):
     objective(DualEncoderOutput(**whole)).backward()
 
 
-def _in_chunks(model, inputs, objective, **options):
-    backward_in_chunks(model, inputs, objective, backward=lambda loss: loss.backward(), **options)
-
-
 @pytest.mark.parametrize(
     ("task", "changes", "autocast"),
     [
@@ -64,7 +60,7 @@ def _in_chunks(model, inputs, objective, **options):
 def test_the_second_pass_is_the_first(tmp_path, task, changes, autocast):
     """Dropout's numbers are the same, chunk for chunk, and so is all that batch norm learns."""
     found = []
-    for run in (_with_graphs, _in_chunks):
+    for run in (_with_graphs, partial(backward_in_chunks, backward=torch.Tensor.backward)):
         trainer = shapes_trainer(tmp_path, **changes)
         model, objective = trainer.model.train(), trainer.model.contrastive_objective
         batch = next(iter(trainer.get_train_dataloader()))[task]
