@@ -24,7 +24,7 @@ from .ridge_solving import in_random_order
 logger = logging.getLogger(__name__)
 
 _STEPS = 8
-PLACE = 2.0  # how strongly a native word prefers words at the same relative position
+_PLACE = 2.0  # how strongly a native word prefers words at the same relative position
 _NOTHING = 0.15  # the prior of a native word without a counterpart
 _DOUBT = 0.3  # occurrences that are counted as something else, so rare words stay uncertain
 _LEAST = 0.12  # minimal share of a word's occurrences that are aligned with its native word
@@ -42,10 +42,10 @@ _LONGEST_SENSE = 3  # words: a longer sense explains the word instead of transla
 _BETWEEN_SENSES = re.compile(r"[,;/|]|\b\d+[.)]")
 _NOTES = re.compile(r"\([^)]*\)|\[[^]]*\]|\{[^}]*\}|<[^>]*>")
 
+Pair = tuple[str, str]  # a text and its native translation
 
-def learn_glossary(
-    sentences: Sequence[tuple[str, str]], names: Sequence[tuple[str, str]] = (), least: float = _LEAST
-) -> dict[str, str]:
+
+def learn_glossary(sentences: Sequence[Pair], names: Sequence[Pair] = (), least: float = _LEAST) -> dict[str, str]:
     """Returns the native word of each word, or "" if none is clearly the most frequent, from translated sentences (a
     sample, if there are more than 30,000) and from names or lists of words, in which positions are ignored.
 
@@ -60,12 +60,12 @@ def learn_glossary(
         [unit for word in sentence for unit in (segmented(word, pieces) if is_joined(word[0]) else [word])]
         for sentence in words
     ]
-    places = [PLACE] * len(chosen) + [0.0] * len(names)
+    places = [_PLACE] * len(chosen) + [0.0] * len(names)
     return align(cut, [_words_of(native) for _, native in (*chosen, *names)], places, least)
 
 
 def senses(
-    dictionary: Pairs, natives: Iterable[str], tokenizer: Any = None, names: Sequence[Pairs] = ()
+    dictionary: Pairs, natives: Iterable[str], tokenizer: Any = None, names: Iterable[Pair] = ()
 ) -> dict[str, str]:
     """Chooses one translation for each word of a dictionary: the most frequent one in the native texts, judged by its
     rarest word; next, the one that most names with the word have in their translations; next, the one that is common
@@ -82,8 +82,7 @@ def senses(
     """
     counts = Counter(word for text in natives for word in _words_of(text))
     rarity = _rarity(tokenizer, dictionary[1])
-    translated = [pair for group in names for pair in zip(*group, strict=True)]
-    named = [({*_words_of(text)}, {*_words_of(native)}) for text, native in translated]
+    named = [({*_words_of(text)}, {*_words_of(native)}) for text, native in names]
     occurrences = Counter(word for words, _ in named for word in words)
     together = Counter(pair for pairs in named for pair in product(*pairs))
     found: dict[str, tuple[tuple[int, ...], str]] = {}
@@ -128,20 +127,13 @@ def _rarity(tokenizer: Any, texts: Iterable[str]) -> Mapping[str, tuple[int, ...
 
 
 def known_words(
-    language: str,
-    dictionary: Pairs | None,
-    natives: Sequence[str],
-    tokenizer: Any = None,
-    names: Sequence[Pairs] = (),
-) -> Mapping[str, str]:
-    """The known words of a language, with a native translation of each (`senses`)."""
-    if dictionary is None:
-        return {}
-    words, translations = dictionary
-    known = senses((words, translations), natives, tokenizer, names)
-    given = {_plain(word).lower() for word in words}
+    language: str, dictionary: Pairs, natives: Sequence[str], tokenizer: Any = None, names: Iterable[Pair] = ()
+) -> dict[str, str]:
+    """Calls `senses`, and warns of a dictionary whose entries or columns look wrong."""
+    known = senses(dictionary, natives, tokenizer, names)
+    given = {_plain(word).lower() for word in dictionary[0]}
     if 2 * len(known) < min(len(given), _MOST_OF_A_DICTIONARY):
-        left_out = next(pair for pair in zip(words, translations, strict=True) if _plain(pair[0]).lower() not in known)
+        left_out = next(pair for pair in zip(*dictionary, strict=True) if _plain(pair[0]).lower() not in known)
         logger.warning(
             "%s: %d entries in the dictionary, %d of them one word with a translation of at most %d words; the "
             "others are left out, such as %r for %r",
@@ -187,45 +179,37 @@ def word_lists(known: Mapping[str, str], count: int) -> Pairs:
     return texts, natives
 
 
-def glossary_from(
-    texts: Sequence[str],
-    natives: Sequence[str],
-    further: Sequence[Pairs],
-    known: Mapping[str, str],
-    without: Sequence[int] = (),
-) -> dict[str, str]:
-    """Calls `learn_glossary` on sentences and groups of names, without the sentences at the given positions and others
-    that share a text with them. Known words keep their known translation, unless the sentences show another one."""
-    out = {texts[row] for row in without} | {natives[row] for row in without}
-    kept = [pair for pair in zip(texts, natives, strict=True) if out.isdisjoint(pair)]
-    names = [pair for group in further for pair in zip(*group, strict=True)]
-    found = learn_glossary(kept, [*names, *known.items()])
+def glossary_from(sentences: Sequence[Pair], names: Sequence[Pair], known: Mapping[str, str]) -> dict[str, str]:
+    """Calls `learn_glossary` on sentences, names and known words. Known words keep their known translation, unless the
+    sentences show another one."""
+    found = learn_glossary(sentences, [*names, *known.items()])
     if known:
-        used = set(Glossary(found).units_of(word for text, _ in kept for word in _words_of(text)))
+        used = set(Glossary(found).units_of(word for text, _ in sentences for word in _words_of(text)))
         for word, native in known.items():
             if word not in used or found.get(word, "") in ("", *native.split()):
                 found[word] = native
     return found
 
 
-def glossary_of_words(further: Sequence[Pairs], known: Mapping[str, str]) -> dict[str, str]:
-    """Returns the known words, and those that groups of names translate clearly. Any other word is read as the known
-    word that is spelled most alike; in scripts without spaces, it would be left out, so all pieces are kept."""
+def glossary_of_words(names: Sequence[Pair], known: Mapping[str, str]) -> dict[str, str]:
+    """Returns the known words, and those that names translate clearly. Any other word is read as the known word that
+    is spelled most alike; in scripts without spaces, it would be left out, so all pieces are kept."""
     if 2 * sum(is_joined(word[0]) for word in known) > len(known):
-        return glossary_from([], [], further, known)
-    names = (pair for group in further for pair in zip(*group, strict=True))
+        return glossary_from([], names, known)
     found = learn_glossary([], [*names, *known.items()], _LEAST_ALIGNED)
     return {word: native for word, native in found.items() if native} | dict(known)
 
 
 def held_out_glosses(
-    texts: Sequence[str], natives: Sequence[str], further: Sequence[Pairs], known: Mapping[str, str]
+    sentences: Sequence[Pair], names: Sequence[Pair], known: Mapping[str, str]
 ) -> tuple[Tensor, list[str]]:
-    """Returns positions of sentences, ascending, and glosses, "" if unknown, learned without these sentences."""
-    order = in_random_order(len(texts))[: max(min(_HELD_OUT, len(texts) // 5), 1)]
+    """Returns positions of sentences, ascending, and glosses, "" if unknown, learned without these sentences and
+    others that share a text with them."""
+    order = in_random_order(len(sentences))[: max(min(_HELD_OUT, len(sentences) // 5), 1)]
     held_out = np.sort(order)
-    glossary = Glossary(glossary_from(texts, natives, further, known, held_out.tolist()))
-    return torch.from_numpy(held_out), [glossary.gloss(texts[row]) for row in held_out]
+    out = {text for row in held_out for text in sentences[row]}
+    glossary = Glossary(glossary_from([pair for pair in sentences if out.isdisjoint(pair)], names, known))
+    return torch.from_numpy(held_out), [glossary.gloss(sentences[row][0]) for row in held_out]
 
 
 def _plain(entry: str) -> str:
@@ -265,10 +249,7 @@ def _positions(counts: np.ndarray) -> np.ndarray:
 
 
 def align(
-    sentences: Sequence[Sequence[str]],
-    natives: Sequence[Sequence[str]],
-    place: Sequence[float],
-    least: float = _LEAST,
+    sentences: Sequence[Sequence[str]], natives: Sequence[Sequence[str]], place: Sequence[float], least: float
 ) -> dict[str, str]:
     """Aligns the words, or pieces, of sentences with those of their native translations: returns for each the native
     one that it is aligned with most often, or "" if none is clearly the most frequent. `place` says for each sentence

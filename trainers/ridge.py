@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, islice
 from threading import Lock
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ from ..utils.errors import CorpusError
 from ..utils.languages import UNDETERMINED
 from .glossary_learning import (
     TESTED_LISTS,
+    Pair,
     glossary_from,
     glossary_of_words,
     held_out_glosses,
@@ -39,7 +41,6 @@ from .ridge_solving import (
     CAPTIONS,
     CHUNK,
     DUAL,
-    GLOSS_WEIGHTS,
     SENTENCES,
     WORDS,
     Further,
@@ -48,6 +49,7 @@ from .ridge_solving import (
     discriminating,
     gloss_weight_of,
     in_random_order,
+    ranks_of,
     result_of,
     solve_by_held_out,
     solve_by_similarities,
@@ -69,7 +71,9 @@ _WORD_WEIGHT = 0.3  # of each, relative to a list of words
 # The weight of a glossary from only a dictionary, whose held-out lists are too easy for a choice; and where the map
 # reads only a part of the words. German, French and Czech photographs are found best at 1 to 4, and at 2 to 6.
 _WEIGHT_OF_WORDS, _WEIGHT_OF_MORE_WORDS = 2.0, 3.0
-_WEIGHTS_WITH_WORDS = (2.0, 1.0, 0.5)  # with sentences and a dictionary
+# With sentences: the first weight that does not make retrieval worse than without a glossary, or twice as much if that
+# does not either.
+_WEIGHTS, _WEIGHTS_WITH_WORDS = (1.0, 0.5), (2.0, 1.0, 0.5)
 # With captions alone; twice as much is the most that is chosen. Held-out captions favor a higher weight, because the
 # base may know the native captions of these photographs from its own training. Learned from 1,000 captions, German,
 # French and Czech photographs are found best at 0.25 to 0.5; from 5,000, German ones at 0 to 0.25.
@@ -224,8 +228,7 @@ class _Learner:
             # A word that the model already has may come from a dictionary, from names, or from a user.
             before = processor.glossaries.get(tag, Glossary({})).entries
             known = {word: native for word, native in before.items() if native}
-            groups = self._named_groups(tag) if tag in of_words else []
-            self.known[tag] = {**known, **self._known_words(tag, natives, groups)}
+            self.known[tag] = known | self._known_words(tag, natives, self._named(tag) if tag in of_words else [])
             if tag in of_words and (count := len(self.known[tag])) < FEWEST:
                 raise CorpusError(f"{tag}: the dictionary has {count} usable words; at least {FEWEST}")
         lists = {tag: word_lists(dict(islice(self.known[tag].items(), _WORDS)), _LISTS) for tag in of_words}
@@ -271,11 +274,9 @@ class _Learner:
             shared = self._solve_shared(list(lessons.values()))  # None for a single language, whose own map is used
             model.maps.set_map(0, shared or each.values)
         self._add(learned)
-        of_names = {tag: each.language for tag, each in self.names.items()}
-        results = {
-            tag: replace(each.result, names=of_names.get(tag), words=len(each.glossary))
-            for tag, each in learned.items()
-        }
+        of_names, results = {tag: each.language for tag, each in self.names.items()}, {}
+        for tag, each in learned.items():
+            results[tag] = replace(each.result, names=of_names.get(tag), words=len(each.glossary))
         left_out = [tag for tag, found in results.items() if self.dictionaries.get(tag) and not found.gloss_weight]
         if left_out and self._reads_glosses:
             logger.warning(
@@ -296,24 +297,18 @@ class _Learner:
                 solved, values = _solve(*given, wanted @ discriminating(solved, wanted), lesson.further)
         tested, found, chosen, glossary = solved.tested, normalize(solved.predicted), 0.0, {}
         if self._reads_glosses:
-            own, theirs = self._spelled(language, (texts, natives or [""] * len(texts)))
-            groups, known = self._named_groups(language), self.known[language]
-            tested, glosses = held_out_glosses(own, theirs, groups, known)
+            spelled = [*zip(*self._spelled(language, (texts, natives or [""] * len(texts))), strict=True)]
+            further, known = self._named(language), self.known[language]
+            tested, glosses = held_out_glosses(spelled, further, known)
             weights: Sequence[float]
             if natives:
-                weights = _WEIGHTS_WITH_WORDS if self.dictionaries.get(language) else GLOSS_WEIGHTS
+                weights = _WEIGHTS_WITH_WORDS if self.dictionaries.get(language) else _WEIGHTS
             else:
                 weights = _WEIGHTS_WITH_CAPTIONS_AND_WORDS if known else _WEIGHTS_WITH_CAPTIONS
-            chosen, found = gloss_weight_of(
-                self.model,
-                found[torch.searchsorted(solved.tested, tested)],
-                self._directions(glosses),
-                lesson.targets,
-                rows[tested],
-                rows[solved.tested],
-                weights,
-            )
-            glossary = glossary_from(own, theirs, groups, known) if chosen else {}
+            ranks = partial(ranks_of, self.model, lesson.targets, rows[tested], rows[solved.tested].unique())
+            found = found[torch.searchsorted(solved.tested, tested)]
+            chosen, found = gloss_weight_of(ranks, found, self._directions(glosses), weights)
+            glossary = glossary_from(spelled, further, known) if chosen else {}
         untaught = None
         if self.teacher.reads_any:
             sample = in_random_order(len(texts))[:_UNTAUGHT].tolist()
@@ -361,7 +356,7 @@ class _Learner:
             found = normalize(found + weight * self._directions([glossary.gloss(text) for text in lists]))
         result = result_of(model, replace(solved, tested=tested), found, lesson.targets, lesson.rows[tested], tested)
         result = replace(result, pairs=len(known), gloss_weight=weight, learned_from=WORDS)
-        learned = glossary_of_words(self._named_groups(language), known) if weight else {}
+        learned = glossary_of_words(self._named(language), known) if weight else {}
         return _Learned(result, learned, solved_from(slice(None), range(len(words)))[1])
 
     @property
@@ -398,7 +393,7 @@ class _Learner:
         model.maps.set_map(0, values)
         processor.any_language = True
         for tag in tqdm(sorted({*self.names, *self.dictionaries}), "Glossaries", disable=None):
-            if glossary := glossary_from([], [], self._named_groups(tag), self._known_words(tag, texts)):
+            if glossary := glossary_from([], self._named(tag), self._known_words(tag, texts)):
                 processor.glossaries[tag] = Glossary(glossary)
         if processor.glossaries:
             model.config.gloss_weights = [_WEIGHT_FROM_DICTIONARIES if self.dictionaries else _WEIGHT_FROM_NAMES]
@@ -452,14 +447,15 @@ class _Learner:
         native = self.processor.with_same_letters(pairs[1], self.processor.native_language)
         return self.processor.folded(pairs[0], language), native
 
-    def _named_groups(self, language: str) -> list[Pairs]:
+    def _named(self, language: str) -> list[Pair]:
         groups = self.names[language].groups if language in self.names else ()
-        return [self._spelled(language, pairs) for pairs in groups]
+        return [pair for group in groups for pair in zip(*self._spelled(language, group), strict=True)]
 
-    def _known_words(self, language: str, natives: Sequence[str], names: Sequence[Pairs] = ()) -> Mapping[str, str]:
+    def _known_words(self, language: str, natives: Sequence[str], names: Sequence[Pair] = ()) -> dict[str, str]:
         given = self.dictionaries.get(language)
-        spelled = self._spelled(language, given) if given else None
-        return known_words(language, spelled, natives, self.processor.tokenizer, names)
+        if not given:
+            return {}
+        return known_words(language, self._spelled(language, given), natives, self.processor.tokenizer, names)
 
     def _solve_shared(self, lessons: Sequence[_Lesson]) -> Values | None:
         """Solves for the map for texts without a stated language, from some sentences of all languages; None if there

@@ -25,9 +25,6 @@ _SHRINKAGE = 0.4  # of the covariance of errors towards a multiple of the identi
 
 SENTENCES, CAPTIONS, WORDS = "sentences", "captions", "words"
 _RESAMPLES = 1000
-# The first weight that does not make retrieval worse than without a glossary, or twice as much if that does not
-# either.
-GLOSS_WEIGHTS = (1.0, 0.5)
 
 Features = Callable[[Tensor], Tensor]  # positions -> features of the texts, [n, W]; sparse for n-grams
 
@@ -93,26 +90,17 @@ def solve_by_similarities(
     assert best is not None
     _, strength, weight, coefficients, left_out = best
     if further is not None:
-        words = torch.cat([further.ngrams, words])
-        beside = None if also is None else (weight * also).float()
-        coefficients, left_out = _solve_further(words, beside, further.targets, targets, strength)
+        # In this order, leaving one out needs only the last block of the Cholesky factor.
+        words, own = torch.cat([further.ngrams, words]), slice(len(further.targets), None)
+        similar = _similar(words)
+        if also is not None:
+            similar[own, own] += weight * also
+        coefficients, factor = _solved(similar, torch.cat([further.targets, targets]), strength)
+        inverse = torch.cholesky_inverse(factor[own, own]).diagonal()
+        left_out = targets - coefficients[own] / inverse[:, None]
     encoder = None if features is None else weight * (features.T @ coefficients[-len(features) :])
     learned = torch.sparse.mm(words.T, coefficients)
     return Solution(learned, encoder, strength, weight, whole, left_out)
-
-
-def _solve_further(
-    words: Tensor, beside: Tensor | None, further: Tensor, wanted: Tensor, strength: float
-) -> tuple[Tensor, Tensor]:
-    """Returns the coefficients [m + n, rank] of the additional and the other texts, and predicts each other text
-    without itself. In this order, leaving one out needs only the last block of the Cholesky factor. The n-grams
-    `words` [m + n, rows] are sparse; `beside` [n, n] are the similarities of the other texts without n-grams."""
-    similar = _similar(words)
-    if beside is not None:
-        similar[len(further) :, len(further) :] += beside
-    coefficients, factor = _solved(similar, torch.cat([further, wanted]), strength)
-    inverse = torch.cholesky_inverse(factor[len(further) :, len(further) :]).diagonal()
-    return coefficients, wanted - coefficients[len(further) :] / inverse[:, None]
 
 
 def _solved(matrix: Tensor, targets: Tensor, strength: float) -> tuple[Tensor, Tensor]:
@@ -284,8 +272,9 @@ def _ranks(queries: Tensor, candidates: Tensor, right: Tensor) -> np.ndarray:
     return torch.cat(found).numpy()
 
 
-def _ranks_of(model: RidgeModel, directions: Tensor, targets: Tensor, right: Tensor, among: Tensor) -> np.ndarray:
-    """Returns the ranks of the right targets [t] for predicted directions [t, rank], among the targets `among`."""
+def ranks_of(model: RidgeModel, targets: Tensor, right: Tensor, among: Tensor, directions: Tensor) -> np.ndarray:
+    """Returns the ranks of the `right` ones of the targets [n, d] for predicted directions [t, rank], among the
+    candidates `among`, ascending."""
     embeddings = normalize(model.maps.mean + model.maps.radius * directions @ model.maps.directions)
     return _ranks(embeddings, targets[among], torch.searchsorted(among, right))
 
@@ -304,7 +293,7 @@ def result_of(
     `solved.tested`. `untaught` are the targets of other texts, and the native model's own embeddings of these texts,
     which it measures as well."""
     among = rows[solved.tested].unique()
-    found_at = _ranks_of(model, predicted, targets, rows[tested], among)
+    found_at = ranks_of(model, targets, rows[tested], among, predicted)
     hits = (found_at < 10).astype(float)
     resampled = np.random.default_rng(0).choice(hits, (_RESAMPLES, len(hits))).mean(1)
     low, high = np.percentile(resampled, [2.5, 97.5])
@@ -327,23 +316,15 @@ def result_of(
 
 
 def gloss_weight_of(
-    model: RidgeModel,
-    predicted: Tensor,
-    glosses: Tensor,
-    targets: Tensor,
-    right: Tensor,
-    among: Tensor,
-    weights: Sequence[float] = GLOSS_WEIGHTS,
+    ranks: Callable[[Tensor], np.ndarray], predicted: Tensor, glosses: Tensor, weights: Sequence[float]
 ) -> tuple[float, Tensor]:
     """Chooses the weight of a glossary among `weights` and twice the first that is good, by the mean reciprocal rank
     of the translations. Returns it, or 0 if retrieval is better without the glossary, and the predictions with it.
     `predicted` and `glosses` [t, rank] are the map's predictions for sentences that were held out of map and glossary,
-    and the directions of their glosses; `right` [t] and `among` are rows of `targets` [n, d]: the target of each
-    sentence, and the candidates."""
-    among = among.unique()
+    and the directions of their glosses; `ranks` are those of their translations, for predictions."""
 
     def scored(found: Tensor) -> float:
-        return float((1 / (1 + _ranks_of(model, found, targets, right, among))).mean())
+        return float((1 / (1 + ranks(found))).mean())
 
     least = scored(predicted)
     for weight in weights if glosses.any() else ():

@@ -8,13 +8,12 @@ from babelens.trainers.glossary_learning import glossary_from, glossary_of_words
 
 COLORS = {"red": "whero", "green": "kākāriki", "blue": "kahurangi", "black": "pango", "white": "mā"}
 THINGS = {"car": "motokā", "dog": "kurī", "cat": "ngeru", "tree": "rākau", "house": "whare", "boat": "poti"}
-NATIVES = [f"a {color} {thing}" for color in COLORS for thing in THINGS]
-TEXTS = [f"he {thing} {color}" for color in COLORS.values() for thing in THINGS.values()]
+PAIRS = [(f"he {THINGS[thing]} {COLORS[color]}", f"a {color} {thing}") for color in COLORS for thing in THINGS]
 
 
 def test_words_in_another_order_are_found():
     expected = {"he": "a"} | {word: native for native, word in (COLORS | THINGS).items()}
-    assert learn_glossary(list(zip(TEXTS, NATIVES, strict=True))) == expected
+    assert learn_glossary(PAIRS) == expected
 
 
 def test_a_script_without_spaces_is_cut_into_words():
@@ -85,11 +84,11 @@ def test_of_several_translations_the_one_that_texts_say_is_taken():
 def test_of_several_translations_the_one_in_names_is_taken():
     """Unless few of the names with the word have it: every other translation has a word such as "of"."""
     words = ["Leiter", "Leiter", "mit", "mit", "Bank", "Bank"], ["manager", "ladder", "with", "of", "bank", "bench"]
-    names = [(["Mann mit Leiter", "Leiter"], ["man with ladder", "ladder"])]
+    names = [("Mann mit Leiter", "man with ladder"), ("Leiter", "ladder")]
     found = {"leiter": "ladder", "mit": "with", "bank": "bank"}
     assert senses(words, [], names=names) == found
-    few = (["Frau mit Bank"] * 6, ["bench"] + ["woman"] * 5)
-    assert senses(words, [], names=[*names, few]) == found
+    few = [("Frau mit Bank", native) for native in ["bench"] + ["woman"] * 5]
+    assert senses(words, [], names=names + few) == found
     assert senses(words, ["the manager"], names=names)["leiter"] == "manager", "native texts come first"
 
 
@@ -137,26 +136,30 @@ def test_entries_of_a_dictionary_that_are_no_words_are_reported(caplog):
     caplog.clear()
     assert known_words("de", (["Hund", "HUND", "hund"], ["dog"] * 3), ["a dog"]) == {"hund": "dog"}
     assert known_words("de", DICTIONARY, ["a dog", "a ladder", "to clean", "a football field", "see"])
+    natives = [native for _, native in PAIRS]
+    assert known_words("de", (["ROT", "GRÜN"], ["red", "green"]), natives)
     assert not caplog.text
+    assert known_words("de", (["red", "green"], ["rot", "grün"]), natives)
+    assert "only 0 occur in the native texts: check its columns" in caplog.text
 
 
 def test_a_dictionary_tells_what_sentences_do_not():
     """Even for words in the sentences, unless these show another translation."""
     known = {"manu": "bird", "kurī": "dog hound", "whare": "barn", "pai": "very good"}
-    found = glossary_from(TEXTS, NATIVES, [], known)
+    found = glossary_from(PAIRS, [], known)
     assert found["manu"] == "bird" and found["pai"] == "very good"
     assert found["kurī"] == "dog hound", "the sentences agree with one of its words"
     assert found["whare"] == "house", "five sentences show this"
     assert {word: found[word] for word in ("he", "whero", "poti")} == {"he": "a", "whero": "red", "poti": "boat"}
-    names = [(["auf der Leiter"], ["the ladder"]), (["auf der Wiese"], ["the meadow"])]
-    assert glossary_from([], [], names, {"auf": "on"})["auf"] == "on"
+    names = [("auf der Leiter", "the ladder"), ("auf der Wiese", "the meadow")]
+    assert glossary_from([], names, {"auf": "on"})["auf"] == "on"
 
 
 def test_a_dictionary_alone_takes_only_clear_translations_from_names():
     """A form that the dictionary lacks is otherwise read as the entry spelled most alike."""
-    names = [(["blauen Vogel", "Ei"], ["egg in nest with bird", "egg"]), (["Katze"], ["cat"])]
+    names = [("blauen Vogel", "egg in nest with bird"), ("Ei", "egg"), ("Katze", "cat")]
     found = glossary_of_words(names, {"blau": "blue", "vogel": "bird"})
     assert found == {"blau": "blue", "vogel": "bird", "ei": "egg", "katze": "cat"}
     assert Glossary(found).gloss("blauen Katze") == "blue cat"
-    joined = [(["青い猫", "青い鳥", "青い犬"], ["blue cat", "blue bird", "blue dog"])]
-    assert glossary_of_words(joined, {"猫": "cat"}) == glossary_from([], [], joined, {"猫": "cat"}), "pieces of words"
+    joined = [("青い猫", "blue cat"), ("青い鳥", "blue bird"), ("青い犬", "blue dog")]
+    assert glossary_of_words(joined, {"猫": "cat"}) == glossary_from([], joined, {"猫": "cat"}), "pieces of words"

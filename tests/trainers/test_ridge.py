@@ -260,14 +260,6 @@ def test_texts_alone_and_a_dictionary_make_a_glossary(encoding_learner, tmp_path
     assert model.config.gloss_weights == [0.75]
 
 
-@pytest.mark.parametrize("columns, is_told", [(("ROT", "GRÜN"), False), (("red", "green"), True)])
-def test_the_columns_of_a_dictionary_are_swapped(encoding_learner, tmp_path, caplog, columns, is_told):
-    others = {"ROT": "red", "GRÜN": "green", "red": "rot", "green": "grün"}
-    words = {"de": (list(columns), [others[word] for word in columns])}
-    ridge.learn_unstated(*encoding_learner, SENTENCES, dictionaries=words, cache_dir=str(tmp_path))
-    assert ("only 0 occur in the native texts" in caplog.text) == is_told
-
-
 def test_an_encoder_that_wants_the_language_gets_it(encoding_learner, tmp_path):
     """In training and in use, by a token of the text, as NLLB's tokenizer adds it."""
     model, processor = encoding_learner
