@@ -31,8 +31,6 @@ from .modeling_mla import MlaPreTrainedModel, new_native_model
 logger = logging.get_logger(__name__)
 
 _ROWS_AT_ONCE = 64  # texts; each one reads a row of the map for each of its n-grams
-
-
 _SPACE = ord(" ")
 # A prime below 2^31, so that products of two remainders stay below 2^63, and two constants that mix the characters.
 _PRIME, _FACTOR, _SALT = 2_147_483_647, 1_000_003, 7_919

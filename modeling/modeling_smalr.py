@@ -237,11 +237,6 @@ class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
         if self.config.vector_size:
             self.components[SPECIAL_IDS:] = components
 
-    @property
-    def specific_vectors(self) -> Tensor:
-        """The vectors that words have as specific ones, [words, word size]."""
-        return (self.components if self.config.vector_size else self.vectors)[SPECIAL_IDS:]
-
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, language_ids: Tensor, return_logits: bool = False
     ) -> DualEncoderOutput:
@@ -341,7 +336,7 @@ class SmalrModel(WordDualEncoderModel):
         used, indices = latent.assignment()[is_shared].unique(return_inverse=True)
         config.latent_tokens = len(used)
         model = cls(config)
-        model.load_word_vectors(latent.specific_vectors)
+        model.load_word_vectors((latent.components if latent.config.vector_size else latent.vectors)[SPECIAL_IDS:])
         with torch.no_grad():
             model.word_embedding.latent.copy_(latent.attention.latent[used])
             rows = model.words.rows[SPECIAL_IDS:]
