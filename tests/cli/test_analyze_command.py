@@ -95,8 +95,8 @@ def test_other_results_are_not_replaced(run, clip_folder, captioned, tmp_path):
     assert "t2i_r1" in (tmp_path / "validation.json").read_text()
 
 
-def test_models_are_shown_on_the_same_queries(result, drawn, run, clip_folder, captioned, mural_parts, tmp_path):
-    mural_folder = saved(mural_parts, tmp_path / "mural")
+def test_models_are_shown_on_the_same_queries(result, drawn, run, clip_folder, captioned, make_mural, tmp_path):
+    mural_folder = saved(make_mural(), tmp_path / "mural")
     given = ("--data", captioned, "--languages", "en,de")
     found = result("retrieval", clip_folder, mural_folder, *given)
     names = [clip_folder.name, mural_folder.name]

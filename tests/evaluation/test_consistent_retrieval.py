@@ -9,6 +9,7 @@ from babelens.evaluation.consistency import parallel_captions
 from babelens.evaluation.ranking import score_ranks
 from babelens.inference.embedder import Embedder
 from babelens.utils.errors import InputError
+from tests.support.retrieval_fixtures import ColorEmbedder, WordTranslator
 
 LANGUAGES = ["en", "de", "es", "ar"]
 
@@ -70,10 +71,10 @@ def test_a_real_model_equals_brute_force(clip_parts, caption_corpus, aggregation
             assert numbers == {language: score_ranks(joint, right, protocol=protocol).recalls()}
 
 
-def test_clc_c_is_fitted_on_scores_of_one_split_and_asked_about_another(color_embedder, one_vendor):
+def test_clc_c_is_fitted_on_scores_of_one_split_and_asked_about_another(one_vendor):
     """Spanish is wrong about everything: it gets the lowest weight."""
     wrong = {f"cara {10 * n}": 10 * ((7 * n + 5) % 12) for n in range(12)}
-    embedder = color_embedder(wrong)
+    embedder = ColorEmbedder(wrong)
     train, test = (one_vendor.filter(lambda row, s=split: row["split"] == s) for split in ("train", "test"))
     scores, right = consistency_scores(embedder, train, "en", LANGUAGES)
     assert scores.shape == (4, 8, 8) and right == [[n] for n in range(8)]
@@ -84,23 +85,21 @@ def test_clc_c_is_fitted_on_scores_of_one_split_and_asked_about_another(color_em
     assert evaluate_consistent_retrieval(embedder, test, "en", model)["en"]["t2i_r1"] == 100
 
 
-def test_scores_are_joined_in_parts_to_the_same_numbers(color_embedder, one_vendor, monkeypatch):
+def test_scores_are_joined_in_parts_to_the_same_numbers(one_vendor, monkeypatch):
     model = trained_clc()
-    embedder = color_embedder({"face 30": 40, "gesicht 50": 60})
+    embedder = ColorEmbedder({"face 30": 40, "gesicht 50": 60})
     whole = evaluate_consistent_retrieval(embedder, one_vendor, LANGUAGES, model)
     monkeypatch.setattr(consistency_module, "_SCORES_AT_ONCE", 5 * 4 * 12)
     assert evaluate_consistent_retrieval(embedder, one_vendor, LANGUAGES, model) == whole
 
 
-def test_a_translator_that_knows_the_names_gives_the_numbers_of_the_corpus(
-    color_embedder, word_translator, one_vendor
-):
+def test_a_translator_that_knows_the_names_gives_the_numbers_of_the_corpus(one_vendor):
     mistakes = {"face 30": 40, "gesicht 50": 60}
-    translator = word_translator({"en": "face", "de": "gesicht", "es": "cara", "ar": "وجه"})
+    translator = WordTranslator({"en": "face", "de": "gesicht", "es": "cara", "ar": "وجه"})
     model = trained_clc()
-    expected = evaluate_consistent_retrieval(color_embedder(mistakes), one_vendor, ["en", "de"], model)
+    expected = evaluate_consistent_retrieval(ColorEmbedder(mistakes), one_vendor, ["en", "de"], model)
     found = evaluate_consistent_retrieval(
-        color_embedder(mistakes), one_vendor, ["en", "de"], model, translator=translator
+        ColorEmbedder(mistakes), one_vendor, ["en", "de"], model, translator=translator
     )
     assert found == expected
     assert translator.asked == [(a, b, 12) for a in ("en", "de") for b in LANGUAGES if b != a]
@@ -118,6 +117,6 @@ class Mute:
     ("answer", "complaint"),
     [(lambda texts: texts[:-1], "11 translations"), (lambda texts: [*texts[:3], " ", *texts[4:]], "face 30")],
 )
-def test_what_a_translator_leaves_out_is_named(color_embedder, one_vendor, answer, complaint):
+def test_what_a_translator_leaves_out_is_named(one_vendor, answer, complaint):
     with pytest.raises(InputError, match=complaint):
-        evaluate_consistent_retrieval(color_embedder(), one_vendor, "en", clc("en", "de"), translator=Mute(answer))
+        evaluate_consistent_retrieval(ColorEmbedder(), one_vendor, "en", clc("en", "de"), translator=Mute(answer))

@@ -6,12 +6,13 @@ from rich.console import Console
 from babelens.cli.tables import print_emoji_report
 from babelens.evaluation.emoji import EmojiBenchmark
 from babelens.training.results import labelled_images
+from tests.support.retrieval_fixtures import ColorEmbedder
 
 GROUPS = {"image_languages": ["en", "DE"], "pair_languages": ["es"], "unseen_languages": ["ar"]}
 
 
-def test_each_question_asks_the_right_images_in_the_right_languages(color_embedder, emoji_corpus):
-    embedder = color_embedder()
+def test_each_question_asks_the_right_images_in_the_right_languages(emoji_corpus):
+    embedder = ColorEmbedder()
     report = EmojiBenchmark(embedder, corpus=emoji_corpus, **GROUPS).report()
     assert json.loads(json.dumps(report, allow_nan=False)) == report
     concepts, vendor = report["unseen_concepts"], report["unseen_vendor"]
@@ -32,9 +33,9 @@ def test_each_question_asks_the_right_images_in_the_right_languages(color_embedd
     assert len(embedder.texts) == len(set(embedder.texts)) == 4 * (4 + 8)
 
 
-def test_flags_are_reported_apart_and_the_table_shows_every_group_and_language(color_embedder, emoji_corpus):
+def test_flags_are_reported_apart_and_the_table_shows_every_group_and_language(emoji_corpus):
     """One of the two flags among the training concepts, 30 and 70, is taken for another image."""
-    report = EmojiBenchmark(color_embedder({"gesicht 30": 0}), corpus=emoji_corpus, **GROUPS).report()
+    report = EmojiBenchmark(ColorEmbedder({"gesicht 30": 0}), corpus=emoji_corpus, **GROUPS).report()
     german = report["unseen_vendor"]["groups"]["image"]["languages"]["de"]
     assert german["t2i_r1"] == 100 * 7 / 8
     assert (german["flags"]["t2i_r1"], german["flags"]["n_texts"]) == (50, 2)
@@ -50,8 +51,8 @@ def test_flags_are_reported_apart_and_the_table_shows_every_group_and_language(c
     assert rows[1][1:] == ["87.5", "100.0", "100.0", "100.0", "91.7", "100.0", "100.0"]
 
 
-def test_images_with_labels_are_of_concepts_never_seen(color_embedder, emoji_corpus):
-    shown = [*labelled_images(EmojiBenchmark(color_embedder({}), corpus=emoji_corpus, **GROUPS), 4)]
+def test_images_with_labels_are_of_concepts_never_seen(emoji_corpus):
+    shown = [*labelled_images(EmojiBenchmark(ColorEmbedder({}), corpus=emoji_corpus, **GROUPS), 4)]
     test = emoji_corpus.filter(lambda row: (row["vendor"], row["split"]) == ("twemoji", "test"))
     trained = ["en", "de", "es"]
     assert [language for _, language, _ in shown] == [trained[n % len(trained)] for n in range(4)]

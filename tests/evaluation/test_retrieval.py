@@ -10,14 +10,14 @@ from babelens.evaluation.metric import RetrievalRecall
 from babelens.evaluation.ranking import score_ranks
 from babelens.inference import CachedTranslator
 from babelens.utils.errors import CorpusError, LanguageTagError
-from tests.support.retrieval_fixtures import ColorEmbedder
+from tests.support.retrieval_fixtures import ColorEmbedder, WordTranslator
 
 FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "mla_metrics.json").read_text())["multi"]
 NAMES = {"t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r5", "i2t_r10", "mean_recall", "n_images", "n_texts"}
 
 
-def test_images_are_encoded_once_for_all_languages(color_embedder, caption_corpus):
-    embedder = color_embedder()
+def test_images_are_encoded_once_for_all_languages(caption_corpus):
+    embedder = ColorEmbedder()
     results = evaluate_retrieval(embedder, caption_corpus, ["DE", "en", "de"])
     assert list(results) == ["de", "en"]
     assert all(numbers["mean_recall"] == 100 for numbers in results.values())
@@ -25,8 +25,8 @@ def test_images_are_encoded_once_for_all_languages(color_embedder, caption_corpu
     assert {language for _, language in embedder.texts} == {"de", "en"}
 
 
-def test_unknown_languages_and_protocols_are_refused_before_anything_is_encoded(color_embedder, caption_corpus):
-    embedder = color_embedder()
+def test_unknown_languages_and_protocols_are_refused_before_anything_is_encoded(caption_corpus):
+    embedder = ColorEmbedder()
     with pytest.raises(CorpusError, match="no captions in fr"):
         evaluate_retrieval(embedder, caption_corpus, ["de", "fr"])
     with pytest.raises(ValueError, match="unknown protocol 'usual'"):
@@ -34,7 +34,7 @@ def test_unknown_languages_and_protocols_are_refused_before_anything_is_encoded(
     assert (embedder.n_images, embedder.texts) == (0, [])
 
 
-def test_each_language_searches_its_own_images_on_request(color_embedder, caption_corpus):
+def test_each_language_searches_its_own_images_on_request(caption_corpus):
     """WIT is evaluated so; images without a caption in any of the languages are not even encoded."""
     keep = {"en": range(3), "de": range(2, 7)}
     corpus = caption_corpus.map(
@@ -42,18 +42,18 @@ def test_each_language_searches_its_own_images_on_request(color_embedder, captio
         with_indices=True,
         features=caption_corpus.features,
     )
-    embedder = color_embedder({"ding 20": 50})
+    embedder = ColorEmbedder({"ding 20": 50})
     results = evaluate_retrieval(embedder, corpus, ["en", "de"], only_captioned=True)
     assert embedder.n_images == 7
     assert {language: numbers["n_images"] for language, numbers in results.items()} == {"en": 3, "de": 5}
     assert results["en"]["mean_recall"] == 100
     assert results["de"]["t2i_r1"] == pytest.approx(100 * 6 / 7)
-    everything = evaluate_retrieval(color_embedder(), corpus, ["en", "de"])
+    everything = evaluate_retrieval(ColorEmbedder(), corpus, ["en", "de"])
     assert [numbers["n_images"] for numbers in everything.values()] == [12, 12]
 
 
 @pytest.mark.parametrize("protocol", ["standard", "mla"])
-def test_captions_of_several_images_are_reported_in_both_readings(color_embedder, caption_corpus, protocol):
+def test_captions_of_several_images_are_reported_in_both_readings(caption_corpus, protocol):
     """By image_id, of two images with the same caption one is always found too late; by text, both are right."""
     corpus = caption_corpus.select(range(6))  # of six things
     alike = corpus.map(
@@ -63,14 +63,14 @@ def test_captions_of_several_images_are_reported_in_both_readings(color_embedder
         with_indices=True,
         features=corpus.features,
     )
-    numbers = evaluate_retrieval(color_embedder(), alike, "en", protocol=protocol)["en"]
+    numbers = evaluate_retrieval(ColorEmbedder(), alike, "en", protocol=protocol)["en"]
     assert (numbers["n_equal_texts"], numbers["n_texts"]) == (2, 6)
     assert numbers["t2i_r1"] == pytest.approx(100 * 4 / 6)
     assert numbers["t2i_r5"] == 100
     if protocol == "standard":
         assert numbers["i2t_r1"] == pytest.approx(100 * 4 / 6)
     assert all(numbers[f"{name}_equal_texts"] == 100 for name in NAMES if not name.startswith("n_"))
-    assert evaluate_retrieval(color_embedder(), corpus, "en")["en"].keys() == NAMES
+    assert evaluate_retrieval(ColorEmbedder(), corpus, "en")["en"].keys() == NAMES
 
 
 @pytest.mark.parametrize("protocol", ["standard", "mla"])
@@ -99,16 +99,16 @@ def test_the_metric_of_the_folder_gives_the_packages_numbers(protocol, tmp_path,
 
 
 @pytest.fixture
-def translator(word_translator):
-    class Both(word_translator):
+def translator():
+    class Both(WordTranslator):
         def translate(self, texts, source, target):
             return super().translate([text.replace("sache", "ding") for text in texts], source, target)
 
     return Both({"en": "thing", "de": "ding"})
 
 
-def test_a_model_that_errs_in_german_gains_by_translation(color_embedder, caption_corpus, translator, tmp_path):
-    embedder = color_embedder(mistakes={f"ding {10 * number}": 90 for number in range(9)})
+def test_a_model_that_errs_in_german_gains_by_translation(caption_corpus, translator, tmp_path):
+    embedder = ColorEmbedder(mistakes={f"ding {10 * number}": 90 for number in range(9)})
     ranks = {}
     cached = CachedTranslator(translator, key="words", folder=tmp_path)
     found = evaluate_translate_test(embedder, caption_corpus, ["en", "DE"], cached, ranks=ranks)

@@ -184,8 +184,8 @@ def test_what_is_not_finite_is_named(clip_parts, tmp_path):
         embedder.encode_image([Image.new("RGB", (8, 8))])
 
 
-def test_texts_go_through_the_head_that_is_asked_for(mural_parts, clip_parts):
-    model, processor = mural_parts
+def test_texts_go_through_the_head_that_is_asked_for(make_mural, clip_parts):
+    model, processor = make_mural()
     embedder = Embedder(model, processor)
     with torch.no_grad():
         inputs = processor(text=TEXTS, language="de", return_tensors="pt")

@@ -20,6 +20,7 @@ from babelens.inference import (
 from babelens.inference.translation import LanguageCodes
 from babelens.utils.errors import LanguageTagError
 from tests.contracts import TEXTS
+from tests.support.retrieval_fixtures import ColorEmbedder, WordTranslator
 from tests.support.translation_models import save, save_nllb
 
 WORDS = ["a", "red", "car", "ein", "rotes", "auto", "translate", "English", "to", "German:"]
@@ -148,8 +149,8 @@ def test_translations_that_do_not_end_are_counted(caplog):
 
 
 @pytest.fixture
-def translator(word_translator):
-    return word_translator({"en": "thing", "de": "ding", "fr": "chose"})
+def translator():
+    return WordTranslator({"en": "thing", "de": "ding", "fr": "chose"})
 
 
 def test_each_text_is_translated_once(translator, tmp_path):
@@ -225,8 +226,8 @@ def test_a_row_that_was_translated_to_nothing_gets_no_captions(caplog):
     assert "1 of 3 texts were translated from en to nothing in de, such as 'thing 1'" in caplog.text
 
 
-def test_texts_are_encoded_by_their_translations(color_embedder, translator, tmp_path, caplog):
-    embedder = color_embedder()
+def test_texts_are_encoded_by_their_translations(translator, tmp_path, caplog):
+    embedder = ColorEmbedder()
     cached = CachedTranslator(translator, key="words", folder=tmp_path)
     translating = TranslatingEmbedder(embedder, cached)
     found = translating.encode_text(["ding 1", "thing 2", "chose 3"], language=["de", "en", "fr"])

@@ -18,6 +18,7 @@ from babelens.model_cards.facts import DataSource, Example, ModelCardFacts, Resu
 from babelens.trainers.ridge_solving import LanguageResult
 from babelens.training.results import emoji_results, emoji_sources
 from babelens.utils.errors import ModelFolderError
+from tests.support.retrieval_fixtures import ColorEmbedder
 
 TWEMOJI = DataSource(name="Twemoji", license="CC-BY-4.0", role="images", attribution="Twitter and contributors")
 CLDR = DataSource(name="CLDR annotations", license="Unicode-3.0", role="names", attribution="Unicode")
@@ -144,9 +145,9 @@ def test_many_languages_are_means_and_folded_rows(facts, tmp_path):
     assert ModelCard.load(tmp_path / "README.md").data.language == FIFTY[:26]
 
 
-def test_the_four_questions_become_two_tables(color_embedder, emoji_corpus):
+def test_the_four_questions_become_two_tables(emoji_corpus):
     groups = {"image_languages": ["de"], "unseen_languages": ["ar"]}
-    report = EmojiBenchmark(color_embedder(), corpus=emoji_corpus, **groups, pair_languages=[]).report()
+    report = EmojiBenchmark(ColorEmbedder(), corpus=emoji_corpus, **groups, pair_languages=[]).report()
     results = emoji_results(report, command="babelens evaluate mural-emoji")
     data = emoji_sources(["twemoji", "openmoji", "fluent"])
     given = ModelCardFacts(model_name="m", method="mural", training_data=data, results=results, **groups)

@@ -43,21 +43,17 @@ def mla_trainer(parts, output, tasks, *, cache, **changes):
     )
 
 
-def parts_of(names):
+def trained_parts(trainer):
+    before = weights(trainer.model)
+    trainer.train()
     return {
         name.split(".mla_acquirers.")[1].split(".")[0]
         if ".mla_acquirers." in name
         else "embedding"
         if ".mla_embedding." in name
         else "native"
-        for name in names
+        for name in changed(before, weights(trainer.model))
     }
-
-
-def trained_parts(trainer):
-    before = weights(trainer.model)
-    trainer.train()
-    return parts_of(changed(before, weights(trainer.model)))
 
 
 def losses(trainer, name="loss"):

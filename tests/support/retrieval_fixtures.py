@@ -5,7 +5,6 @@ from datasets import Dataset, Features, Value
 from PIL import Image
 from transformers import PreTrainedModel, ProcessorMixin
 
-from babelens import MuralModel, MuralProcessor
 from babelens.data.corpus.corpus import CAPTIONS
 from tests.support.tiny_native import saved, tiny_clip
 
@@ -18,14 +17,9 @@ def clip_parts() -> tuple[PreTrainedModel, ProcessorMixin]:
     return tiny_clip()
 
 
-@pytest.fixture(scope="session")
-def mural_parts(make_mural) -> tuple[MuralModel, MuralProcessor]:
-    return make_mural()
-
-
-@pytest.fixture(params=["clip_parts", "mural_parts"])
-def dual_encoder(request):
-    return request.getfixturevalue(request.param)
+@pytest.fixture(params=["clip", "mural"])
+def dual_encoder(request, clip_parts, make_mural):
+    return clip_parts if request.param == "clip" else make_mural()
 
 
 @pytest.fixture(scope="session")
@@ -52,11 +46,6 @@ class ColorEmbedder:
 
 def _direction(number: int) -> np.ndarray:
     return np.array([np.cos(number / 100), np.sin(number / 100)], dtype=np.float32)
-
-
-@pytest.fixture
-def color_embedder():
-    return ColorEmbedder
 
 
 def _gray(number: int) -> Image.Image:
@@ -105,8 +94,3 @@ class WordTranslator:
     def translate(self, texts, source, target) -> list[str]:
         self.asked.append((source, target, len(texts)))
         return [text.replace(self.words[source], self.words[target]) for text in texts]
-
-
-@pytest.fixture
-def word_translator():
-    return WordTranslator
