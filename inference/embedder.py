@@ -23,12 +23,7 @@ from ..configuration.configuration_mla import text_positions
 from ..configuration.configuration_two_tower import head_of_task
 from ..data.batching.views import ImageFeatures
 from ..processing.images import open_image
-from ..processing.processing_dual_encoder import (
-    LARGEST_LENGTH,
-    as_texts,
-    note_cut_texts,
-    takes_language,
-)
+from ..processing.processing_dual_encoder import LARGEST_LENGTH, as_texts, note_cut_texts, takes_language
 from ..utils.errors import BabelensError, ImageError, InputError, ModelKindError, first_line
 from ..utils.languages import language_for_each
 from .loading import SentenceEncoder, SentenceInputs, as_output, load_encoder, stated_truncation

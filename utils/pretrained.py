@@ -25,13 +25,7 @@ from transformers import (
 )
 from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, logging
 
-from .errors import (
-    BabelensError,
-    ModelFolderError,
-    ModelKindError,
-    SourceUnavailableError,
-    first_line,
-)
+from .errors import BabelensError, ModelFolderError, ModelKindError, SourceUnavailableError, first_line
 from .files import no_folder, optional_file
 
 # Arguments that `from_pretrained` of configurations and processors has too; the others are only for models.

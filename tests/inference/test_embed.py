@@ -9,14 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from babelens.inference.embed import (
-    EmbeddingJob,
-    embed_on_ray,
-    embed_source,
-    parse_columns,
-    read_info,
-    shard_files,
-)
+from babelens.inference.embed import EmbeddingJob, embed_on_ray, embed_source, parse_columns, read_info, shard_files
 from babelens.inference.embedder import Embedder
 from babelens.inference.image_index import image_identity
 from babelens.utils.errors import CorpusError, InputError
