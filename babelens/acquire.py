@@ -51,6 +51,7 @@ from .model_folders import atomic_directory, check_free
 from .modeling.modeling_mla import MlaPreTrainedModel
 from .modeling.modeling_ridge import RidgeModel, VectorSpaceModel
 from .modeling.tower_loading import declared_pooling, load_text_encoder
+from .processing.processing_dual_encoder import call_tokenizer
 from .processing.processing_ridge import RidgeProcessor
 from .trainers.arguments import fastest_precision
 from .trainers.ridge import Captions, learn, learn_unstated
@@ -494,7 +495,8 @@ class SentenceTransformerBase:
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Returns the vectors [n, d] of texts, of unit length."""
-        found = self.model.encode(list(texts), normalize_embeddings=True, show_progress_bar=False)
+        settings = {"normalize_embeddings": True, "show_progress_bar": False}
+        found = call_tokenizer(self.model.encode, list(texts), **settings)  # from one thread at a time
         return np.asarray(found, dtype=np.float32)
 
 

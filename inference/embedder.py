@@ -23,7 +23,13 @@ from ..configuration.configuration_mla import text_positions
 from ..configuration.configuration_two_tower import head_of_task
 from ..data.batching.views import ImageFeatures
 from ..processing.images import open_image
-from ..processing.processing_dual_encoder import LARGEST_LENGTH, as_texts, note_cut_texts, takes_language
+from ..processing.processing_dual_encoder import (
+    LARGEST_LENGTH,
+    as_texts,
+    call_tokenizer,
+    note_cut_texts,
+    takes_language,
+)
 from ..utils.errors import BabelensError, ImageError, InputError, ModelKindError, first_line
 from ..utils.languages import language_for_each
 from .loading import SentenceEncoder, SentenceInputs, as_output, load_encoder, stated_truncation
@@ -176,7 +182,8 @@ class Embedder:
         longest = self._longest_text
         cut = {"max_length": longest} if longest < LARGEST_LENGTH else {}
         padding = "max_length" if "siglip" in self.model.config.model_type else True  # as SigLIP was trained
-        inputs = self.processor(text=texts, padding=padding, truncation=True, **cut, return_tensors="pt")
+        settings = {"padding": padding, "truncation": True, **cut, "return_tensors": "pt"}
+        inputs = call_tokenizer(self.processor, text=texts, **settings)
         if inputs["input_ids"].shape[1] >= longest:
             counts = token_counts(self.processor.tokenizer, texts)
             too_long = [text for text, count in zip(texts, counts, strict=True) if count > longest]

@@ -175,10 +175,10 @@ if hasattr(os, "register_at_fork"):  # another thread may hold the lock when a d
     )
 
 
-def call_tokenizer(tokenizer: Any, texts: Any, **settings: Any) -> Any:
+def call_tokenizer(tokenizer: Any, *texts: Any, **settings: Any) -> Any:
     """Calls a tokenizer from one thread at a time: a call changes the truncation and padding stored in a fast one."""
     with _TOKENIZING:
-        return tokenizer(texts, **settings)
+        return tokenizer(*texts, **settings)
 
 
 def takes_language(processor: Any) -> bool:

@@ -9,7 +9,6 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
-from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -219,7 +218,6 @@ class _Learner:
     position: dict[str, int] = field(init=False)  # native text -> its row
     deviations: Tensor = field(init=False)  # [n, rank], of the targets from their mean
     known: dict[str, Mapping[str, str]] = field(default_factory=dict)  # language -> words, each with a translation
-    reading_native: Any = field(default_factory=Lock)  # a tokenizer can be used by one thread at a time
 
     def learn(self, translations: Mapping[str, Pairs], captions: Mapping[str, Captions]) -> dict[str, LanguageResult]:
         model, processor, is_first = self.model, self.processor, not self.model.maps.has_shared
@@ -373,7 +371,7 @@ class _Learner:
     def _embedded(self, texts: list[str]) -> Tensor:
         """Returns the teacher's embeddings of texts [n, d]."""
         # The base model is measured on a language that it has not learned: a warning would not help.
-        with counting_cut_texts(), self.reading_native:
+        with counting_cut_texts():
             found, place = native_targets(self.teacher, texts, self.cache_dir)
         return found[[place[text] for text in texts]]
 
