@@ -182,8 +182,9 @@ class Embedder:
         longest = self._longest_text
         cut = {"max_length": longest} if longest < LARGEST_LENGTH else {}
         padding = "max_length" if "siglip" in self.model.config.model_type else True  # as SigLIP was trained
-        settings = {"padding": padding, "truncation": True, **cut, "return_tensors": "pt"}
-        inputs = call_tokenizer(self.processor, text=texts, **settings)
+        inputs = call_tokenizer(
+            self.processor, text=texts, padding=padding, truncation=True, **cut, return_tensors="pt"
+        )
         if inputs["input_ids"].shape[1] >= longest:
             counts = token_counts(self.processor.tokenizer, texts)
             too_long = [text for text, count in zip(texts, counts, strict=True) if count > longest]
