@@ -180,11 +180,9 @@ class Embedder:
             return self.processor(text=texts, language=languages, return_tensors="pt")
         # transformers' processors leave padding and cutting to the caller, and do not report the texts that they cut.
         longest = self._longest_text
-        cut = {"max_length": longest} if longest < LARGEST_LENGTH else {}
-        padding = "max_length" if "siglip" in self.model.config.model_type else True  # as SigLIP was trained
-        inputs = call_tokenizer(
-            self.processor, text=texts, padding=padding, truncation=True, **cut, return_tensors="pt"
-        )
+        settings: dict[str, Any] = {"max_length": longest} if longest < LARGEST_LENGTH else {}
+        settings["padding"] = "max_length" if "siglip" in self.model.config.model_type else True  # as in training
+        inputs = call_tokenizer(self.processor, text=texts, truncation=True, return_tensors="pt", **settings)
         if inputs["input_ids"].shape[1] >= longest:
             counts = token_counts(self.processor.tokenizer, texts)
             too_long = [text for text, count in zip(texts, counts, strict=True) if count > longest]
