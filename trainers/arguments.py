@@ -120,7 +120,7 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
     Args:
         optim: any optimizer of transformers, `lamb` (You et al. 2020) or `adamax`.
         embed_chunk_size: examples to embed at a time, sorted by the length of their texts.
-        gradient_caching: embed chunks twice, so that memory is needed for one only (Gao et al. 2021); otherwise, once.
+        gradient_caching: embed each chunk twice, so that only one needs memory (Gao et al. 2021); otherwise, once.
         gather_negatives: use the examples of the other processes as negatives, with gradient.
         loss_tile_size: rows and columns in a tile of the loss's logits.
         equal_texts_are_positives: whether pairs in a batch with exactly the same text are positives of each other.

@@ -98,8 +98,8 @@ def senses(
             continue
         entries[word] += 1
         rare = max(rarity[each] for each in native)
-        beside = min(together[word, each] for each in native)
-        in_names = beside if beside >= _LEAST_OF_NAMES * occurrences[word] else 0
+        shared = min(together[word, each] for each in native)
+        in_names = shared if shared >= _LEAST_OF_NAMES * occurrences[word] else 0
         cost = -min(counts[each] for each in native), -in_names, len(native) if tokenizer else 0, *rare
         if word not in found or cost < found[word][0]:
             found[word] = cost, " ".join(native)

@@ -5,7 +5,7 @@ the gradient of each; every chunk is then embedded again, with the same random n
 embeddings are propagated to the weights. Only the graph of the first chunk is kept, which saves its second pass. The
 texts of a chunk have similar lengths, so there is little padding. The gradient is exactly that of the whole batch,
 unless a tower with batch normalization is trained: it normalizes each chunk by itself, as it would on several devices.
-Chunks can also keep their graphs, which saves the padding and every second pass, but no other memory.
+Without gradient caching, each chunk is embedded once and keeps its graph, which only saves padding.
 
 Embeddings and labels are gathered from all processes, which may have different numbers of rows, and each process
 computes the loss of the whole batch. The gradient of a process's rows is the sum over the processes; when

@@ -17,7 +17,7 @@ from ..modeling.modeling_ridge import RidgeModel
 
 DUAL = 2500
 CHUNK = 1024  # texts
-_COLUMNS = 256  # texts, whose products with others are computed at a time, in the processor's cache
+_COLUMNS = 256  # texts at a time, whose products fit in the processor's cache
 _STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _ENCODER_WEIGHTS = (0.25, 0.5, 1.0)
 _HELD_OUT = 1000
@@ -104,9 +104,8 @@ def solve_by_similarities(
 
 
 def _solved(matrix: Tensor, targets: Tensor, strength: float) -> tuple[Tensor, Tensor]:
-    """Solves for the ridge regression of a Gram matrix in column-major order, of which only the lower half is read.
-    Returns the coefficients [n, rank], and the Cholesky factor, which overwrites the matrix: copies of it would be the
-    largest part of the memory."""
+    """Solves a ridge regression from the lower half of a column-major Gram matrix. Returns the coefficients [n, rank]
+    and the Cholesky factor, which overwrites the matrix: a copy would take most of the memory."""
     matrix.diagonal().add_(strength)
     factor = torch.linalg.cholesky(matrix, out=matrix)
     halfway = torch.linalg.solve_triangular(factor, targets, upper=False)
@@ -273,8 +272,8 @@ def _ranks(queries: Tensor, candidates: Tensor, right: Tensor) -> np.ndarray:
 
 
 def ranks_of(model: RidgeModel, targets: Tensor, right: Tensor, among: Tensor, directions: Tensor) -> np.ndarray:
-    """Returns the ranks of the `right` ones of the targets [n, d] for predicted directions [t, rank], among the
-    candidates `among`, ascending."""
+    """Returns the rank of each `right` target [t] for predicted directions [t, rank]. The candidates are the rows
+    `among`, ascending, of the targets [n, d]."""
     embeddings = normalize(model.maps.mean + model.maps.radius * directions @ model.maps.directions)
     return _ranks(embeddings, targets[among], torch.searchsorted(among, right))
 
@@ -321,7 +320,7 @@ def gloss_weight_of(
     """Chooses the weight of a glossary among `weights` and twice the first that is good, by the mean reciprocal rank
     of the translations. Returns it, or 0 if retrieval is better without the glossary, and the predictions with it.
     `predicted` and `glosses` [t, rank] are the map's predictions for sentences that were held out of map and glossary,
-    and the directions of their glosses; `ranks` are those of their translations, for predictions."""
+    and the directions of their glosses; `ranks` returns the rank of each translation for such predictions."""
 
     def scored(found: Tensor) -> float:
         return float((1 / (1 + ranks(found))).mean())
