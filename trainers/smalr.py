@@ -40,7 +40,8 @@ class WordDualEncoderTrainer(ContrastiveTrainer):
         identity = model_identity(self._backbone, self.processing_class.image_processor)
         compute = partial(self._compute_features, view.images)
         features = features_of_images(compute, view.images, identity, self.cache_dir)
-        return FeatureView(view.without_images(), "image_features", features, view.rows)
+        view.images = None  # replaced by their features
+        return FeatureView(view, "image_features", features, view.rows)
 
     def make_collator(self, task: str) -> Collator:
         args, transform = self.args, self.training_transform()

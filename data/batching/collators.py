@@ -85,7 +85,6 @@ class CaptionedImages:
         if not len(self.rows):
             wanted = ", ".join(self.languages)
             raise CorpusError(f"no row has captions in all of {wanted}; the corpus has {describe(present)}")
-        self.corpus = corpus
         names = corpus["image_id"] if "image_id" in corpus.column_names else [str(row) for row in range(len(corpus))]
         self._examples = [{"image_id": names[row], "captions": captions[row]} for row in self.rows]
         self.images = images_of(corpus) if with_images and {"image", "features"} & set(corpus.column_names) else None
@@ -100,9 +99,6 @@ class CaptionedImages:
         column = "image" if isinstance(self.images, Images) else "image_features"
         cells = self.images[self.rows[indices].tolist()]
         return [example | {column: cell} for example, cell in zip(examples, cells, strict=True)]
-
-    def without_images(self) -> "CaptionedImages":
-        return CaptionedImages(self.corpus, self.languages, with_images=False)
 
 
 @dataclass(eq=False)
