@@ -40,7 +40,7 @@ class LoadedBenchmark:
         languages; and `published`, the papers' tables for these languages, as `Figures` with the new `ours`."""
         name, collected = self.facts.name, {} if ranks is None else ranks
         if self.facts.protocol == "crisscrossed":
-            found = evaluate_crisscrossed(embedder, self.data, ranks=collected)
+            found = evaluate_crisscrossed(embedder, self.data, collected)
             by_ranking = dict.fromkeys(PROTOCOLS, found)
         else:
             folds = self._folds() if self.facts.protocol == "folds" else [self.data]
@@ -135,9 +135,7 @@ SAMPLES = 1000
 _LANGUAGE = "en"
 
 
-def evaluate_crisscrossed(
-    embedder: Embedder, data: Crisscrossed, *, ranks: dict[str, QueryRanks] | None = None
-) -> Results:
+def evaluate_crisscrossed(embedder: Embedder, data: Crisscrossed, ranks: dict[str, QueryRanks]) -> Results:
     """Evaluates a model on CxC; `ranks` receives the ranks of image-text retrieval, as `image-text/en`. Returns test
     set -> `en` -> metric -> number: `image-text` has the recalls of `evaluate_retrieval`, `t2i_mean_rank` and
     `i2t_mean_rank`; `text-text` and `image-image` have `r1`, `r5`, `r10`, `mean_rank`, and `n`, the number of queries
@@ -161,8 +159,7 @@ def evaluate_crisscrossed(
     images = embedder.encode_image(queries.images)
     texts = embedder.encode_text(data.texts, language=_LANGUAGE)
     found = embedding_ranks(images, texts, right)
-    if ranks is not None:
-        ranks[f"image-text/{_LANGUAGE}"] = QueryRanks.of(queries, found)
+    ranks[f"image-text/{_LANGUAGE}"] = QueryRanks.of(queries, found)
     mean_ranks = {"t2i_mean_rank": _mean_rank(found.text_to_image), "i2t_mean_rank": _mean_rank(found.image_to_text)}
     results = {
         "image-text": found.recalls() | mean_ranks,

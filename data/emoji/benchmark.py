@@ -9,7 +9,6 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from statistics import median_low
@@ -202,7 +201,9 @@ def emoji_questions(corpus: Dataset, languages: str | list[str] | tuple[str, ...
     There is one question of `kind` and one of `colour` about each image, in one of two wordings. Images are left out
     until no answer is more frequent than the median answer; of `category`, yes is as frequent as no.
     """
-    tags, wordings = normalize_languages(languages), _wordings()
+    tags = normalize_languages(languages)
+    # Language -> subject of the question -> its wordings, as many in every language.
+    wordings = json.loads(files(__package__).joinpath("questions.json").read_text("utf-8"))
     if absent := [tag for tag in tags if tag not in wordings]:
         raise CorpusError(f"questions are available in {', '.join(wordings)}, not in {', '.join(absent)}")
     rng = random.Random(seed)
@@ -219,12 +220,6 @@ def emoji_questions(corpus: Dataset, languages: str | list[str] | tuple[str, ...
     ]
     kinds = ["category" if about in CATEGORIES else about for about, _, _ in asked] * len(tags)
     return _dataset(corpus, examples, ANSWERS).add_column("question", kinds)
-
-
-@cache
-def _wordings() -> dict[str, dict[str, list[str]]]:
-    """Language -> subject of the question -> its wordings, as many in every language."""
-    return json.loads(files(__package__).joinpath("questions.json").read_text("utf-8"))
 
 
 def main_colour(image: PIL.Image.Image) -> str | None:

@@ -1,11 +1,13 @@
+import json
 from collections import Counter, defaultdict
+from importlib.resources import files
 
 import PIL.Image
 import pyarrow as pa
 from datasets import Dataset
 
 from babelens.data import emoji_entailment, emoji_questions, weakly_aligned_emoji
-from babelens.data.emoji.benchmark import ANSWERS, CATEGORIES, _with_keyword_captions, _wordings, main_colour
+from babelens.data.emoji.benchmark import ANSWERS, CATEGORIES, _with_keyword_captions, main_colour
 from babelens.data.emoji.build import FEATURES, KEYWORD_SEPARATOR
 
 
@@ -58,7 +60,8 @@ def test_answers_are_true_and_as_frequent_as_promised():
     assert tuple(task.features["label"].names) == ANSWERS
     category_of = dict(zip(corpus["image_id"], corpus["category"], strict=True))
     colour_of = {row["image_id"]: main_colour(row["image"]) for row in corpus}
-    about = {texts[0]: name for name, texts in _wordings()["en"].items() if name in CATEGORIES}
+    wordings = json.loads(files("babelens.data.emoji").joinpath("questions.json").read_text("utf-8"))
+    about = {texts[0]: name for name, texts in wordings["en"].items() if name in CATEGORIES}
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for image_id, text, _, label, question in rows(task):
         answer = ANSWERS[label]
