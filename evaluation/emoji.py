@@ -21,7 +21,7 @@ from ..data.emoji.benchmark import load_emoji
 from ..inference.embedder import Embedder
 from ..utils.errors import CorpusError, InputError
 from ..utils.languages import normalize_languages
-from .ranking import QueryRanks, chance_recalls
+from .ranking import QueryRanks, RetrievalRanks, chance_recalls
 from .retrieval import evaluate_retrieval
 
 # The language groups of the published numbers: languages with images in training, with only translations, and with
@@ -52,11 +52,11 @@ class EmojiBenchmark:
     ) -> None:
         groups = {"image": image_languages, "pair": pair_languages, "unseen": unseen_languages}
         self.groups = {group: normalize_languages(list(languages)) for group, languages in groups.items() if languages}
-        languages = [language for members in self.groups.values() for language in members]
-        if twice := {language for language in languages if languages.count(language) > 1}:
+        self.languages = [language for members in self.groups.values() for language in members]
+        if twice := {language for language in self.languages if self.languages.count(language) > 1}:
             raise InputError(f"a language can only be in one group, but {', '.join(sorted(twice))} is in two")
         if corpus is None:
-            corpus = load_emoji(vendors=[SEEN_VENDOR, TEST_VENDOR], languages=[*languages, "en"])
+            corpus = load_emoji(vendors=[SEEN_VENDOR, TEST_VENDOR], languages=[*self.languages, "en"])
         self.embedder = embedder
         self.corpora = {
             "unseen_concepts": _images_of_vendor(corpus, SEEN_VENDOR, "test"),
@@ -70,10 +70,9 @@ class EmojiBenchmark:
         `languages`, and their `mean`; `flags` and `others` have them for flags and for other emoji as queries. `ranks`
         receives the ranks of single queries, by question and language: `unseen_vendor/de`."""
         report: dict[str, Any] = {}
-        languages = [language for members in self.groups.values() for language in members]
         for name, corpus in self.corpora.items():
             is_flag, found = np.array(corpus["category"]) == "Flags", dict[str, QueryRanks]()
-            evaluate_retrieval(self.embedder, corpus, languages, ranks=found)
+            evaluate_retrieval(self.embedder, corpus, self.languages, ranks=found)
             groups = {}
             for group, members in self.groups.items():
                 numbers = {language: _numbers(found[language], is_flag) for language in members}
@@ -99,9 +98,11 @@ def _images_of_vendor(corpus: Dataset, vendor: str, split: str) -> Dataset:
 
 
 def _numbers(ranks: QueryRanks, is_flag: np.ndarray) -> dict[str, Any]:
-    flag_texts = is_flag[ranks.image_of_text]
-    parts = {"flags": (flag_texts, is_flag), "others": (~flag_texts, ~is_flag)}
-    return ranks.recalls() | {part: ranks.recalls(*masks) for part, masks in parts.items() if masks[0].any()}
+    numbers: dict[str, Any] = dict(ranks.recalls())
+    for part, images in {"flags": is_flag, "others": ~is_flag}.items():
+        if (texts := images[ranks.image_of_text]).any():  # the queries of this part, ranked among all items
+            numbers[part] = RetrievalRanks(ranks.text_to_image[texts], ranks.image_to_text[images]).recalls()
+    return numbers
 
 
 def _mean(results: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -38,16 +38,11 @@ class RetrievalRanks:
     text_to_image: np.ndarray
     image_to_text: np.ndarray
 
-    def recalls(self, texts: np.ndarray | None = None, images: np.ndarray | None = None) -> dict[str, float]:
-        """The recall in percent, of the queries of boolean masks [n_texts] and [n_images], ranked among all items:
-        `t2i_r1`, …, `i2t_r10`; `mean_recall`, the mean of the six; `n_images` and `n_texts`."""
+    def recalls(self) -> dict[str, float]:
+        """The recall in percent, `t2i_r1`, …, `i2t_r10`; `mean_recall`, the mean of the six; `n_images`, `n_texts`."""
         from ..metrics.retrieval_recall.retrieval_recall import recalls_of_ranks  # `evaluate` is slow to import
 
-        every = slice(None)
-        return recalls_of_ranks(
-            self.text_to_image[every if texts is None else texts],
-            self.image_to_text[every if images is None else images],
-        )
+        return recalls_of_ranks(self.text_to_image, self.image_to_text)
 
 
 def embedding_ranks(
