@@ -55,40 +55,6 @@ _TARGET_TOKEN = re.compile(r"<2(\w+)>|>>([\w-]+)<<")
 _MANY = "mul"  # the tag of several languages, by which Marian's models call them
 
 
-class LanguageCodes:
-    """Asks a model for translations between languages, in the way of its family."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, pair: LanguagePair | None = None) -> None:
-        self.tokenizer = tokenizer
-        self._source_tokens = source_tokens(tokenizer)
-        # The tokens of a vocabulary that precede a text and state its target.
-        self._tokens = self._source_tokens or _by_language(
-            sorted(filter(_TARGET_TOKEN.fullmatch, tokenizer.get_vocab()))
-        )
-        stated = [getattr(tokenizer, name, None) for name in ("source_lang", "target_lang")]  # Marian's
-        self._source, self._target = map(_tag, pair or stated)
-        if not (self._tokens or (self._source and self._target)):
-            raise InputError(f"{type(tokenizer).__name__} has no tokens for languages: give pair=('en', 'de')")
-
-    def request(self, source: str, target: str) -> tuple[str, str | None, dict[str, int]]:
-        """How to ask for a translation from `source` to `target`, two canonical tags: what precedes each text, the
-        tokenizer's `src_lang`, and arguments of `generate`."""
-        if self._source_tokens:
-            number = self.tokenizer.convert_tokens_to_ids(self._token(target))
-            # M2M100's token of a language is its code between underscores.
-            return "", self._token(source).strip("_"), {"forced_bos_token_id": number}
-        for only, asked in ((self._source, source), (None if self._tokens else self._target, target)):
-            if only and only != _MANY and language_and_script(only) != language_and_script(asked):
-                of_pair = f"{self._source} to {self._target or 'several languages'}"
-                raise LanguageTagError(f"this model translates {of_pair}, not {source} to {target}")
-        return f"{self._token(target)} " if self._tokens else "", None, {}
-
-    def _token(self, language: str) -> str:
-        if (token := token_of(self._tokens, language)) is None:
-            raise LanguageTagError(f"this translation model has no token for {language!r}")
-        return token
-
-
 def _tag(code: Any) -> str | None:
     """The tag of a code in a tokenizer's settings; None for a family of languages, such as `ROMANCE`."""
     try:
@@ -140,7 +106,15 @@ class Seq2SeqTranslator:
     ) -> None:
         self.model, self.tokenizer, self.batch_size = model.eval(), tokenizer, batch_size
         self._tokenizing = threading.Lock()
-        self.codes = LanguageCodes(tokenizer, pair=pair)
+        self._source_tokens = source_tokens(tokenizer)
+        # The tokens of a vocabulary that precede a text and state its target.
+        self._tokens = self._source_tokens or _by_language(
+            sorted(filter(_TARGET_TOKEN.fullmatch, tokenizer.get_vocab()))
+        )
+        stated = [getattr(tokenizer, name, None) for name in ("source_lang", "target_lang")]  # Marian's
+        self._source, self._target = map(_tag, pair or stated)
+        if not (self._tokens or (self._source and self._target)):
+            raise InputError(f"{type(tokenizer).__name__} has no tokens for languages: give pair=('en', 'de')")
 
     @classmethod
     def from_pretrained(
@@ -159,7 +133,7 @@ class Seq2SeqTranslator:
 
     def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
         """Translates texts, in their order. A warning counts translations that ended at the greatest length."""
-        prefix, source_code, options = self.codes.request(*_normalized(source, target))
+        prefix, source_code, options = self._request(*_normalized(source, target))
         settings, longest = self.model.generation_config, self.tokenizer.model_max_length
         ends = settings.eos_token_id if isinstance(settings.eos_token_id, list) else [settings.eos_token_id]
         ends = [each for each in (*ends, self.tokenizer.pad_token_id) if each is not None]
@@ -188,6 +162,24 @@ class Seq2SeqTranslator:
             told = "%d of %d translations from %s to %s were cut at the greatest length"
             logger.warning(told, cut, len(texts), source, target)
         return translations
+
+    def _request(self, source: str, target: str) -> tuple[str, str | None, dict[str, int]]:
+        """How to ask for a translation from `source` to `target`, two canonical tags: what precedes each text, the
+        tokenizer's `src_lang`, and arguments of `generate`."""
+        if self._source_tokens:
+            number = self.tokenizer.convert_tokens_to_ids(self._token(target))
+            # M2M100's token of a language is its code between underscores.
+            return "", self._token(source).strip("_"), {"forced_bos_token_id": number}
+        for only, asked in ((self._source, source), (None if self._tokens else self._target, target)):
+            if only and only != _MANY and language_and_script(only) != language_and_script(asked):
+                of_pair = f"{self._source} to {self._target or 'several languages'}"
+                raise LanguageTagError(f"this model translates {of_pair}, not {source} to {target}")
+        return f"{self._token(target)} " if self._tokens else "", None, {}
+
+    def _token(self, language: str) -> str:
+        if (token := token_of(self._tokens, language)) is None:
+            raise LanguageTagError(f"this translation model has no token for {language!r}")
+        return token
 
     def fingerprint(self) -> str:
         """A digest of everything that a translation depends on, apart from the text and its languages."""

@@ -17,7 +17,6 @@ from babelens.inference import (
     TranslatorsByPair,
     translated_captions,
 )
-from babelens.inference.translation import LanguageCodes
 from babelens.utils.errors import LanguageTagError
 from tests.contracts import TEXTS
 from tests.support.retrieval_fixtures import ColorEmbedder, WordTranslator
@@ -94,13 +93,13 @@ def test_madlad_reads_a_token_of_the_target_before_the_text():
 def test_marian_states_its_languages(source, target, tokens, asked_for, prefix):
     tokenizer = words_tokenizer(*tokens)
     tokenizer.source_lang, tokenizer.target_lang = source, target
-    codes = LanguageCodes(tokenizer)
-    assert codes.request(*asked_for) == (prefix, None, {})
+    translator = Seq2SeqTranslator(torch.nn.Identity(), tokenizer)
+    assert translator._request(*asked_for) == (prefix, None, {})
     with pytest.raises(LanguageTagError):
-        codes.request(asked_for[0], "ja")
+        translator._request(asked_for[0], "ja")
     if source != "mul":
         with pytest.raises(LanguageTagError, match="this model translates en"):
-            codes.request("ja", asked_for[1])
+            translator._request("ja", asked_for[1])
 
 
 def test_marian_and_m2m100_as_they_are_published(tmp_path):
