@@ -122,10 +122,6 @@ class RowCount:
     left_out: Counter[str] = field(default_factory=Counter)
     _named: dict[str, list[str]] = field(default_factory=dict)
 
-    @property
-    def total(self) -> int:
-        return self.read + self.left_out.total()
-
     def leave_out(self, reason: str, row: str | None = None) -> None:
         """Counts a row as left out. `row` is its name in the log; None if the caller asked to leave it out."""
         self.left_out[reason] += 1
@@ -140,7 +136,7 @@ class RowCount:
             for rows in [self._named.get(reason, [])]
         ]
         if reasons:
-            counts = f"read {self.read:,} of {self.total:,} rows; left out {'; '.join(reasons)}"
+            counts = f"read {self.read:,} of {self.read + self.left_out.total():,} rows; left out {'; '.join(reasons)}"
             logger.log(logging.WARNING if self._named else logging.INFO, "%s: %s", self.source, counts)
 
 
