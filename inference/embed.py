@@ -332,7 +332,7 @@ class ShardEmbedder:
             rows.append(row)
             places.append(record.place)
             # One at a time: decoded photographs take a hundred times the memory of the model's inputs.
-            images.append(self.embedder.prepared_images([image]))
+            images.append(self.embedder.processor(images=[image], return_tensors="pt"))
         inputs: dict[str, Any] = {}
         for name in images[0] if images else ():
             values = [image[name] for image in images]  # sentence-transformers prepares lists of images itself

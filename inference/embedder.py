@@ -222,8 +222,8 @@ class Embedder:
                 features = items[list(positions)]
                 return lambda: BatchFeature({"image_features": features}, tensor_type="pt")
             named = [(items[position], f"images[{position}]") for position in positions]
-            return lambda: self.prepared_images(
-                [open_image(image, called=name, draft=self.draft) for image, name in named]
+            return lambda: self.processor(
+                images=[open_image(image, called=name, draft=self.draft) for image, name in named], return_tensors="pt"
             )
 
         def describe(position: int) -> str:
@@ -236,12 +236,8 @@ class Embedder:
             given = "images", show_progress, normalize, describe
             return self._encode(order, lambda _: self._image_features(next(prepared)), *given)
 
-    def prepared_images(self, images: Sequence[Image.Image]) -> BatchFeature:
-        """The inputs that the model reads of RGB images. No model runs: other threads can prepare the next batches."""
-        return self.processor(images=list(images), return_tensors="pt")
-
     def encode_prepared(self, inputs: BatchFeature, names: Sequence[str]) -> np.ndarray:
-        """Embeddings [N, d] of at most `batch_size` images from `prepared_images`; errors call them by `names`."""
+        """Embeddings [N, d] of at most `batch_size` images from their inputs; errors call them by `names`."""
         order = list(range(len(names)))
         return self._encode(order, lambda _: self._image_features(inputs), "images", False, True, names.__getitem__)
 

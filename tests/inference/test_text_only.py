@@ -79,5 +79,5 @@ def test_it_embeds_as_sentence_transformers_does(folder):
     plain = Embedder.from_pretrained(folder, text_prompt="")
     np.testing.assert_allclose(plain.encode_text(texts), own.encode(texts, normalize_embeddings=True), atol=1e-5)
     assert model_identity(plain.model, plain.processor) != model_identity(embedder.model, embedder.processor)
-    prepared = embedder.encode_prepared(embedder.prepared_images(images), ["a", "b", "c"])
+    prepared = embedder.encode_prepared(embedder.processor(images=images, return_tensors="pt"), ["a", "b", "c"])
     np.testing.assert_allclose(prepared, found[1], atol=1e-5)
