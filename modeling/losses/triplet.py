@@ -71,16 +71,13 @@ def multimodal_triplet_loss(
     *,
     negatives: Tensor | None = None,
     sentence_weight: float = 1.5,
-    margin: float = 0.05,
-    top_n: int = 10,
+    **options: Any,
 ) -> Tensor:
     """Computes L_mm = triplet(I; Q+, Q-) + 1.5 triplet(Q; I+, I-) (equation 3), with images as rows and sentences as
-    columns; `sentence_weight` is lambda_1. Other arguments are as in `top_violation_triplet_loss`."""
+    columns; `sentence_weight` is lambda_1. `options` are those of `top_violation_triplet_loss`."""
     negatives = ~positives if negatives is None else negatives
-    images = top_violation_triplet_loss(distances, positives, negatives=negatives, margin=margin, top_n=top_n)
-    sentences = top_violation_triplet_loss(
-        distances.mT, positives.mT, negatives=negatives.mT, margin=margin, top_n=top_n
-    )
+    images = top_violation_triplet_loss(distances, positives, negatives=negatives, **options)
+    sentences = top_violation_triplet_loss(distances.mT, positives.mT, negatives=negatives.mT, **options)
     return images + sentence_weight * sentences
 
 
