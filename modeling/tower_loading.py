@@ -189,11 +189,10 @@ def chosen_pooling(source: Source, given: TextPooling | None = None, **loading: 
         return declared_pooling(source, **loading) or "cls"
 
 
-def declared_pooling(source: Source, **loading: Any) -> TextPooling | None:
+def declared_pooling(source: str | Path, **loading: Any) -> TextPooling | None:
     """Returns the pooling that a text encoder's folder states in `1_Pooling/config.json`, which sentence-transformers
     writes (E5, LaBSE, MiniLM); `None` without that file."""
-    file = None if isinstance(source, PreTrainedModel) else optional_file(source, _POOLING_FILE, loading)
-    if file is None:
+    if (file := optional_file(source, _POOLING_FILE, loading)) is None:
         return None
     try:
         settings = json.loads(file.read_text(encoding="utf-8"))

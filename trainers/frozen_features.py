@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -121,7 +122,7 @@ class FrozenEncoder:
         texts = {name: column for name, column in source.texts().items() if name in columns}
         distinct = list(dict.fromkeys(text for column in texts.values() for text in column))
         features = frozen_features(
-            self._computing(lambda reader: reader.encode_text(distinct, language=self.language, normalize=False)),
+            partial(self._encode, lambda model: model.encode_text(distinct, language=self.language, normalize=False)),
             identity=f"{self.text} {self.args.chosen_precision}",
             items=(text.encode() for text in distinct),
             cache_dir=self.cache_dir,
@@ -133,19 +134,15 @@ class FrozenEncoder:
 
     def image_features(self, images: Images) -> np.ndarray:
         """Returns the features of images, [n, F]."""
-        compute = self._computing(lambda reader: reader.encode_image(images, normalize=False))
+        compute = partial(self._encode, lambda model: model.encode_image(images, normalize=False))
         return features_of_images(compute, images, f"{self.image} {self.args.chosen_precision}", self.cache_dir)
 
-    def _computing(self, encode: Callable[["Embedder"], np.ndarray]) -> Callable[[], np.ndarray]:
-        """A function that encodes with the embedder, in the precision of training."""
+    def _encode(self, encode: Callable[["Embedder"], np.ndarray]) -> np.ndarray:
+        """Encodes with the embedder, in the precision of training."""
+        from ..inference.embedder import autocasting
 
-        def compute() -> np.ndarray:
-            from ..inference.embedder import autocasting
-
-            with autocasting(self.args.device, self.args.chosen_precision):
-                return encode(self.embedder())
-
-        return compute
+        with autocasting(self.args.device, self.args.chosen_precision):
+            return encode(self.embedder())
 
 
 def refuse_augmentation(args: ContrastiveTrainingArguments, kind: str) -> None:

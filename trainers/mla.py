@@ -106,7 +106,6 @@ class MlaTrainer(ContrastiveTrainer):
             raise InputError("there is nothing to train: the model has not acquired a language (add_language)")
         reading = {"batch_size": args.per_device_eval_batch_size, "device": args.device}
         self._native = Embedder(model.native_model, self.processing_class.native, **reading)
-        self._strategy = getattr(model.config, "strategy", None)
         return super().prepare(model, train_dataset)
 
     @property
@@ -134,7 +133,7 @@ class MlaTrainer(ContrastiveTrainer):
             raise InputError(f"{task}: the data has no texts in {trained}, only in {list(present)}")
         if untrained := [tag for tag in views if tag not in self._captioned]:
             raise InputError(f"{task}: the data is in {untrained}, but {self.args.trainable!r} trains {trained}")
-        if task == TEXT_TEXT and self._strategy == "distillation":
+        if task == TEXT_TEXT and getattr(self.model.config, "strategy", None) == "distillation":
             views = _with_both_sides(views, native)
         if self._caches_features:
             if task != TEXT_TEXT:
