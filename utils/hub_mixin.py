@@ -29,7 +29,12 @@ class HubCodeMixin(PushToHubMixin):
         kwargs.pop("custom_pipelines", None)  # the package has registered its own
         for name in getattr(self, "sub_configs_defaults", ()):
             if isinstance(part := getattr(self, name), PreTrainedConfig):
-                setattr(self, name, _without_folder(part))
+                part = copy.deepcopy(part)
+                setattr(self, name, part)
+                if part.name_or_path and os.path.exists(part.name_or_path):
+                    part.name_or_path = os.path.basename(os.path.realpath(part.name_or_path))
+                for key in _OF_A_FOLDER:
+                    vars(part).pop(key, None)
         super().__post_init__(**kwargs)
 
     def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> Any:
@@ -81,13 +86,3 @@ class HubCodeMixin(PushToHubMixin):
         # files that name it, were written just before, and must be uploaded too.
         timestamps = super()._get_files_timestamps(working_dir)
         return {name: time for name, time in timestamps.items() if not name.endswith((".py", ".json"))}
-
-
-def _without_folder(part: PreTrainedConfig) -> PreTrainedConfig:
-    """Returns a copy of a tower's configuration without the keys about its folder, such as its quantization."""
-    part = copy.deepcopy(part)
-    if part.name_or_path and os.path.exists(part.name_or_path):
-        part.name_or_path = os.path.basename(os.path.realpath(part.name_or_path))
-    for key in _OF_A_FOLDER:
-        vars(part).pop(key, None)
-    return part
