@@ -1,4 +1,4 @@
-"""CLDR's names and keywords of emoji as translations: some 3,500 short texts about things, animals, people and places
+"""CLDR's names and keywords of emoji as translations: some 3,000 short texts about things, animals, people and places
 in each of about 120 languages, with the same in English. They complement the few sentences from which a language is
 learned. These choose the names, in the language itself or in a close relative: tags vary in detail (`arb-Arab`, `ar`),
 most languages have no names while a relative has some (Catalan for Occitan), and a column in another language than its
@@ -13,10 +13,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import regex
 
 from ...utils.errors import CorpusError, MissingExtraError, SourceUnavailableError, first_line
 from ...utils.files import atomic_file
-from ..corpus.columns import SAMPLE, LanguageProfiles, counts_of, resembles_another
+from ..corpus.columns import LanguageProfiles, counts_of, resembles_another, sample_of
 from .build import DEFAULT_CACHE, KEYWORD_SEPARATOR, Annotation, annotations_in, fetch_package, read_sources
 
 logger = logging.getLogger(__name__)
@@ -26,9 +27,13 @@ _ALIKE, _RELATED, _SAME_SCRIPT = 0.5, 0.4, 0.1
 _WEIGHT, _WEIGHT_OF_RELATIVES = 0.2, 0.1
 # Signs are left out: nobody searches photographs for them.
 _SIGNS = re.compile("flag|symbol|arrow|button")
+# Punctuation, mathematics, and men and women who do what a person does have names but no keywords here: with these,
+# learning takes longer, and photographs are not found better.
+_PICTURE, _GENDERED = regex.compile(r"\p{Extended_Pictographic}"), re.compile(r"(wo)?m[ae]n\b")
+_JOINED = "-200d-"
 _MIN_NAMED = 0.6  # share of the emoji that a language names
 _SAMPLED = 3  # one of so many emoji is in the sample of names by which languages are recognized
-_TABLE_VERSION = 2  # to be raised when a change of this code makes another table from the same package
+_TABLE_VERSION = 3  # to be raised when a change of this code makes another table from the same package
 
 Pairs = tuple[list[str], list[str]]  # texts of a language, and the native translation of each
 
@@ -75,12 +80,19 @@ def names_table(named: Mapping[str, Mapping[str, Annotation]]) -> pa.Table:
     """Returns one row for each language that names most of the emoji which are not signs: `language`, their `names` in
     the same order in each, and the `counts` of n-grams in a sample of them."""
     emoji, rows = [each for each, annotation in named["en"].items() if not _SIGNS.search(annotation.name)], []
+    described = {each for each in emoji if _is_described(each, named["en"][each].name)}
     for language, own in named.items():
-        names = [{"emoji": e, "name": own[e].name, "keywords": own[e].keywords} for e in emoji if e in own]
+        keywords = {each: own[each].keywords if each in described else [] for each in emoji if each in own}
+        names = [{"emoji": e, "name": own[e].name, "keywords": found} for e, found in keywords.items()]
         if len(names) >= _MIN_NAMED * len(emoji):
             sample = tuple(own[each].name for each in emoji[::_SAMPLED] if each in own)
             rows.append({"language": language, "names": names, "counts": counts_of(sample).tobytes()})
     return pa.Table.from_pylist(rows)
+
+
+def _is_described(concept: str, name: str) -> bool:
+    is_picture = _PICTURE.match(chr(int(concept.partition("-")[0], 16)))
+    return bool(is_picture) and not (_JOINED in concept and _GENDERED.match(name))
 
 
 def names_of_emoji() -> EmojiNames | None:
@@ -108,9 +120,10 @@ def names_for(texts: Mapping[str, Sequence[str]], native: str, names: EmojiNames
         return {}
     chosen = {}
     for language, sentences in texts.items():
-        if nearest := resembles_another(language, sentences, names.profiles):
+        some = sample_of(sentences)
+        if nearest := resembles_another(language, some, names.profiles):
             raise CorpusError(f"the texts in {language!r} look like {nearest}, not like {language}")
-        cosines = names.profiles.likeness(tuple(sentences[:SAMPLE]))
+        cosines = names.profiles.likeness(some)
         alike = {tag: cosine for tag, cosine in cosines.items() if tag != native}
         nearest = max(alike, key=lambda tag: alike[tag], default="")
         tagged = next((tag for tag in (language, language.partition("-")[0]) if tag in alike), None)

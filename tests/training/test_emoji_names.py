@@ -11,7 +11,8 @@ GREEK = ["σκύλος", "γάτα", "άλογο", "κόκκινο μήλο", "�
 
 
 def named(texts):
-    return {str(place): Annotation(text, [text, f"{text}!"]) for place, text in enumerate(texts)}
+    pictures = {f"{place:x}": Annotation(text, [text, f"{text}!"]) for place, text in enumerate(texts, 0x1F400)}
+    return pictures | {sign: Annotation("sign", ["sign"]) for sign in ("2b", "25cf", "30-20e3")}
 
 
 @pytest.fixture
@@ -23,7 +24,8 @@ def names():
 def test_signs_and_languages_with_few_names_are_left_out(names):
     assert names.languages == ["en", "pl", "el"]
     (texts, natives), keywords = names.translations("pl", "en", 0.2).groups
-    assert texts == POLISH[:-1] and natives == ENGLISH[:-1]
+    assert texts == [*POLISH[:-1], *["sign"] * 3] and natives == [*ENGLISH[:-1], *["sign"] * 3]
+    assert len(keywords[0]) == len(POLISH[:-1])
     assert keywords[0][0] == "pies, pies!" and keywords[1][0] == "dog, dog!"
 
 
@@ -67,7 +69,9 @@ GERMAN_TEXTS = ["der Hund ist mit dem Jungen auf dem Strand", "zwei Frauen und d
 )
 def test_wrong_columns_are_an_error_that_names_them(with_names, language, texts, natives, named, monkeypatch):
     known = {"en": ENGLISH_TEXTS, "mi": MAORI_TEXTS, "uk": UKRAINIAN_TEXTS, "de": GERMAN_TEXTS}
-    found = {tag: {str(n): Annotation(text, []) for n, text in enumerate(each)} for tag, each in known.items()}
+    found = {
+        tag: {f"{n:x}": Annotation(text, []) for n, text in enumerate(each, 0x1F400)} for tag, each in known.items()
+    }
     profiles = EmojiNames(names_table(found)).profiles if with_names else None
     with pytest.raises(CorpusError, match=rf"pairs\.tsv: .*{named}"):
         check_columns({language: (texts, natives)}, "en", "pairs.tsv", profiles)
