@@ -113,7 +113,7 @@ def language_of_column(
     believes every name, and numbers next to texts."""
     tag, is_stated = tag_in(name)
     given = [cell for cell in cells if not _is_empty(cell)][:SAMPLE]
-    texts = [cell for cell in given if isinstance(cell, str)]
+    texts = tuple(cell for cell in given if isinstance(cell, str))
     are_texts = letters_in(texts) > 0 if lenient else 2 * sum(map(is_text, texts)) >= len(given)
     if tag is None or not texts or not are_texts or resembles_another(tag, texts):
         return None
@@ -329,7 +329,7 @@ class LanguageProfiles:
         self.tags = tags
         self.importance = np.log(len(self.tags) / np.maximum((counts > 0).sum(0), 1)).astype(np.float32)
         self.profiles = _unit(counts * self.importance)
-        self.likeness = lru_cache(8)(self._likeness)  # the native column is compared with every other one
+        self.likeness = lru_cache(1024)(self._likeness)  # columns are checked, then names are chosen for them
 
     def _likeness(self, texts: tuple[str, ...]) -> Mapping[str, float]:
         """Returns the cosine of texts with each language: 0.5 to 0.8 with their language for 300 sentences."""
@@ -371,7 +371,8 @@ def is_text(cell: Any) -> bool:
     return any(_LETTER.search(word) and not any(map(str.isdigit, word)) for word in text.split())
 
 
-def fits_script(tag: str, texts: Sequence[str]) -> bool | None:
+@lru_cache(8)  # the native column is compared with every other one
+def fits_script(tag: str, texts: tuple[str, ...]) -> bool | None:
     """Returns whether the letters of texts are in a script of a language: most of them for Latin, a tenth for any
     other, because brand names are Latin; None if CLDR knows no script."""
     if not (scripts := scripts_of(tag)):
@@ -403,7 +404,8 @@ def _is_unicode_script(script: str) -> bool:
         return False
 
 
-def shares_of_frequent_words(texts: Sequence[str]) -> dict[str, float]:
+@lru_cache(8)
+def shares_of_frequent_words(texts: tuple[str, ...]) -> Mapping[str, float]:
     """Returns language -> share of words that are among its most frequent. Each word counts at most a thirtieth: a
     single one may also be a word of another language."""
     words = Counter(_WORD.findall(" ".join(texts).lower()))
@@ -414,12 +416,12 @@ def shares_of_frequent_words(texts: Sequence[str]) -> dict[str, float]:
     }
 
 
-def most_frequent_words(texts: Sequence[str]) -> str | None:
+def most_frequent_words(texts: tuple[str, ...]) -> str | None:
     share, nearest = max((share, language) for language, share in shares_of_frequent_words(texts).items())
     return nearest if share >= _FREQUENT else None
 
 
-def resembles_another(tag: str, texts: Sequence[str], profiles: LanguageProfiles | None = None) -> str | None:
+def resembles_another(tag: str, texts: tuple[str, ...], profiles: LanguageProfiles | None = None) -> str | None:
     """Returns another language that texts clearly resemble, by `profiles`, or else by frequent words."""
     if (found := _likeness(tag, texts, profiles)) is not None:
         own, most, nearest = found
@@ -433,21 +435,26 @@ def resembles_another(tag: str, texts: Sequence[str], profiles: LanguageProfiles
     return other if other in _WITHOUT_RELATIVES else None
 
 
-def _likeness(tag: str, texts: Sequence[str], profiles: LanguageProfiles | None) -> tuple[float, float, str] | None:
+def _likeness(tag: str, texts: tuple[str, ...], profiles: LanguageProfiles | None) -> tuple[float, float, str] | None:
     """Returns the cosine of texts with the profiles of a language, in any script or of its macrolanguage, and the
     greatest cosine and its language; None without such a profile, or for too few letters."""
     if profiles is None or letters_in(texts) < _FEWEST_LETTERS:
         return None
-    primary, cosines = language_and_script(tag)[0], profiles.likeness(tuple(texts[:SAMPLE]))
+    primary, cosines = language_and_script(tag)[0], profiles.likeness(texts)
     own = [cosine for each, cosine in cosines.items() if each == tag or language_and_script(each)[0] == primary]
     return (max(own), *max((cosine, each) for each, cosine in cosines.items())) if own else None
 
 
-def _similarity(tag: str, texts: Sequence[str], profiles: LanguageProfiles | None) -> float:
+def _similarity(tag: str, texts: tuple[str, ...], profiles: LanguageProfiles | None) -> float:
     """Returns how similar texts are to a language; at 1, they are clearly in it."""
     if (found := _likeness(tag, texts, profiles)) is not None:
         return found[0] / _CLEAR
     return shares_of_frequent_words(texts).get(tag, 0.0) / _FREQUENT
+
+
+def sample_of(texts: Sequence[str]) -> tuple[str, ...]:
+    """Returns up to 300 texts at equal distances."""
+    return tuple(texts[row] for row in evenly_spaced(len(texts), SAMPLE))
 
 
 def are_sentences(texts: Sequence[str]) -> bool:
@@ -468,8 +475,7 @@ def check_columns(
 ) -> None:
     """Checks that texts (by language) and their translations into the native language are in these languages."""
     for language, (texts, natives) in pairs.items():
-        step = max(1, len(texts) // SAMPLE)
-        some, others = texts[::step][:SAMPLE], natives[::step][:SAMPLE]
+        some, others = sample_of(texts), sample_of(natives)
         columns = f"{source}: the columns {native!r} and {language!r}"
         same = sum(a.strip().casefold() == b.strip().casefold() for a, b in zip(texts, natives, strict=True))
         if 2 * same > len(texts) >= _FEWEST_PAIRS:
@@ -496,7 +502,7 @@ def check_columns(
                 )
 
 
-def _is_foreign(tag: str, texts: Sequence[str]) -> bool:
+def _is_foreign(tag: str, texts: tuple[str, ...]) -> bool:
     return letters_in(texts) >= _FEWEST_LETTERS and fits_script(tag, texts) is False
 
 
