@@ -8,6 +8,7 @@ from itertools import compress
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -210,7 +211,8 @@ class RidgeProcessor(ExtendedProcessor):
 
 
 def _characters(texts: list[str]) -> Tensor:
-    return pad_sequence([torch.tensor(as_characters(text)[:MOST_CHARACTERS]) for text in texts], batch_first=True)
+    rows = (np.array(as_characters(text)[:MOST_CHARACTERS]) for text in texts)
+    return pad_sequence([torch.from_numpy(row) for row in rows], batch_first=True)
 
 
 def _read_glossaries(path: Path, settings: Mapping[str, Any]) -> dict[str, dict[str, str]]:

@@ -227,7 +227,7 @@ def _single_senses(dictionary: Pairs) -> Iterator[tuple[str, str]]:
 
 
 # Texts are read twice, and native texts in each language.
-_words_of = lru_cache(1 << 16)(words_of)
+_words_of = lru_cache(1 << 14)(words_of)
 
 
 def _pieces(words: Iterable[str]) -> set[str]:

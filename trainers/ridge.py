@@ -38,7 +38,6 @@ from .glossary_learning import (
 from .ridge_inputs import NativeTeacher, Teacher, encoder_features, language_codes, native_targets
 from .ridge_solving import (
     CAPTIONS,
-    CHUNK,
     DUAL,
     SENTENCES,
     WORDS,
@@ -64,6 +63,7 @@ _UNTAUGHT = 100  # sentences of a language on which the base model is evaluated 
 # The weight of a glossary without held-out sentences: learned only from names, and from dictionaries.
 _WEIGHT_FROM_NAMES, _WEIGHT_FROM_DICTIONARIES = 0.5, 0.75
 
+_TEXTS = 256  # at a time, whose n-grams fit in the processor's cache
 _WORDS = 5000  # of a dictionary, for a map
 _LISTS = 1000  # of words
 _WORD_WEIGHT = 0.3  # of each, relative to a list of words
@@ -262,6 +262,8 @@ class _Learner:
                 return self._learn_words(lesson)
             return self._learn_one(lesson, captions.get(language) if lesson.natives else None)
 
+        # Before the languages, whose glossaries take 400 MB. None for a single language, whose own map is used.
+        shared = self._solve_shared(list(lessons.values())) if is_first else None
         model.maps.add(len(translations))
         learned = {}
         taught = zip(translations, _at_once(learn_one, list(translations)), strict=True)
@@ -269,7 +271,6 @@ class _Learner:
             model.maps.set_map(index, each.values)
             learned[tag] = each._replace(values={})  # the maps of 200 languages take 430 MB
         if is_first:
-            shared = self._solve_shared(list(lessons.values()))  # None for a single language, whose own map is used
             model.maps.set_map(0, shared or each.values)
         self._add(learned)
         of_names, results = {tag: each.language for tag, each in self.names.items()}, {}
@@ -514,7 +515,7 @@ def _solve(
     importance = torch.zeros(width)
     if characters is not None:
         seen = torch.zeros(width)
-        for rows in torch.arange(count).split(CHUNK):
+        for rows in torch.arange(count).split(_TEXTS):
             places, kept = model.maps.rows_of(characters(rows))
             seen += _sparse(places, kept.float(), width).indices()[1].bincount(minlength=width)
         importance = ((1 + count) / (1 + seen)).log() + 1
@@ -531,7 +532,7 @@ def _solve(
         parts = [
             each.weight**0.5 * _ngrams(model, each.characters, rows, importance)
             for each in further
-            for rows in torch.arange(len(each.targets)).split(CHUNK)
+            for rows in torch.arange(len(each.targets)).split(_TEXTS)
         ]
         added = Further(torch.cat(parts), torch.cat([each.weight**0.5 * each.targets for each in further]))
     solve = solve_by_similarities if count <= DUAL else solve_by_held_out

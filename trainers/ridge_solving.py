@@ -149,7 +149,7 @@ def solve_by_held_out(
     rows, width = unseen[0].shape[1], sum(each.shape[1] for each in unseen)
     count = len(order) + (0 if further is None else len(further.targets))
     equations = _Similarities() if count < width else _NormalEquations(width, targets.shape[1])
-    for part in order[len(tested) :].split(_COLUMNS):
+    for part in order[len(tested) :].split(CHUNK):
         equations.add(*features(part), targets[part])
     if further is not None:
         equations.add(further.ngrams, torch.zeros(len(further.targets), width - rows), further.targets)
@@ -170,20 +170,37 @@ def solve_by_held_out(
 
 
 class _NormalEquations:
-    """The map [F, rank] of the added features [n, F] and targets [n, rank], from sums over any number of texts."""
+    """The map [F, rank] of the added features [n, F] and targets [n, rank], from sums over any number of texts. Of the
+    Gram matrix, blocks of columns are kept, without the rows below the diagonal."""
 
     def __init__(self, width: int, rank: int) -> None:
-        self.gram, self.cross = torch.zeros(width, width), torch.zeros(width, rank)
+        ends = [*range(CHUNK, width, CHUNK), width]
+        self.blocks = [torch.zeros(end, end - start) for start, end in zip([0, *ends], ends, strict=False)]
+        self.cross = torch.zeros(width, rank)
 
     def add(self, words: Tensor, beside: Tensor, targets: Tensor) -> None:
-        """Adds sparse n-grams [n, rows] and other features [n, W]."""
-        features = torch.cat([words.to_dense(), beside], 1)
-        for some, columns in ((slice(words.shape[1]), words), (slice(words.shape[1], None), beside)):
-            self.gram[some].addmm_(columns.T, features)
-            self.cross[some].addmm_(columns.T, targets)
+        """Adds sparse n-grams [n, rows] and other features [n, W]. Sorted by n-gram, both factors of a product are
+        read from the processor's cache."""
+        rows, features = words.shape[1], torch.cat([words.to_dense(), beside], 1)
+        words = words.T.coalesce()
+        places, weights = words.indices(), words.values()
+        for block in self.blocks:
+            end = len(block)
+            columns, above = features[:, end - block.shape[1] : end].contiguous(), min(end, rows)
+            last = int(torch.searchsorted(places[0], above))
+            some = torch.sparse_coo_tensor(
+                places[:, :last], weights[:last], (above, len(features)), is_coalesced=True, check_invariants=False
+            )
+            block[:above].addmm_(some, columns)
+            block[above:].addmm_(features[:, above:end].T, columns)
+        self.cross[:rows].addmm_(words, targets)
+        self.cross[rows:].addmm_(beside.T, targets)
 
     def solved(self, strength: float) -> Tensor:
-        return _solved(self.gram.clone().mT, self.cross, strength)[0]
+        gram = torch.zeros(len(self.cross), len(self.cross))
+        for block in self.blocks:
+            gram[: len(block), len(block) - block.shape[1] : len(block)] = block
+        return _solved(gram.mT, self.cross, strength)[0]
 
 
 class _Similarities:
