@@ -262,7 +262,7 @@ class _Learner:
                 return self._learn_words(lesson)
             return self._learn_one(lesson, captions.get(language) if lesson.natives else None)
 
-        # Before the languages, whose glossaries take 400 MB. None for a single language, whose own map is used.
+        # It needs much memory, and later the glossaries take 400 MB. A single language's own map is used instead.
         shared = self._solve_shared(list(lessons.values())) if is_first else None
         model.maps.add(len(translations))
         learned = {}

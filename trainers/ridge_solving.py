@@ -170,8 +170,8 @@ def solve_by_held_out(
 
 
 class _NormalEquations:
-    """The map [F, rank] of the added features [n, F] and targets [n, rank], from sums over any number of texts. Of the
-    Gram matrix, blocks of columns are kept, without the rows below the diagonal."""
+    """The map [F, rank] of the added features [n, F] and targets [n, rank], from sums over any number of texts. The
+    Gram matrix is kept in blocks of columns, each without the rows below the diagonal."""
 
     def __init__(self, width: int, rank: int) -> None:
         ends = [*range(CHUNK, width, CHUNK), width]
@@ -179,8 +179,8 @@ class _NormalEquations:
         self.cross = torch.zeros(width, rank)
 
     def add(self, words: Tensor, beside: Tensor, targets: Tensor) -> None:
-        """Adds sparse n-grams [n, rows] and other features [n, W]. Sorted by n-gram, both factors of a product are
-        read from the processor's cache."""
+        """Adds sparse n-grams [n, rows] and other features [n, W]. Sorting by n-gram keeps both factors of a product
+        in the processor's cache."""
         rows, features = words.shape[1], torch.cat([words.to_dense(), beside], 1)
         words = words.T.coalesce()
         places, weights = words.indices(), words.values()

@@ -329,7 +329,7 @@ class LanguageProfiles:
         self.tags = tags
         self.importance = np.log(len(self.tags) / np.maximum((counts > 0).sum(0), 1)).astype(np.float32)
         self.profiles = _unit(counts * self.importance)
-        self.likeness = lru_cache(1024)(self._likeness)  # columns are checked, then names are chosen for them
+        self.likeness = lru_cache(1024)(self._likeness)  # first to check a column, then to choose its names
 
     def _likeness(self, texts: tuple[str, ...]) -> Mapping[str, float]:
         """Returns the cosine of texts with each language: 0.5 to 0.8 with their language for 300 sentences."""

@@ -27,8 +27,8 @@ _ALIKE, _RELATED, _SAME_SCRIPT = 0.5, 0.4, 0.1
 _WEIGHT, _WEIGHT_OF_RELATIVES = 0.2, 0.1
 # Signs are left out: nobody searches photographs for them.
 _SIGNS = re.compile("flag|symbol|arrow|button")
-# Punctuation, mathematics, and men and women who do what a person does have names but no keywords here: with these,
-# learning takes longer, and photographs are not found better.
+# Punctuation and mathematics, and men and women who do what a person does, keep their names but lose their keywords,
+# which make learning slower and find no more photographs.
 _PICTURE, _GENDERED = regex.compile(r"\p{Extended_Pictographic}"), re.compile(r"(wo)?m[ae]n\b")
 _JOINED = "-200d-"
 _MIN_NAMED = 0.6  # share of the emoji that a language names
