@@ -21,6 +21,8 @@ from ..configuration.configuration_two_tower import IMAGE_TEXT, TwoTowerConfig
 from ..data.batching.collators import ContrastiveCollator, ImageTransform
 from ..data.batching.mixture import Collator, SizedView, TaskData, TaskMixture
 from ..data.batching.views import StreamView, image_text_pairs, translation_pairs
+from ..data.corpus.loading import ensure_corpus
+from ..evaluation.retrieval import RetrievalEvaluator, evaluated_languages
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
 from ..processing.augmentation import ImageAugmentation, SubwordDropout, TextAugmentation, TrainingTransform
 from ..utils.errors import InputError
@@ -246,23 +248,12 @@ class ContrastiveTrainer(BabelensTrainer):
         return self._corpora[id(data)][1]
 
     def check_evaluation(self) -> None:
-        from ..evaluation.retrieval import evaluated_languages  # a trainer can be imported without the evaluation
-
         parts = self.eval_dataset.values() if self.is_named(self.eval_dataset) else [self.eval_dataset]
         for part in parts if not self._evaluators else ():
             evaluated_languages(self.processing_class, self.evaluation_data(part), self.args.eval_languages)
 
     def measure(self, data: Dataset) -> dict[str, float]:
         """The metrics of `RetrievalEvaluator`: `mean_recall` in percent, and `loss`."""
-        from ..evaluation.retrieval import RetrievalEvaluator
-
         size = self.args.per_device_eval_batch_size
         evaluator = RetrievalEvaluator(languages=self.args.eval_languages, batch_size=size)
         return evaluator(self.model, self.processing_class, data)
-
-
-def ensure_corpus(data: Any, languages: list[str] | None) -> Any:
-    """Returns a data set of images and texts as a caption corpus, and any other training data unchanged."""
-    from ..data.corpus import loading  # reads columns of any form, which training on a corpus does not need
-
-    return loading.ensure_corpus(data, languages)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,14 +23,12 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ..data.batching.mixture import FEATURES_OF, FeatureView, SizedView
 from ..data.batching.views import CorpusView, Images
+from ..inference.embedder import Embedder, autocasting
 from ..modeling.modeling_dual_encoder import in_dtype_of, pool_image, pool_text
 from ..utils.errors import InputError
 from ..utils.files import atomic_file, ensure_parents
 from ..utils.identity import contents_digest, model_identity
 from .arguments import ContrastiveTrainingArguments
-
-if TYPE_CHECKING:
-    from ..inference.embedder import Embedder
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +93,7 @@ def _kept(file: Path) -> np.ndarray | None:
 class FrozenEncoder:
     """The features of texts and images by a frozen model."""
 
-    embedder: Callable[[], "Embedder"]  # makes the embedder of the model, when features have to be computed
+    embedder: Callable[[], Embedder]  # makes the embedder of the model, when features have to be computed
     args: ContrastiveTrainingArguments
     cache_dir: str | None = None
     # Digests of the towers whose features are computed once, and of how their inputs are read.
@@ -137,10 +135,8 @@ class FrozenEncoder:
         compute = partial(self._encode, lambda model: model.encode_image(images, normalize=False))
         return features_of_images(compute, images, f"{self.image} {self.args.chosen_precision}", self.cache_dir)
 
-    def _encode(self, encode: Callable[["Embedder"], np.ndarray]) -> np.ndarray:
+    def _encode(self, encode: Callable[[Embedder], np.ndarray]) -> np.ndarray:
         """Encodes with the embedder, in the precision of training."""
-        from ..inference.embedder import autocasting
-
         with autocasting(self.args.device, self.args.chosen_precision):
             return encode(self.embedder())
 
@@ -168,9 +164,7 @@ def frozen_towers(
     for name in names:
         refuse_augmentation(args, name)
 
-    def embedder() -> "Embedder":
-        from ..inference.embedder import Embedder  # imports the loaders of all encoders
-
+    def embedder() -> Embedder:
         # The memory layout with the fastest convolutions.
         model.to(device=args.device, memory_format=torch.channels_last)
         return Embedder(TowerFeatures(model), processor, batch_size=args.per_device_eval_batch_size)
