@@ -49,21 +49,12 @@ def interpolated_contrastive_loss(
         raise ValueError(f"distances are [N] and [N, K], not {list(positive.shape)} and {list(negatives.shape)}")
     dtype = torch.promote_types(positive.dtype, torch.float32)
     positive, negatives = positive.to(dtype), negatives.to(dtype)
-    weights = interpolation_weights(positive, negatives, average_probability, slack=slack)
-    loss = _negative_log_probability(positive, weights * negatives, valid).mean()
     with torch.no_grad():
+        weights = (positive[:, None] / negatives) ** (slack * average_probability)  # lambda in equation 6
+        weights = torch.where(negatives > positive[:, None], weights, 1)
         probability = _negative_log_probability(positive, negatives, valid).neg().exp().mean()
+    loss = _negative_log_probability(positive, weights * negatives, valid).mean()
     return InterpolatedContrast(loss, probability)
-
-
-@torch.no_grad()
-def interpolation_weights(
-    positive: Tensor, negatives: Tensor, average_probability: Tensor | float, *, slack: float = 0.9
-) -> Tensor:
-    """Returns lambda in equation 6 [N, K], the factor of each negative's distance, without a gradient."""
-    positive = positive[:, None]
-    weights = (positive / negatives) ** (slack * average_probability)
-    return torch.where(negatives > positive, weights, 1)
 
 
 def relevance_regularization(visio_textual: Tensor, textual: Tensor) -> Tensor:

@@ -33,28 +33,24 @@ def top_violation_triplet_loss(
     """
     negatives = ~positives if negatives is None else negatives
     _check_masks(distances, positives, negatives)
-    if distances.dim() == 2:
-        options: dict[str, Any] = {"margin": margin, "top_n": top_n, "furthest_positive": furthest_positive}
-        return top_violation_triplet_loss(distances[None], positives[None], negatives=negatives[None], **options)[0]
+    has_groups = distances.dim() == 3
+    if not has_groups:
+        distances, positives, negatives = distances[None], positives[None], negatives[None]
     count = min(top_n, distances.shape[2])
     with torch.no_grad():  # selects the pairs that count; only their distances receive a gradient
         nearest = distances.masked_fill(~negatives, torch.inf).topk(count, largest=False, sorted=False).indices
         if furthest_positive:
-            group, anchor = positives.any(2).nonzero(as_tuple=True)  # [P]
             furthest = distances.masked_fill(~positives, -torch.inf).argmax(2, keepdim=True)
-        else:
-            group, anchor, other = positives.nonzero(as_tuple=True)
+            positives = torch.zeros_like(positives).scatter(2, furthest, positives.any(2, keepdim=True))
+        group, anchor, other = positives.nonzero(as_tuple=True)  # [P]
         exists = negatives.gather(2, nearest)[group, anchor]  # [P, N]; an anchor may have fewer than N
-    if furthest_positive:
-        compared = distances.gather(2, torch.cat([furthest, nearest], 2))[group, anchor]  # [P, 1 + N]
-        positive, negative = compared[:, :1], compared[:, 1:]
-    else:
-        positive, negative = distances[group, anchor, other][:, None], distances.gather(2, nearest)[group, anchor]
+    positive, negative = distances[group, anchor, other][:, None], distances.gather(2, nearest)[group, anchor]
     violations = (margin + positive - negative).clamp(min=0) * exists
     totals = distances.new_zeros(2, len(distances))  # of each group: the sum of violations, and the number of triplets
     both = torch.stack([violations.sum(1), exists.sum(1).to(violations.dtype)])
     violated, triplets = totals.index_add(1, group, both)
-    return violated / triplets.clamp(min=1)
+    losses = violated / triplets.clamp(min=1)
+    return losses if has_groups else losses[0]
 
 
 def _check_masks(distances: Tensor, *masks: Tensor) -> None:
@@ -81,19 +77,11 @@ def multimodal_triplet_loss(
     return images + sentence_weight * sentences
 
 
-# LIWE's loss (Wehrmann et al. 2019) moves from the sum over all negatives, which learns fast at first, to the hardest
-# one, which gives the better result (VSE++: Faghri et al. 2018). As in the authors' code, the loss of every anchor a
-# and positive p, in both directions, is
-#
-#     (1 - k) sum_n v(a, p, n) + k max_n v(a, p, n),    v(a, p, n) = max(0, margin + d(a, p) - d(a, n))
-#
-# with a hardness k = 1 - rate^step that grows during training.
-
-
 def annealed_hinge_loss(distances: Tensor, positives: Tensor, *, hardness: float = 1.0, margin: float = 0.2) -> Tensor:
-    """Computes the mean hinge loss over all pairs that belong together, in each direction, and adds both; all others
-    are negatives. `hardness` is k, from 0 (all negatives) to 1 (only the hardest). The authors' code sums over the
-    pairs of a batch instead, a factor that does not affect the steps of Adamax."""
+    """Computes LIWE's hinge loss (`modeling_liwe`), the mean over all pairs that belong together, in each direction,
+    and adds both; all others are negatives. `hardness` is k, from 0 (all negatives: learns fast at first) to 1 (only
+    the hardest: gives the better result, as in VSE++, Faghri et al. 2018). The authors' code sums over the pairs of a
+    batch instead, a factor that does not affect the steps of Adamax."""
     _check_masks(distances, positives)
     loss = _from_rows(distances, positives, hardness, margin)
     return loss + _from_rows(distances.T, positives.T, hardness, margin)
