@@ -3,8 +3,7 @@ key of a cached file is a digest of everything that the features depend on: the 
 transformers, and every input."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -47,16 +46,20 @@ def frozen_features(
     file = folder / f"{contents_digest({}, f'{identity} {transformers.__version__}', items)}.safetensors"
     if (kept := _kept(file)) is not None:
         return kept
-    with ensure_parents(folder), _one_at_a_time(file):
-        if (kept := _kept(file)) is not None:  # another process has computed them while this one waited
-            return kept
-        TemporaryDirectory(dir=folder).cleanup()  # raises before hours of computing if nothing can be written here
-        features = torch.as_tensor(compute())
-        if not features.isfinite().all():
-            raise InputError(f"{len(features)} features of a frozen model: some are NaN or infinite")
-        with atomic_file(file) as unfinished:
-            save_file({"features": features.contiguous()}, unfinished)
-        return load_file(file)["features"].numpy()
+    lock = file.with_name(f".{file.name}.lock")
+    with ensure_parents(folder), FileLock(lock):
+        try:
+            if (kept := _kept(file)) is not None:  # another process has computed them while this one waited
+                return kept
+            TemporaryDirectory(dir=folder).cleanup()  # raises before hours of computing if nothing can be written here
+            features = torch.as_tensor(compute())
+            if not features.isfinite().all():
+                raise InputError(f"{len(features)} features of a frozen model: some are NaN or infinite")
+            with atomic_file(file) as unfinished:
+                save_file({"features": features.contiguous()}, unfinished)
+            return load_file(file)["features"].numpy()
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 def features_of_images(
@@ -65,17 +68,6 @@ def features_of_images(
     """Like `frozen_features`, for the images of a corpus."""
     items = (images.encoded(row) for row in range(len(images)))
     return frozen_features(compute, identity=identity, items=items, cache_dir=cache_dir)
-
-
-@contextmanager
-def _one_at_a_time(path: Path) -> Iterator[None]:
-    """Lets one process at a time into the block, by a file next to `path`, which is deleted afterwards."""
-    lock = path.with_name(f".{path.name}.lock")
-    with FileLock(lock):
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
 
 
 def _kept(file: Path) -> np.ndarray | None:
@@ -93,7 +85,7 @@ def _kept(file: Path) -> np.ndarray | None:
 class FrozenEncoder:
     """The features of texts and images by a frozen model."""
 
-    embedder: Callable[[], Embedder]  # makes the embedder of the model, when features have to be computed
+    embedder: Embedder
     args: ContrastiveTrainingArguments
     cache_dir: str | None = None
     # Digests of the towers whose features are computed once, and of how their inputs are read.
@@ -120,7 +112,7 @@ class FrozenEncoder:
         texts = {name: column for name, column in source.texts().items() if name in columns}
         distinct = list(dict.fromkeys(text for column in texts.values() for text in column))
         features = frozen_features(
-            partial(self._encode, lambda model: model.encode_text(distinct, language=self.language, normalize=False)),
+            partial(self._encode, self.embedder.encode_text, distinct, language=self.language),
             identity=f"{self.text} {self.args.chosen_precision}",
             items=(text.encode() for text in distinct),
             cache_dir=self.cache_dir,
@@ -132,13 +124,13 @@ class FrozenEncoder:
 
     def image_features(self, images: Images) -> np.ndarray:
         """Returns the features of images, [n, F]."""
-        compute = partial(self._encode, lambda model: model.encode_image(images, normalize=False))
+        compute = partial(self._encode, self.embedder.encode_image, images)
         return features_of_images(compute, images, f"{self.image} {self.args.chosen_precision}", self.cache_dir)
 
-    def _encode(self, encode: Callable[[Embedder], np.ndarray]) -> np.ndarray:
+    def _encode(self, encode: Callable[..., np.ndarray], inputs: Any, **options: Any) -> np.ndarray:
         """Encodes with the embedder, in the precision of training."""
         with autocasting(self.args.device, self.args.chosen_precision):
-            return encode(self.embedder())
+            return encode(inputs, normalize=False, **options)
 
 
 def refuse_augmentation(args: ContrastiveTrainingArguments, kind: str) -> None:
@@ -164,11 +156,9 @@ def frozen_towers(
     for name in names:
         refuse_augmentation(args, name)
 
-    def embedder() -> Embedder:
-        # The memory layout with the fastest convolutions.
+    if names:  # in the memory layout with the fastest convolutions
         model.to(device=args.device, memory_format=torch.channels_last)
-        return Embedder(TowerFeatures(model), processor, batch_size=args.per_device_eval_batch_size)
-
+    embedder = Embedder(TowerFeatures(model), processor, batch_size=args.per_device_eval_batch_size)
     text = image = None
     if TEXT in names:
         text = model_identity(model.text_model, processor, model.config.text_pooling)

@@ -178,7 +178,7 @@ class MlaTrainer(ContrastiveTrainer):
             return contents_digest(own, model_identity(nn.Identity(), reader, settings))
 
         return FrozenEncoder(
-            lambda: self._native,
+            self._native,
             self.args,
             self.cache_dir,
             text=identity("vision_model", processor),
