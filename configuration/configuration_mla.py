@@ -115,14 +115,6 @@ for _config in (ClipResNetConfig, VectorSpaceConfig):
 OWN_NATIVES = ("mural", "etcl")
 
 
-def register_native(kind: object) -> None:
-    """Registers a native model of babelens with `AutoConfig`, also in saved folders without the package."""
-    if kind in OWN_NATIVES and kind not in CONFIG_MAPPING:
-        module = import_module(f".configuration_{kind}", __package__)
-        own = (each for each in vars(module).values() if getattr(each, "model_type", None) == kind)
-        AutoConfig.register(str(kind), next(own))
-
-
 def feature_width(config: PreTrainedConfig) -> int:
     """Returns the width of a dual encoder's features; SigLIP's are as wide as those of its image tower."""
     width = getattr(config, "projection_dim", None)
@@ -167,8 +159,11 @@ class MlaBaseConfig(DualEncoderConfig):
         if self.native_language in self.languages:
             raise ValueError(f"{self.native_language!r} is the native language: there is nothing to acquire")
         check_positive(self, "acquirer_size", "logit_scale")
-        if isinstance(self.base_config, dict):
-            register_native(self.base_config.get("model_type"))
+        kind = self.base_config.get("model_type") if isinstance(self.base_config, dict) else None
+        if kind in OWN_NATIVES and kind not in CONFIG_MAPPING:  # in a saved folder, without the package
+            module = import_module(f".configuration_{kind}", __package__)
+            own = (each for each in vars(module).values() if getattr(each, "model_type", None) == kind)
+            AutoConfig.register(kind, next(own))
         width = kwargs.pop("projection_dim", None)
         super().__post_init__(**kwargs)
         check_projection_dim(self, width)

@@ -29,6 +29,7 @@ class ExtendedProcessor(PerLanguageProcessor):
     reading: ClassVar = ("max_native_length", "pad_native")
     has_text_encoder = True  # otherwise, the model reads only native tokens
     pad_native: bool
+    text_prompt: str = ""
     normalization: int
 
     @classmethod
@@ -69,10 +70,6 @@ class ExtendedProcessor(PerLanguageProcessor):
         return getattr(self, native), getattr(self, other)
 
     @property
-    def _prompt(self) -> str:
-        return getattr(self, "text_prompt", "")  # MLA's processor has none
-
-    @property
     def native(self) -> DualEncoderProcessor:
         length, is_padded = (getattr(self, name) for name in self.reading)
         return DualEncoderProcessor(self.image_processor, self.tokenizers[0], "", length, is_padded)
@@ -80,7 +77,7 @@ class ExtendedProcessor(PerLanguageProcessor):
     @property
     def least_length(self) -> int:  # type: ignore[override]
         native, other = self.tokenizers
-        prompt = call_tokenizer(other, self._prompt, add_special_tokens=False)["input_ids"]
+        prompt = call_tokenizer(other, self.text_prompt, add_special_tokens=False)["input_ids"]
         return 1 + max(native.num_special_tokens_to_add(), other.num_special_tokens_to_add() + len(prompt))
 
     def native_tokens(self, texts: list[str], layout: TextLayout) -> list[list[int]]:
@@ -100,7 +97,7 @@ class ExtendedProcessor(PerLanguageProcessor):
         """Returns `input_ids` and, if wanted, `attention_mask`, of native texts and of all others."""
         native, other = self.tokenizers
         others = [(text, tag) for text, tag, each in zip(texts, languages, is_native, strict=True) if not each]
-        spelled = [self._prompt + self.with_same_letters([text], tag)[0] for text, tag in others]
+        spelled = [self.text_prompt + self.with_same_letters([text], tag)[0] for text, tag in others]
         logged = [text for text, _ in others] if self.has_text_encoder else []
         of_natives = iter(self.native_tokens([*compress(texts, is_native)], layout))
         of_others = iter(layout.tokens(other, spelled, logged))

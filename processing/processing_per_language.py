@@ -52,10 +52,6 @@ class TextLayout:
             settings.get("return_attention_mask", True),
         )
 
-    @property
-    def end(self) -> int | None:
-        return self.max_length if self.cut else None
-
     def tokens(
         self, tokenizer: Any, texts: list[str], given: list[str] | None = None, room: int = 0, **settings: Any
     ) -> list[list[int]]:

@@ -123,7 +123,7 @@ class WordLevelProcessor(PerLanguageProcessor):
         texts: list[str], rows: list[list[Any]], layout: TextLayout, padding: int | list[int]
     ) -> dict[str, list[Any]]:
         """Returns `input_ids` and `attention_mask` of the words of texts, cut and padded."""
-        kept = [row[: layout.end] for row in rows]
+        kept = [row[: layout.max_length] for row in rows] if layout.cut else rows
         shortened = [text for text, row, rest in zip(texts, rows, kept, strict=True) if len(rest) < len(row)]
         note_cut_texts(shortened, f"{layout.max_length} words")
         return {"input_ids": layout.padded(kept, [padding] * len(kept))} | layout.mask(kept)
