@@ -102,11 +102,12 @@ class HybridWordEmbedding(nn.Module):
     def distinct(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the embeddings [n, width] of the rows that occur, each computed once, and the index of each row's
         embedding among them; in an exported graph, the embeddings of all rows."""
-        if is_exporting():
-            return self.table(), rows
-        distinct, indices = rows.unique(return_inverse=True)  # ascending, so that the rows of a part are contiguous
         ends = torch.tensor(self.sizes, device=rows.device).cumsum(0)
-        counts = torch.searchsorted(distinct, ends).diff(prepend=ends.new_zeros(1)).tolist()
+        if is_exporting():
+            distinct, indices, counts = torch.arange(sum(self.sizes), device=rows.device), rows, self.sizes
+        else:
+            distinct, indices = rows.unique(return_inverse=True)  # ascending: the rows of a part are contiguous
+            counts = torch.searchsorted(distinct, ends).diff(prepend=ends.new_zeros(1)).tolist()
         special, *specific, latent = distinct.split(counts)
         table = [
             self.special[special] * (special != PADDING_ID)[:, None],
@@ -118,13 +119,6 @@ class HybridWordEmbedding(nn.Module):
     def drift(self) -> Tensor:
         """Returns half the squared distance of specific vectors from the initial ones, mean over languages, []."""
         return (self.specific - self.initial_specific).square().sum() / (2 * len(self.projections))
-
-    def table(self) -> Tensor:
-        """Returns the universal embeddings of all rows, [rows, width]."""
-        is_token = torch.arange(SPECIAL_IDS, device=self.special.device) != PADDING_ID
-        specific = self.specific.split(self.sizes[1:-1])
-        own = [layer(vectors) for layer, vectors in zip(self.projections, specific, strict=True)]
-        return torch.cat([self.special * is_token[:, None], *own, self.latent])
 
 
 class SentenceEncoder(nn.Module):
@@ -360,7 +354,8 @@ class SmalrModel(WordDualEncoderModel):
         model = type(self)(config).to(device=self.device, dtype=self.dtype)
         left_out = ("word_embedding.", "alignment.")
         kept = {name: value for name, value in self.state_dict().items() if not name.startswith(left_out)}
-        model.load_state_dict(kept | {"word_table.weight": self.word_embedding.table()})
+        table, _ = self.word_embedding.distinct(torch.arange(len(model.word_table.weight), device=self.device))
+        model.load_state_dict(kept | {"word_table.weight": table})
         return model.train(self.training)
 
     def get_input_embeddings(self) -> nn.Module:
