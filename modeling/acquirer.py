@@ -278,7 +278,6 @@ class AcquiredEmbedding(WrappedLayer):
 
     @property
     def non_native(self) -> NonNativeEmbedding:
-        """The second vocabulary."""
         return getattr(self, self.non_native_name)
 
 

@@ -94,20 +94,19 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         self.double()
         scores = scores.double()
         try:
-            for _ in range(iterations):
-                joint, _ = self._rescaled(scores)
-                loss = multimodal_triplet_loss(-joint.T, positives.T)
-                losses.append(loss.item())
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-            with torch.no_grad():
+            for iteration in range(iterations + 1):
                 joint, scale = self._rescaled(scores)
                 loss = multimodal_triplet_loss(-joint.T, positives.T)
+                losses.append(loss.item())
+                if iteration < iterations:
+                    optimizer.zero_grad()
+                    loss.backward()
+                    optimizer.step()
+            with torch.no_grad():
                 self.output.weight *= scale
         finally:
             self.to(dtype)
-        return [*losses, loss.item()]
+        return losses
 
     @property
     def importances(self) -> dict[str, float]:

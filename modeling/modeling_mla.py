@@ -131,7 +131,6 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
 
     @property
     def learned_dtype(self) -> torch.dtype:
-        """The precision of the learned parts."""
         return next((weight.dtype for part in self.learned_parts() for weight in part.parameters()), self.dtype)
 
     def new_text_encoder(self) -> PreTrainedModel:
@@ -364,17 +363,14 @@ class MlaModel(MlaPreTrainedModel):
 
     @property
     def text_parts(self) -> TowerParts:
-        """The native model's text tower, and the parts of it that are wrapped."""
         return TowerParts(self.native_model, self.config.base_config)
 
     @property
     def embedding(self) -> AcquiredEmbedding:
-        """The wrapped embedding of the text tower."""
         return self.text_parts.embeddings
 
     @property
     def blocks(self) -> nn.ModuleList:
-        """The wrapped blocks of the text tower."""
         return self.text_parts.blocks
 
     def _grow(self, language: str) -> None:

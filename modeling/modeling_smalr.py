@@ -257,9 +257,9 @@ class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
         return top_violation_triplet_loss(pairwise_distances(embeds, embeds), pairs, negatives=~same, **constraints)
 
     @torch.no_grad()
-    def assignment(self, chunk_size: int = 4096) -> Tensor:
-        """Returns the latent token of every word [words], without special tokens, `chunk_size` words at a time."""
-        vectors = self.vectors[SPECIAL_IDS:].split(chunk_size)
+    def assignment(self) -> Tensor:
+        """Returns the latent token of every word [words], without special tokens."""
+        vectors = self.vectors[SPECIAL_IDS:].split(4096)  # whose scores fit in memory
         return torch.cat([self.attention.score(part).argmax(1) for part in vectors])
 
 

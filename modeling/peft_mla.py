@@ -141,7 +141,6 @@ class MlaLayer(BaseTunerLayer):
         return RowsByLanguage.all_in(active[0], count) if active else None
 
     def set_adapter(self, adapter_names: str | list[str], inference_mode: bool = False) -> None:
-        """Activates one adapter."""
         if not isinstance(adapter_names, str) and len(adapter_names) > 1:
             raise ValueError(
                 f"a text is in one language, not {', '.join(adapter_names)}: batches that mix languages take "
@@ -165,7 +164,6 @@ class MlaBlock(MlaLayer, AcquiredBlock):
         self.update_layer(adapter_name, config)
 
     def update_layer(self, adapter_name: str, config: MlaAdapterConfig) -> None:
-        """Adds the acquirer of another adapter."""
         assert config.text_width is not None  # filled in from the model, before anything is injected
         self.mla_acquirers[adapter_name] = Acquirer(config.text_width, config.acquirer_size, config.acquirer)
         self._move_adapter_to_device_of_base_layer(adapter_name)
