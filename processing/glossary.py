@@ -5,7 +5,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
-from itertools import chain
+from itertools import chain, pairwise
 
 _APOSTROPHES = "'’ʻʼ`ꞌ-"
 # Scripts that put no space between words: Thai and Lao, Burmese, Khmer, those of the Tai languages, Javanese and
@@ -16,6 +16,7 @@ _JOINED = (
 )
 _FIRST_JOINED, _A_JOINED = "\u0e00", "一"
 _ALIKE = 0.5  # Dice coefficient of the n-grams of two words
+_SAME_PART = 0.3  # weight of the letters that two words share at the end that the language rarely inflects
 _UNKNOWN = 8  # cost of a character outside all pieces in a segmentation; a piece costs 1
 LONGEST_PIECE = 12  # characters
 _REMEMBERED = 10_000  # words
@@ -90,13 +91,17 @@ class Glossary:
     """The words of one language with their native translations; "" for a word without a meaning of its own. Words in
     scripts without spaces are pieces of at most `LONGEST_PIECE` characters.
 
+    Args:
+        by_inflection: whether to prefer, among known words that are spelled like an unknown one, those with the same
+            beginning or ending: in each language the one that more words with the same translation share.
+
     Examples:
         >>> Glossary({"motokā": "car", "whero": "red", "he": "a"}).gloss("he motokā whero")
         'a car red'
     """
 
-    def __init__(self, entries: Mapping[str, str]) -> None:
-        self.entries = dict(entries)
+    def __init__(self, entries: Mapping[str, str], by_inflection: bool = True) -> None:
+        self.entries, self._by_inflection = dict(entries), by_inflection
         self._nearest: dict[str, str] = {}
 
     def units_of(self, words: Iterable[str]) -> list[str]:
@@ -140,12 +145,35 @@ class Glossary:
         fewest = best * len(ngrams) / (2 - best)  # for a word whose n-grams are all shared
         for place, count in [(place, count) for place, count in shared.items() if count >= fewest]:
             alike = 2 * count / (len(ngrams) + sizes[place])
+            if alike < _ALIKE:
+                continue
+            if self._by_inflection:
+                order = slice(None, None, 1 if self._inflects_endings else -1)
+                same = _same_letters(word[order], known[place][order])
+                alike += _SAME_PART * same / max(len(word), len(known[place]))
             if alike > best or (alike == best and nearest and known[place] < nearest):
                 best, nearest = alike, known[place]
         if len(self._nearest) >= _REMEMBERED:
             self._nearest.clear()
         self._nearest[word] = nearest
         return nearest
+
+    @cached_property
+    def _inflects_endings(self) -> bool:
+        """Whether words with the same translation differ more often at their ends, as in Polish, than at their
+        beginnings, as in Shona."""
+        words = defaultdict(list)
+        for word, native in self.entries.items():
+            if native:
+                words[native].append(word)
+        more_first = 0
+        for forms in words.values():
+            for neighbors in pairwise(sorted(forms)), pairwise(sorted(forms, key=lambda word: word[::-1])):
+                for word, other in neighbors:
+                    first, last = _same_letters(word, other), _same_letters(word[::-1], other[::-1])
+                    if 2 * max(first, last) >= max(len(word), len(other)):
+                        more_first += (first > last) - (first < last)
+        return more_first >= 0
 
     @cached_property
     def _index(self) -> tuple[list[str], list[int], dict[str, list[int]]]:
@@ -163,6 +191,14 @@ class Glossary:
 def _share(words: Iterable[str], known: Iterable[str]) -> float:
     length = sum(map(len, words))
     return sum(map(len, known)) / length if length else 0.0
+
+
+def _same_letters(word: str, other: str) -> int:
+    """Returns the number of letters before the first that differs."""
+    return next(
+        (place for place, (a, b) in enumerate(zip(word, other, strict=False)) if a != b),
+        len(min(word, other, key=len)),
+    )
 
 
 def _ngrams(word: str) -> set[str]:

@@ -49,6 +49,7 @@ class RidgeProcessor(ExtendedProcessor):
         has_text_encoder: by default, whether there is an `encoder_tokenizer`. A saved processor always has one.
         normalization: version of `text_normalization` for texts that are not native; 0 leaves texts unchanged.
         language_codes: the codes (`{"de": "deu_Latn"}`) of a tokenizer that adds the language to texts, as NLLB's.
+        by_inflection: how glossaries read unknown words; older folders, which do not state it, read as before.
 
     Examples:
         >>> processor = RidgeProcessor.for_native(clip.config, clip_processor, languages=["mi"])
@@ -74,6 +75,7 @@ class RidgeProcessor(ExtendedProcessor):
         glossaries: Mapping[str, Mapping[str, str]] | None = None,
         normalization: int = NORMALIZATION,
         language_codes: Mapping[str, str] | None = None,
+        by_inflection: bool = True,
     ) -> None:
         super().__init__(image_processor, tokenizer, encoder_tokenizer or tokenizer)
         self.native_language = normalize_language(native_language)
@@ -82,13 +84,16 @@ class RidgeProcessor(ExtendedProcessor):
         self.text_prompt, self.any_language = text_prompt, any_language
         self.has_text_encoder = encoder_tokenizer is not None if has_text_encoder is None else has_text_encoder
         self.normalization = checked_normalization(normalization)
-        self.language_codes = dict(language_codes or {})
+        self.language_codes, self.by_inflection = dict(language_codes or {}), by_inflection
         # An attribute `glossaries` would be saved in `processor_config.json` and shown by `print`.
-        self._glossaries = {normalize_language(tag): Glossary(words) for tag, words in (glossaries or {}).items()}
+        self._glossaries = {normalize_language(tag): self.glossary(words) for tag, words in (glossaries or {}).items()}
 
     @property
     def glossaries(self) -> dict[str, Glossary]:
         return self._glossaries
+
+    def glossary(self, entries: Mapping[str, str]) -> Glossary:
+        return Glossary(entries, self.by_inflection)
 
     @property
     def known_languages(self) -> list[str]:
@@ -202,7 +207,7 @@ class RidgeProcessor(ExtendedProcessor):
         cls, pretrained_model_name_or_path: str | os.PathLike, **kwargs: Any
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         settings, remaining = super().get_processor_dict(pretrained_model_name_or_path, **kwargs)
-        settings = {"normalization": 0} | settings
+        settings = {"normalization": 0, "by_inflection": False} | settings
         if settings.pop(_READS_GLOSSARY, True):
             path = file_beside(pretrained_model_name_or_path, GLOSSARY_FILE, kwargs, is_needed=False)
             if path is not None:

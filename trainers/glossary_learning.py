@@ -5,11 +5,13 @@ n-gram, but an alignment only has to choose among a few words."""
 
 import logging
 import re
+import sys
 import unicodedata
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from itertools import product
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -38,6 +40,8 @@ _MORE_PIECES = 1.2  # per word: the base reads the other column, because its tok
 _UNREAD = 1000  # pieces: more than any word has
 _LEAST_OF_NAMES = 0.2  # minimal share of the names with a word that have its translation, because any has "of" or "in"
 _USUAL, _FEWEST_USUAL = 0.05, 10  # share and number of the translations that begin with "to", as verbs do
+_BEGINNING, _SHORTEST_BEGINNING = 0.6, 3  # share of the letters that related words have in common, and their number
+_MOST_RELATED = 200  # words: more begin alike by chance
 _LONGEST_SENSE = 3  # words: a longer sense explains the word instead of translating it
 _BETWEEN_SENSES = re.compile(r"[,;/|]|\b\d+[.)]")
 _NOTES = re.compile(r"\([^)]*\)|\[[^]]*\]|\{[^}]*\}|<[^>]*>")
@@ -68,8 +72,9 @@ def senses(
     dictionary: Pairs, natives: Iterable[str], tokenizer: Any = None, names: Iterable[Pair] = ()
 ) -> dict[str, str]:
     """Chooses one translation for each word of a dictionary: the most frequent one in the native texts, judged by its
-    rarest word; next, the one that most names with the word have in their translations; next, the one that is common
-    for the native tokenizer. Each translation comes once before any comes again, first for the word with the most
+    rarest word; next, the one that most names with the word have in their translations; next, the one that the most
+    related words share, as `spielen` shares "play" with `spielt`; next, the one that is common for the native
+    tokenizer. Each translation comes once before any comes again, first for the word with the most
     entries: a large dictionary has dozens of words for "of". At most 100,000 words are used, those with the most
     frequent translations. A word with several translations is repeated in the dictionary, or has them in one cell, as
     in `dog, hound` or `1. dog; 2. hound`. Text in brackets, letters translated by themselves, entries that are
@@ -85,31 +90,55 @@ def senses(
     named = [({*_words_of(text)}, {*_words_of(native)}) for text, native in names]
     occurrences = Counter(word for words, _ in named for word in words)
     together = Counter(pair for pairs in named for pair in product(*pairs))
-    found: dict[str, tuple[tuple[int, ...], str]] = {}
+    found: dict[str, tuple[tuple[int, ...], tuple[int, ...], str]] = {}
     entries: Counter[str] = Counter()
     read = [(text.lower(), _words_of(translation)) for text, translation in _single_senses(dictionary)]
     beginnings = Counter(native[0] for _, native in read if len(native) > 1)
     usual = {first for first, count in beginnings.items() if count > max(_USUAL * len(read), _FEWEST_USUAL)}
-    for word, whole in read:
-        native = whole[1:] if len(whole) > 1 and whole[0] in usual else whole
-        if not 0 < len(native) <= _LONGEST_SENSE or not (word in found or is_word(word)):
-            continue
-        if native == [word] and len(word) == 1:
-            continue
+    read = [(word, native[1:] if len(native) > 1 and native[0] in usual else native) for word, native in read]
+    read = [
+        (word, native)
+        for word, native in read
+        if 0 < len(native) <= _LONGEST_SENSE and is_word(word) and not (native == [word] and len(word) == 1)
+    ]
+    relatives = _relatives(read)
+    for word, native in read:
         entries[word] += 1
-        rare = max(rarity[each] for each in native)
         shared = min(together[word, each] for each in native)
         in_names = shared if shared >= _LEAST_OF_NAMES * occurrences[word] else 0
-        cost = -min(counts[each] for each in native), -in_names, len(native) if tokenizer else 0, *rare
+        usage = -min(counts[each] for each in native), -in_names
+        rare = len(native) if tokenizer else 0, *max(rarity[each] for each in native)
+        cost = *usage, -min(relatives(word)[_beginning(each)] for each in native), *rare
         if word not in found or cost < found[word][0]:
-            found[word] = cost, " ".join(native)
-    kept = sorted(found, key=lambda word: found[word][0])[:_MOST_OF_A_DICTIONARY]
+            found[word] = cost, (*usage, *rare), " ".join(native)
+    kept = sorted(found, key=lambda word: found[word][1])[:_MOST_OF_A_DICTIONARY]
     earlier: Counter[str] = Counter()
     turn = {}
     for word in sorted(kept, key=entries.__getitem__, reverse=True):
-        turn[word] = earlier[found[word][1]]
-        earlier[found[word][1]] += 1
-    return {word: found[word][1] for word in sorted(kept, key=turn.__getitem__)}
+        turn[word] = earlier[found[word][2]]
+        earlier[found[word][2]] += 1
+    return {word: found[word][2] for word in sorted(kept, key=turn.__getitem__)}
+
+
+def _beginning(word: str) -> str:
+    return word[: max(round(_BEGINNING * len(word)), _SHORTEST_BEGINNING)]
+
+
+def _relatives(read: Iterable[tuple[str, list[str]]]) -> Callable[[str], Counter[str]]:
+    """Returns a function from a word of a dictionary to the number of words that begin like it and have a translation
+    with each native beginning."""
+    translations: dict[str, set[str]] = defaultdict(set)
+    for word, native in read:
+        translations[word].update(map(_beginning, native))
+    words = sorted(translations)
+
+    @cache
+    def counts(beginning: str) -> Counter[str]:
+        related = words[bisect_left(words, beginning) : bisect_left(words, beginning + chr(sys.maxunicode))]
+        are_related = len(related) <= _MOST_RELATED
+        return Counter(chain.from_iterable(translations[word] for word in related) if are_related else ())
+
+    return lambda word: counts(_beginning(word))
 
 
 def _rarity(tokenizer: Any, texts: Iterable[str]) -> Mapping[str, tuple[int, ...]]:
@@ -200,16 +229,16 @@ def glossary_of_words(names: Sequence[Pair], known: Mapping[str, str]) -> dict[s
     return {word: native for word, native in found.items() if native} | dict(known)
 
 
-def held_out_glosses(
+def without_held_out(
     sentences: Sequence[Pair], names: Sequence[Pair], known: Mapping[str, str]
-) -> tuple[Tensor, list[str]]:
-    """Returns positions of sentences, ascending, and glosses, "" if unknown, learned without these sentences and
-    others that share a text with them."""
+) -> tuple[Tensor, dict[str, str]]:
+    """Returns positions of sentences, ascending, and a glossary learned without these and others that share a text
+    with them."""
     order = in_random_order(len(sentences))[: max(min(_HELD_OUT, len(sentences) // 5), 1)]
     held_out = np.sort(order)
     out = {text for row in held_out for text in sentences[row]}
-    glossary = Glossary(glossary_from([pair for pair in sentences if out.isdisjoint(pair)], names, known))
-    return torch.from_numpy(held_out), [glossary.gloss(sentences[row][0]) for row in held_out]
+    glossary = glossary_from([pair for pair in sentences if out.isdisjoint(pair)], names, known)
+    return torch.from_numpy(held_out), glossary
 
 
 def _plain(entry: str) -> str:

@@ -30,9 +30,9 @@ from .glossary_learning import (
     Pair,
     glossary_from,
     glossary_of_words,
-    held_out_glosses,
     is_held_out,
     known_words,
+    without_held_out,
     word_lists,
 )
 from .ridge_inputs import NativeTeacher, Teacher, encoder_features, language_codes, native_targets
@@ -298,7 +298,9 @@ class _Learner:
         if self._reads_glosses:
             spelled = [*zip(*self._spelled(language, (texts, natives or [""] * len(texts))), strict=True)]
             further, known = self._named(language), self.known[language]
-            tested, glosses = held_out_glosses(spelled, further, known)
+            tested, learned = without_held_out(spelled, further, known)
+            read = self.processor.glossary(learned)
+            glosses = [read.gloss(spelled[row][0]) for row in tested.tolist()]
             weights: Sequence[float]
             if natives:
                 weights = _WEIGHTS_WITH_WORDS if self.dictionaries.get(language) else _WEIGHTS
@@ -350,7 +352,7 @@ class _Learner:
             found = found + centered(pooled[: len(found)], values["encoder_mean"]) @ solved.encoder
         found, weight = normalize(found), 0.0
         if self._reads_glosses:
-            glossary = Glossary({words[row]: known[words[row]] for row in kept})
+            glossary = self.processor.glossary({words[row]: known[words[row]] for row in kept})
             weight = _WEIGHT_OF_WORDS if len(known) <= _WORDS else _WEIGHT_OF_MORE_WORDS
             found = normalize(found + weight * self._directions([glossary.gloss(text) for text in lists]))
         result = result_of(model, replace(solved, tested=tested), found, lesson.targets, lesson.rows[tested], tested)
@@ -393,7 +395,7 @@ class _Learner:
         processor.any_language = True
         for tag in tqdm(sorted({*self.names, *self.dictionaries}), "Glossaries", disable=None):
             if glossary := glossary_from([], self._named(tag), self._known_words(tag, texts)):
-                processor.glossaries[tag] = Glossary(glossary)
+                processor.glossaries[tag] = processor.glossary(glossary)
         if processor.glossaries:
             model.config.gloss_weights = [_WEIGHT_FROM_DICTIONARIES if self.dictionaries else _WEIGHT_FROM_NAMES]
         found = normalize(solved.predicted)
@@ -474,7 +476,7 @@ class _Learner:
 
     def _add(self, learned: Mapping[str, _Learned]) -> None:
         config = self.model.config
-        given = {tag: Glossary(each.glossary) for tag, each in learned.items() if each.glossary}
+        given = {tag: self.processor.glossary(each.glossary) for tag, each in learned.items() if each.glossary}
         self.processor.glossaries.update(given)
         weights = list(config.gloss_weights or [0.0] * (1 + len(config.languages)))
         config.languages = [*config.languages, *learned]

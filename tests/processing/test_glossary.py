@@ -53,8 +53,15 @@ def test_of_a_long_text_the_beginning_is_read():
 def test_unknown_words():
     """Native words stay, inflected and misspelled ones are taken as the nearest, and others are left out."""
     assert MAORI.gloss("motokāhia red xyzzy") == "car red"
-    assert MAORI.gloss("") == MAORI.gloss("qqq") == ""
-    assert Glossary({}).gloss("motokā") == ""
+    assert MAORI.gloss("") == MAORI.gloss("qqq") == Glossary({}).gloss("motokā") == ""
+
+
+def test_unknown_words_are_read_by_the_end_that_a_language_keeps():
+    """German inflects words at their ends, and Zulu at their beginnings; older folders treat both ends alike."""
+    german = {"stehen": "stand", "stehend": "stand", "besteht": "consists"}
+    zulu = {"bacula": "sing", "ucula": "sing", "bayahamba": "walk", "uhambo": "journey"}
+    assert [Glossary(german, new).gloss("steht") for new in (True, False)] == ["stand", "consists"]
+    assert [Glossary(zulu, new).gloss("uhamba") for new in (True, False)] == ["walk", "journey"]
 
 
 def test_scripts_without_spaces_are_read_in_pieces():

@@ -90,6 +90,7 @@ def test_of_several_translations_the_one_in_names_is_taken():
     few = [("Frau mit Bank", native) for native in ["bench"] + ["woman"] * 5]
     assert senses(words, [], names=names + few) == found
     assert senses(words, ["the manager"], names=names)["leiter"] == "manager", "native texts come first"
+    assert senses((["spielt", "spielt", "spielen"], ["pretends", "plays", "play"]), [])["spielt"] == "plays"
 
 
 def test_a_translation_that_the_base_cannot_read_is_the_last():
