@@ -29,7 +29,7 @@ class ExtendedProcessor(PerLanguageProcessor):
     reading: ClassVar = ("max_native_length", "pad_native")
     has_text_encoder = True  # otherwise, the model reads only native tokens
     pad_native: bool
-    text_prompt: str = ""
+    text_prompt: str
     normalization: int
 
     @classmethod
@@ -125,6 +125,7 @@ class MlaProcessor(ExtendedProcessor):
     parts = ("tokenizer", "multilingual_tokenizer")
     reading = ("max_text_length", "pad_to_max_length")
     pad_native = False  # all texts are padded together
+    text_prompt = ""
 
     def __init__(
         self,
