@@ -166,14 +166,14 @@ class Glossary:
         for word, native in self.entries.items():
             if native:
                 words[native].append(word)
-        more_first = 0
+        toward_endings = 0
         for forms in words.values():
             for neighbors in pairwise(sorted(forms)), pairwise(sorted(forms, key=lambda word: word[::-1])):
                 for word, other in neighbors:
                     first, last = _same_letters(word, other), _same_letters(word[::-1], other[::-1])
                     if 2 * max(first, last) >= max(len(word), len(other)):
-                        more_first += (first > last) - (first < last)
-        return more_first >= 0
+                        toward_endings += (first > last) - (first < last)
+        return toward_endings >= 0
 
     @cached_property
     def _index(self) -> tuple[list[str], list[int], dict[str, list[int]]]:

@@ -262,7 +262,7 @@ class _Learner:
                 return self._learn_words(lesson)
             return self._learn_one(lesson, captions.get(language) if lesson.natives else None)
 
-        # It needs much memory, and later the glossaries take 400 MB. A single language's own map is used instead.
+        # Solved first, because the glossaries of all languages take 400 MB later. A single language lends its own map.
         shared = self._solve_shared(list(lessons.values())) if is_first else None
         model.maps.add(len(translations))
         learned = {}
