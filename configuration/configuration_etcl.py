@@ -19,7 +19,7 @@ class EtclConfig(TwoTowerConfig):
 
     Args:
         temperature_init_value: Initial value of the learned divisor of image-text cosines, which is at least 0.01.
-        text_text_temperature: Fixed, such as MURAL's 0.01, or `None` for the learned one, as in section 3.1.
+        text_text_temperature: Of translation pairs, such as MURAL's 0.01; `None` for the learned one, as for triplets.
         text_text_margin: Subtracted from the cosine of a text and its translation (section 3.3).
         label_smoothing: Probability that each softmax spreads evenly over all candidates (section 3.3).
     """

@@ -65,16 +65,13 @@ def triple_contrastive_loss(
     text_b: Tensor,
     temperature: Tensor | float,
     *,
-    text_text_temperature: Tensor | float | None = None,
     margin: float = 0.0,
     **options: Any,
 ) -> Tensor:
     """Computes ETCL's loss on images and captions in two languages (equation 4), the mean of the pair losses image-A,
-    A-B and B-image. The margin, and `text_text_temperature` if given, apply to A-B."""
-    if text_text_temperature is None:
-        text_text_temperature = temperature
+    A-B and B-image. The margin applies to A-B."""
     image_a = symmetric_contrastive_loss(image, text_a, temperature, **options)
-    a_b = symmetric_contrastive_loss(text_a, text_b, text_text_temperature, margin=margin, **options)
+    a_b = symmetric_contrastive_loss(text_a, text_b, temperature, margin=margin, **options)
     b_image = symmetric_contrastive_loss(text_b, image, temperature, **options)
     return (image_a + a_b + b_image) / 3
 
