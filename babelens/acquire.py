@@ -32,7 +32,7 @@ from .data.corpus.columns import check_columns
 from .data.corpus.corpus import captions_of, enumeration, evenly_spaced, languages_of
 from .data.corpus.files import read_lines
 from .data.corpus.loading import load_captions
-from .data.emoji.names import NameTranslations, Pairs, names_for, names_of_emoji
+from .data.emoji.names import EmojiNames, NameTranslations, Pairs, names_for, names_of_emoji
 from .data.readers.bitext import read_translations
 from .inference.embedder import Embedder, default_device
 from .inference.loading import load_dual_encoder, load_sentence_transformer, needs_sentence_transformers
@@ -196,6 +196,11 @@ class Acquisition:
     def pairs(self) -> dict[str, Pairs]:
         """The texts of each language with their native translations, without duplicates; empty without sentences."""
         assert not isinstance(self.sources, str)
+        of_file: dict[str, list[str]] = {}
+        for tag, source in self.sources.items():
+            if source and isinstance(source, str):
+                of_file.setdefault(source, []).append(tag)
+        read = {file: self._different_pairs(file, tags) for file, tags in of_file.items()}
         pairs: dict[str, Pairs] = {}
         whole = left_out = 0
         for tag, source in self.sources.items():
@@ -204,13 +209,7 @@ class Acquisition:
                 continue
             name = source if isinstance(source, str) else "the given pairs"
             if isinstance(source, str):
-                present = languages_of(self._read(source))
-                for wanted in (self.native, tag):
-                    if wanted not in present:
-                        own = [each for each in present if each.partition("-")[0] == wanted.partition("-")[0]]
-                        hint = suggestion(own[0]) if own else did_you_mean(wanted, present)
-                        raise CorpusError(f"{source} has no text in {wanted!r}, only in {', '.join(present)}{hint}")
-                different = self._different_pairs(source, tag)
+                different = read[source][tag]
             else:
                 stripped = ((text.strip(), native.strip()) for text, native in source)
                 different = list(dict.fromkeys(pair for pair in stripped if all(pair)))
@@ -226,12 +225,23 @@ class Acquisition:
             whole, left_out = whole + len(different), left_out + len(different) - len(known)
         if left_out:
             logger.warning("%d of %d native texts are not in %s and were skipped", left_out, whole, self.base)
-        check_columns({tag: both for tag, both in pairs.items() if both[0]}, self.native, self._named_sources)
+        sentences, cldr = {tag: both for tag, both in pairs.items() if both[0]}, self._cldr
+        check_columns(sentences, self.native, self._named_sources, None if cldr is None else cldr.profiles)
         return pairs
 
-    def _different_pairs(self, source: str, language: str) -> list[tuple[str, str]]:
-        texts = translation_pairs(self._read(source), [(language, self.native)]).texts()
-        return list(dict.fromkeys(zip(texts["text_a"], texts["text_b"], strict=True)))
+    def _different_pairs(self, source: str, languages: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
+        present = languages_of(self._read(source))
+        for wanted in (self.native, *languages):
+            if wanted not in present:
+                own = [each for each in present if each.partition("-")[0] == wanted.partition("-")[0]]
+                hint = suggestion(own[0]) if own else did_you_mean(wanted, present)
+                raise CorpusError(f"{source} has no text in {wanted!r}, only in {', '.join(present)}{hint}")
+        pairs = [(tag, self.native) for tag in languages]
+        columns = translation_pairs(self._read(source), pairs).texts()
+        found: dict[str, dict[tuple[str, str], None]] = {tag: {} for tag in languages}
+        for tag, text, native in zip(columns["language_a"], columns["text_a"], columns["text_b"], strict=True):
+            found[tag][text, native] = None
+        return {tag: list(own) for tag, own in found.items()}
 
     @property
     def _named_sources(self) -> str:
@@ -255,9 +265,9 @@ class Acquisition:
             others = [tag for tag in present if tag != self.native]
             there = (self.dictionary, enumeration(absent), enumeration(others))
             logger.warning("%s has no words in %s; it has words in %s", *there)
-        found = {}
-        for tag in known:
-            words, natives = zip(*self._different_pairs(self.dictionary, tag), strict=True)
+        found: dict[str, Pairs] = {}
+        for tag, different in self._different_pairs(self.dictionary, known).items():
+            words, natives = zip(*different, strict=True)
             found[tag] = list(words), list(natives)
         check_columns(found, self.native, self.dictionary)
         return found
@@ -273,16 +283,17 @@ class Acquisition:
         return list(dict.fromkeys(text for line in lines if (text := line.strip())))
 
     @cached_property
+    def _cldr(self) -> EmojiNames | None:
+        """The names of emoji in all languages; None without them, and if they cannot be fetched."""
+        return names_of_emoji() if self.names and (self.teacher is None or self.teacher.reads_any) else None
+
+    @cached_property
     def emoji_names(self) -> dict[str, NameTranslations]:
-        """CLDR's emoji names by language, as additional pairs; empty if they cannot be fetched."""
-        if not self.names or not (self.teacher is None or self.teacher.reads_any):
-            return {}
-        names = names_of_emoji()
+        """CLDR's emoji names by language, as additional pairs."""
+        names = self._cldr
         if names is None:
             return {}
         if self.texts is None:
-            known = {tag: both for tag, both in self.pairs.items() if both[0]}
-            check_columns(known, self.native, self._named_sources, names.profiles)
             return names_for({tag: self.texts_in(tag) for tag in self.languages}, self.native, names)
         if self.native not in names.languages:
             return {}

@@ -106,11 +106,14 @@ class CorpusView(Sequence[Example]):
         return Images(self.corpus)
 
     def texts(self) -> dict[str, list[str]]:
-        """Returns the texts of all examples [N] by column name; no image is read."""
-        columns: dict[str, list[str]] = {f"text{suffix}": [] for suffix in self._positions}
-        for example in CorpusView(self._corpus, [], self.rows, self._positions):
-            for name, column in columns.items():
-                column.append(example[name])
+        """Returns the texts of all examples [N] and their languages by column name; no image is read."""
+        index, columns = CaptionIndex(self._corpus), {}
+        texts = index.texts.cast(pa.large_string())  # of more than 2 GB
+        first = np.searchsorted(index.rows, self.rows)  # first caption of each row
+        for suffix, positions in self._positions.items():
+            columns[f"text{suffix}"] = texts.take(pa.array(first + positions)).to_pylist()
+            codes = index.language_codes[first + positions].tolist()
+            columns[f"language{suffix}"] = [index.languages[code] for code in codes]
         return columns
 
     def by_language_pair(self) -> dict[str, np.ndarray]:

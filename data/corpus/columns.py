@@ -340,7 +340,8 @@ class LanguageProfiles:
 def counts_of(texts: tuple[str, ...]) -> Array:
     """Returns damped counts of hashed n-grams in texts [buckets]; n-grams have spaces at their ends only."""
     words = (word for text in texts for word in unicodedata.normalize("NFKC", text[:_CHARACTERS]).lower().split())
-    characters = np.array([ord(each) for each in " ".join(["", *words, ""])], np.uint64)
+    codes = " ".join(["", *words, ""]).encode("utf-32-le", "surrogatepass")
+    characters = np.frombuffer(codes, "<u4").astype(np.uint64)
     counts = np.zeros(_BUCKETS, np.int64)
     for size in _SIZES:
         if size <= len(characters):
@@ -358,7 +359,8 @@ def _unit(vectors: Array) -> Array:
 
 
 def letters_in(texts: Sequence[str]) -> int:
-    return sum(map(str.isalpha, "".join(texts)))
+    whole = "".join(texts)
+    return sum(whole.count(each) for each in {*whole} if each.isalpha())
 
 
 def is_text(cell: Any) -> bool:

@@ -79,6 +79,7 @@ def test_random_corpora_give_what_plain_loops_give(corpus):
     view = views.translation_pairs(load_translations(Dataset.from_dict(rows)), [("en", "de")])
     assert [(e["image_id"], e["text_a"], e["text_b"]) for e in view] == expected
     sides = {"text_a": "dog", "language_a": "en", "text_b": "Köter", "language_b": "de"}
+    assert view.texts() == {name: [example[name] for example in view] for name in sides}
     assert views.translation_pairs(corpus, [("en", "de")])[4] == {"image_id": "dog"} | sides
 
 
