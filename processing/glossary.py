@@ -2,10 +2,12 @@
 behind" almost as well as the full sentence."""
 
 import unicodedata
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain, pairwise
+
+import numpy as np
 
 _APOSTROPHES = "'’ʻʼ`ꞌ-"
 # Scripts that put no space between words: Thai and Lao, Burmese, Khmer, those of the Tai languages, Javanese and
@@ -140,13 +142,12 @@ class Glossary:
             return self._nearest[word]
         known, sizes, places = self._index
         ngrams = _ngrams(word)
-        shared = Counter(chain.from_iterable(places.get(ngram, ()) for ngram in ngrams))
+        found = [places[ngram] for ngram in ngrams if ngram in places]
+        shared = np.bincount(np.concatenate(found), minlength=len(known)) if found else np.zeros(len(known))
+        dice = 2 * shared / (len(ngrams) + sizes)
         best, nearest = _ALIKE, ""
-        fewest = best * len(ngrams) / (2 - best)  # for a word whose n-grams are all shared
-        for place, count in [(place, count) for place, count in shared.items() if count >= fewest]:
-            alike = 2 * count / (len(ngrams) + sizes[place])
-            if alike < _ALIKE:
-                continue
+        for place in np.flatnonzero(dice >= _ALIKE).tolist():
+            alike = float(dice[place])
             if self._by_inflection:
                 order = slice(None, None, 1 if self._inflects_endings else -1)
                 same = _same_letters(word[order], known[place][order])
@@ -168,6 +169,8 @@ class Glossary:
                 words[native].append(word)
         toward_endings = 0
         for forms in words.values():
+            if len(forms) < 2:
+                continue
             for neighbors in pairwise(sorted(forms)), pairwise(sorted(forms, key=lambda word: word[::-1])):
                 for word, other in neighbors:
                     first, last = _same_letters(word, other), _same_letters(word[::-1], other[::-1])
@@ -176,7 +179,7 @@ class Glossary:
         return toward_endings >= 0
 
     @cached_property
-    def _index(self) -> tuple[list[str], list[int], dict[str, list[int]]]:
+    def _index(self) -> tuple[list[str], np.ndarray, dict[str, np.ndarray]]:
         """Words with spaces around them, the numbers of their n-grams, and the places of the words with an n-gram."""
         words = [word for word in self.entries if not is_joined(word[0])]
         sizes, places = [], defaultdict(list)
@@ -185,7 +188,7 @@ class Glossary:
             sizes.append(len(ngrams))
             for ngram in ngrams:
                 places[ngram].append(place)
-        return words, sizes, places
+        return words, np.array(sizes), {ngram: np.array(own) for ngram, own in places.items()}
 
 
 def _share(words: Iterable[str], known: Iterable[str]) -> float:

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from ..utils.errors import LanguageTagError, ModelFolderError
 from ..utils.language_matching import learned_language
@@ -30,10 +29,9 @@ _READS_GLOSSARY = "reads_glossary"  # in `processor_config.json`
 _ENOUGH, _ENOUGH_TO_GLOSS = 0.5, 0.3
 
 
-def as_characters(text: str) -> list[int]:
-    """Returns the code points of a text in lower case and NFKC, with a space at both ends and between words."""
-    words = unicodedata.normalize("NFKC", text).lower().split()
-    return list(map(ord, f" {' '.join(words)} "))
+def spaced(text: str) -> str:
+    """Returns a text in lower case and NFKC, with a space at both ends and between words."""
+    return f" {' '.join(unicodedata.normalize('NFKC', text).lower().split())} "
 
 
 class RidgeProcessor(ExtendedProcessor):
@@ -121,9 +119,9 @@ class RidgeProcessor(ExtendedProcessor):
                 inputs["input_ids"][row] = [code if token == own else token for token in inputs["input_ids"][row]]
         if not self.has_text_encoder:
             rows = zip(texts, spelled, ids, strict=True)
-            cut = [text for text, own, index in rows if index and len(as_characters(own)) > MOST_CHARACTERS]
+            cut = [text for text, own, index in rows if index and len(spaced(own)) > MOST_CHARACTERS]
             note_cut_texts(cut, f"{MOST_CHARACTERS} characters")
-        return inputs | {"language_ids": ids, "character_ids": _characters(spelled).tolist(), **glosses}
+        return inputs | {"language_ids": ids, "character_ids": code_points(spelled).tolist(), **glosses}
 
     def language_token(self, language: str) -> tuple[int, int] | None:
         """Returns the ids of the tokens that the encoder's tokenizer adds for its default language and for this one;
@@ -188,7 +186,7 @@ class RidgeProcessor(ExtendedProcessor):
 
     def characters(self, texts: list[str], language: str) -> Tensor:
         """Returns the code points of texts [N, C], 0 at padding."""
-        return _characters(self.folded(texts, language))
+        return code_points(self.folded(texts, language))
 
     def to_dict(self) -> dict[str, Any]:
         """Also states whether `glossary.tsv` belongs to the processor: an existing file may have another origin."""
@@ -215,9 +213,12 @@ class RidgeProcessor(ExtendedProcessor):
         return settings, remaining
 
 
-def _characters(texts: list[str]) -> Tensor:
-    rows = (np.array(as_characters(text)[:MOST_CHARACTERS]) for text in texts)
-    return pad_sequence([torch.from_numpy(row) for row in rows], batch_first=True)
+def code_points(texts: list[str]) -> Tensor:
+    """Returns the code points of texts in lower case and NFKC [N, C], 0 at padding."""
+    read = [spaced(text)[:MOST_CHARACTERS] for text in texts]
+    width = max(map(len, read), default=0)
+    codes = "".join(text.ljust(width, "\0") for text in read).encode("utf-32-le", "surrogatepass")
+    return torch.from_numpy(np.frombuffer(codes, "<u4").astype(np.int64).reshape(len(texts), width))
 
 
 def _read_glossaries(path: Path, settings: Mapping[str, Any]) -> dict[str, dict[str, str]]:

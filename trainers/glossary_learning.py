@@ -315,7 +315,7 @@ def align(
         found /= np.bincount(positions, found)[positions]  # each native word is aligned with one word or none
         counts = np.bincount(pair, found)
         stands_for = counts / (np.bincount(pair_word, counts) + _DOUBT)[pair_word]
-    order = np.lexsort((pairs, -stands_for, pair_word))
+    order = np.lexsort((-stands_for, pair_word))  # stable: among equals, the first pair
     first = order[np.unique(pair_word[order], return_index=True)[1]]
     names, native_names = ["", *places], list(native_places)
     return {

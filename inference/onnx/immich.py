@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from ...modeling.modeling_dual_encoder import normalize
 from ...processing.processing_per_language import counting_cut_texts
-from ...processing.processing_ridge import MOST_CHARACTERS, RidgeProcessor, as_characters
+from ...processing.processing_ridge import MOST_CHARACTERS, RidgeProcessor, spaced
 from ...processing.text_normalization import (
     BEFORE_REPETITION,
     LATIN_I,
@@ -292,8 +292,8 @@ class CharacterTexts:
         ids = torch.tensor([self.tokenizer.encode(text).ids or [0]])
         index = torch.tensor([[UNDETERMINED, *self.processor.languages].index(language)])
         found = self.read(ids, index)[0]
-        wanted = as_characters(self.processor.folded([text], language)[0])[:MOST_CHARACTERS]
-        return found[found > 0].tolist() == wanted
+        wanted = spaced(self.processor.folded([text], language)[0])[:MOST_CHARACTERS]
+        return found[found > 0].tolist() == list(map(ord, wanted))
 
     def save(self, folder: Path) -> None:
         written = json.loads(self.tokenizer.to_str())

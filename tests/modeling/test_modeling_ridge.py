@@ -10,7 +10,7 @@ from babelens.inference.embedder import Embedder
 from babelens.inference.onnx.export import export_onnx
 from babelens.modeling.modeling_dual_encoder import normalize
 from babelens.modeling.modeling_ridge import hashed_ngrams, ngram_weights
-from babelens.processing.processing_ridge import as_characters
+from babelens.processing.processing_ridge import code_points, spaced
 from babelens.utils.errors import InputError, LanguageTagError, ModelFolderError
 from babelens.utils.identity import model_identity
 from tests.contracts import LANGUAGES, ConfigContract, ProcessorContract, PublishingContract
@@ -107,10 +107,7 @@ TEXTS = ["he kurī, he kurī!", "一只灰狗", "ⅷ Çà  x", "a", ""]
 
 def test_ngrams_are_weighted_as_a_plain_count_says():
     rows = 2**20  # so many that no two n-grams of these texts share one
-    characters = torch.nn.utils.rnn.pad_sequence(
-        [torch.tensor(as_characters(text)) for text in TEXTS], batch_first=True
-    )
-    places, kept = hashed_ngrams(characters, rows, 2, 4)
+    places, kept = hashed_ngrams(code_points(TEXTS), rows, 2, 4)
     weights = ngram_weights(places, kept, torch.ones(1, rows))
     found = torch.zeros(len(TEXTS), rows).scatter_add(1, places, weights)
     similar = found @ found.T
@@ -124,7 +121,7 @@ def test_ngrams_are_weighted_as_a_plain_count_says():
 def plain_ngrams(text: str) -> dict[str, float]:
     """The weights of the n-grams of 2 to 4 characters inside words and of the spaces around them."""
     counts: Counter[str] = Counter()
-    for word in "".join(map(chr, as_characters(text))).split():
+    for word in spaced(text).split():
         padded = f" {word} "
         for size in (2, 3, 4):
             counts.update(padded[start : start + size] for start in range(len(padded) - size + 1))
