@@ -1,12 +1,15 @@
 """Ridge regression from the n-grams of texts, and from the features of a text encoder, to embeddings. Up to `DUAL`
 texts, it is solved by the similarities of the texts; the strength of the regression and the weight of the encoder
 minimize the leave-one-out error, which has a closed form. With more texts, a part is held out for this choice, and
-normal equations are summed over chunks, so the n-grams of all texts are never in memory at once; with fewer texts than
-features, similarities are still used. Predictions of held-out texts show how well a language was learned."""
+normal equations are summed over chunks, so the n-grams of all texts are never in memory at once. Predictions of
+held-out texts show how well a language was learned."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,10 +18,10 @@ from torch import Tensor
 from ..modeling.modeling_dual_encoder import normalize
 from ..modeling.modeling_ridge import RidgeModel
 
-DUAL = 2500
+DUAL = 5000
 CHUNK = 1024  # texts
 _COLUMNS = 256  # texts at a time, whose products fit in the processor's cache
-_STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+_STRENGTHS = (0.3, 1.0, 3.0, 10.0), (0.1, 0.03)  # from the usual one upwards, and from it downwards
 _ENCODER_WEIGHTS = (0.25, 0.5, 1.0)
 _HELD_OUT = 1000
 _SHRINKAGE = 0.4  # of the covariance of errors towards a multiple of the identity
@@ -69,38 +72,51 @@ def solve_by_similarities(
     texts whose similarities fit in memory."""
     whole = torch.arange(len(targets))
     words, features = ngrams(whole), None if encoded is None else encoded(whole)
-    # With additional texts, this only chooses the parameters; single precision is enough for that and takes half the
-    # time.
-    exact = torch.float64 if further is None else torch.float32
-    wanted = targets.to(exact)
-    similar = _similar(words).to(exact)
-    also = None if features is None else (features @ features.T).to(exact)
-    best: tuple[float, float, float, Tensor, Tensor] | None = None
-    for weight in _ENCODER_WEIGHTS if also is not None else (0.0,):
-        values, vectors = torch.linalg.eigh(similar if also is None else similar + weight * also)
-        values, turned = values.clamp(min=0), vectors.T @ wanted
-        for strength in _STRENGTHS:
-            kept = values / (values + strength)
-            leverage = (vectors.square() * kept).sum(1, keepdim=True)
-            left_out = (vectors @ (kept[:, None] * turned) - leverage * wanted) / (1 - leverage).clamp(min=1e-9)
-            error = float((left_out - wanted).square().mean())
-            if best is None or error < best[0]:
-                coefficients = vectors @ (turned / (values + strength)[:, None])
-                best = error, strength, weight, coefficients.float(), left_out.float()
-    assert best is not None
-    _, strength, weight, coefficients, left_out = best
     if further is not None:
-        # In this order, leaving one out needs only the last block of the Cholesky factor.
-        words, own = torch.cat([further.ngrams, words]), slice(len(further.targets), None)
-        similar = _similar(words)
+        words = torch.cat([further.ngrams, words])
+    similar, own = _similar(words), slice(len(words) - len(targets), None)
+    also = None if features is None else features @ features.T
+
+    def tried(weight: float, strength: float) -> tuple[float, Any]:
+        matrix = similar[own, own].clone() if also is None else similar[own, own] + weight * also
+        coefficients, left_out = _leaving_out(matrix, targets, strength, slice(None))
+        return float((left_out - targets).square().mean()), (weight, coefficients, left_out)
+
+    weights = (0.0,) if also is None else _ENCODER_WEIGHTS
+    found = [_least_error(partial(tried, weight), _STRENGTHS) for weight in weights]
+    _, strength, (weight, coefficients, left_out) = min(found, key=itemgetter(0))
+    if further is not None:
         if also is not None:
             similar[own, own] += weight * also
-        coefficients, factor = _solved(similar, torch.cat([further.targets, targets]), strength)
-        inverse = torch.cholesky_inverse(factor[own, own]).diagonal()
-        left_out = targets - coefficients[own] / inverse[:, None]
+        coefficients, left_out = _leaving_out(similar, torch.cat([further.targets, targets]), strength, own)
     encoder = None if features is None else weight * (features.T @ coefficients[-len(features) :])
     learned = torch.sparse.mm(words.T, coefficients)
     return Solution(learned, encoder, strength, weight, whole, left_out)
+
+
+def _least_error(
+    tried: Callable[[float], tuple[float, Any]], strengths: Sequence[Sequence[float]]
+) -> tuple[float, float, Any]:
+    """Returns the least error, its strength, and what else `tried` returns for it. The error has one minimum: weaker
+    regressions are only tried if no stronger one is better than the usual one."""
+    best: tuple[float, float, Any] = (math.inf, 0.0, None)
+    for direction in strengths:
+        for strength in direction:
+            error, found = tried(strength)
+            if error >= best[0]:
+                break
+            best = error, strength, found
+        if best[1] != strengths[0][0]:
+            break
+    return best
+
+
+def _leaving_out(matrix: Tensor, targets: Tensor, strength: float, last: slice) -> tuple[Tensor, Tensor]:
+    """Calls `_solved`, and returns the coefficients and the prediction for each of the last texts from the others."""
+    coefficients, factor = _solved(matrix, targets, strength)
+    # The last texts need only the last block of the factor.
+    inverse = torch.cholesky_inverse(factor[last, last]).diagonal()
+    return coefficients, targets[last] - coefficients[last] / inverse[:, None]
 
 
 def _solved(matrix: Tensor, targets: Tensor, strength: float) -> tuple[Tensor, Tensor]:
@@ -147,22 +163,18 @@ def solve_by_held_out(
     tested = order[: min(_HELD_OUT, len(order) // 5)].sort().values
     unseen = features(tested)
     rows, width = unseen[0].shape[1], sum(each.shape[1] for each in unseen)
-    count = len(order) + (0 if further is None else len(further.targets))
-    equations = _Similarities() if count < width else _NormalEquations(width, targets.shape[1])
+    equations = _NormalEquations(width, targets.shape[1])
     for part in order[len(tested) :].split(CHUNK):
         equations.add(*features(part), targets[part])
     if further is not None:
         equations.add(further.ngrams, torch.zeros(len(further.targets), width - rows), further.targets)
-    best: tuple[float, float, Tensor] | None = None
-    for strength in _STRENGTHS[1:]:
+
+    def tried(strength: float) -> tuple[float, Tensor]:
         map_ = equations.solved(strength)
         predicted = torch.sparse.mm(unseen[0], map_[:rows]) + unseen[1] @ map_[rows:]
-        error = float((predicted - targets[tested]).square().mean())
-        if best is not None and error > best[0]:
-            break  # the error has one minimum
-        best = error, strength, predicted
-    assert best is not None
-    _, strength, predicted = best
+        return float((predicted - targets[tested]).square().mean()), predicted
+
+    _, strength, predicted = _least_error(tried, (_STRENGTHS[0], _STRENGTHS[1][:1]))
     equations.add(*unseen, targets[tested])
     map_ = equations.solved(strength)
     encoder = None if encoded is None else weight**0.5 * map_[rows:]
@@ -201,25 +213,6 @@ class _NormalEquations:
         for block in self.blocks:
             gram[: len(block), len(block) - block.shape[1] : len(block)] = block
         return _solved(gram.mT, self.cross, strength)[0]
-
-
-class _Similarities:
-    """The same map for fewer texts than features, by the products of the texts with each other."""
-
-    def __init__(self) -> None:
-        self.parts: list[tuple[Tensor, ...]] = []
-        self._similar: Tensor | None = None
-
-    def add(self, *part: Tensor) -> None:
-        self.parts.append(part)
-        self._similar = None
-
-    def solved(self, strength: float) -> Tensor:
-        words, beside, targets = (torch.cat(each) for each in zip(*self.parts, strict=True))
-        if self._similar is None:
-            self._similar = _similar(words).add_(beside @ beside.T)
-        coefficients, _ = _solved(self._similar.clone(), targets, strength)
-        return torch.cat([torch.sparse.mm(words.T, coefficients), beside.T @ coefficients])
 
 
 def in_random_order(count: int) -> np.ndarray:

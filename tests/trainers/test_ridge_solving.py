@@ -48,14 +48,12 @@ def test_each_text_left_out_is_as_solving_without_it(further):
         torch.testing.assert_close(found.predicted[row].double(), left_out, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("width", [24, 200], ids=["more texts than features", "fewer"])
-@pytest.mark.parametrize("with_further", [False, True], ids=["alone", "with further texts"])
-def test_a_choice_by_held_out_texts_gives_the_same_map(monkeypatch, width, with_further):
-    ngrams, encoded, targets = random_parts(width=width)
-    further = random_further(width=width) if with_further else None
+@pytest.mark.parametrize("further", [None, random_further()], ids=["alone", "with further texts"])
+def test_a_choice_by_held_out_texts_gives_the_same_map(monkeypatch, further):
+    ngrams, encoded, targets = random_parts()
     monkeypatch.setattr(ridge_solving, "CHUNK", 16)
     found = solve_by_held_out(ngrams_of(ngrams), features_of(encoded), targets, further)
-    monkeypatch.setattr(ridge_solving, "_STRENGTHS", (found.strength,))
+    monkeypatch.setattr(ridge_solving, "_STRENGTHS", ((found.strength,), ()))
     monkeypatch.setattr(ridge_solving, "_ENCODER_WEIGHTS", (found.encoder_weight,))
     expected = solve_by_similarities(ngrams_of(ngrams), features_of(encoded), targets, further)
     torch.testing.assert_close(found.ngrams, expected.ngrams, rtol=0, atol=2e-4)
