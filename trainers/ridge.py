@@ -291,9 +291,7 @@ class _Learner:
             solved, values = self._with_captions(lesson, captions, wanted)
         else:
             given = self.model, lesson.characters, lesson.pooled
-            solved, values = _solve(*given, wanted, lesson.further)
-            if not natives:
-                solved, values = _solve(*given, wanted @ discriminating(solved, wanted), lesson.further)
+            solved, values = _solve(*given, wanted, lesson.further, of_images=not natives)
         tested, found, chosen, glossary = solved.tested, normalize(solved.predicted), 0.0, {}
         if self._reads_glosses:
             spelled = [*zip(*self._spelled(language, (texts, natives or [""] * len(texts))), strict=True)]
@@ -510,9 +508,10 @@ def _solve(
     pooled: Tensor | None,
     targets: Tensor,
     further: Sequence[_Further] = (),
+    of_images: bool = False,
 ) -> tuple[Solution, Values]:
     """Solves for a map from the code points of texts (None leaves out the n-grams), the features of the text encoder
-    [n, W] and more texts, to the targets [n, rank]."""
+    [n, W] and more texts, to the targets [n, rank], `discriminating` if these are images."""
     count, width = len(targets), model.maps.importance.shape[1]
     importance = torch.zeros(width)
     if characters is not None:
@@ -539,6 +538,8 @@ def _solve(
         added = Further(torch.cat(parts), torch.cat([each.weight**0.5 * each.targets for each in further]))
     solve = solve_by_similarities if count <= DUAL else solve_by_held_out
     solution = solve(ngrams, encoded, targets, added)
+    if of_images:
+        solution = solution.weighted(discriminating(solution, targets))
     encoder = None if mean is None or solution.encoder is None else (mean, solution.encoder)
     learned = torch.zeros(width, targets.shape[1]) if characters is None else solution.ngrams
     return solution, model.maps.rounded(importance, learned, encoder)

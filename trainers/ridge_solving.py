@@ -6,7 +6,7 @@ held-out texts show how well a language was learned."""
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -52,6 +52,11 @@ class Solution:
     encoder_weight: float
     tested: Tensor
     predicted: Tensor
+
+    def weighted(self, weights: Tensor) -> "Solution":
+        """The solution for targets times `weights` [rank, rank]: a regression is linear in its targets."""
+        encoder = None if self.encoder is None else self.encoder @ weights
+        return replace(self, ngrams=self.ngrams @ weights, encoder=encoder, predicted=self.predicted @ weights)
 
 
 def discriminating(solution: Solution, targets: Tensor) -> Tensor:
