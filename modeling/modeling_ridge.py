@@ -32,29 +32,39 @@ logger = logging.get_logger(__name__)
 
 _ROWS_AT_ONCE = 64  # texts; each one reads a row of the map for each of its n-grams
 _SPACE = ord(" ")
+# Where each character means as much as letters of other scripts: kana and ideographs, and Hangul.
+_CJK = (0x2E80, 0x9FFF), (0xAC00, 0xD7AF), (0x20000, 0x3FFFF)
 # A prime below 2^31, so that products of two remainders stay below 2^63, and two constants that mix the characters.
 _PRIME, _FACTOR, _SALT = 2_147_483_647, 1_000_003, 7_919
 
 
-def hashed_ngrams(characters: Tensor, rows: int, shortest: int, longest: int) -> tuple[Tensor, Tensor]:
+def hashed_ngrams(characters: Tensor, rows: int, shortest: int, longest: int, cjk: int = 0) -> tuple[Tensor, Tensor]:
     """Hashes the n-grams, of `shortest` to `longest` characters, of texts [N, C] to one of `rows`, inside words or
-    with the space next to them, as in scikit-learn's `char_wb`; scripts without spaces are one long word. Texts are
-    code points that begin and end with a space, padded with 0 on the right. Returns the row of each n-gram [N, J], and
-    whether it is one [N, J]: some of the J positions are padding, lie across words, or are only spaces."""
-    is_space = characters == _SPACE
+    with the space next to them, as in scikit-learn's `char_wb`; scripts without spaces are one long word. N-grams with
+    a Chinese, Japanese or Korean character have 1 to `cjk` characters, unless that is 0. Texts are code points
+    that begin and end with a space, padded with 0 on the right. Returns the row of each n-gram [N, J], and whether it
+    is one [N, J]: some of the J positions are padding, lie across words, or are only spaces."""
+    is_space, is_cjk = characters == _SPACE, torch.zeros_like(characters, dtype=torch.bool)
+    for first, last in _CJK if cjk else ():
+        is_cjk = is_cjk | ((characters >= first) & (characters <= last))
     places, kept = [], []
-    for size in range(shortest, longest + 1):
+    for size in range(1 if cjk else shortest, longest + 1):
         count = characters.shape[1] - size + 1
         if count < 1:
             break
         hashed = torch.full_like(characters[:, :count], size * _SALT)
-        valid = characters[:, size - 1 :] > 0
+        valid, has_cjk = characters[:, size - 1 :] > 0, is_cjk[:, :count]
         for offset in range(size):
             hashed = (hashed * _FACTOR + characters[:, offset : offset + count]) % _PRIME
+            has_cjk = has_cjk | is_cjk[:, offset : offset + count]
             if 0 < offset < size - 1:
                 valid = valid & ~is_space[:, offset : offset + count]
         if size <= 2:
             valid = valid & ~(is_space[:, :count] & is_space[:, size - 1 :])
+        if size < shortest:
+            valid = valid & has_cjk
+        if size > cjk:
+            valid = valid & ~has_cjk
         places.append(hashed % rows)
         kept.append(valid)
     if not places:
@@ -118,7 +128,7 @@ class RidgeMaps(nn.Module):
     def __init__(self, config: RidgeConfig) -> None:
         super().__init__()
         count, width = 1 + len(config.languages), feature_width(config.base_config)
-        self.shortest, self.longest = config.shortest_ngram, config.longest_ngram
+        self.sizes = config.shortest_ngram, config.longest_ngram, config.longest_cjk_ngram
         shapes: dict[str, tuple[int, ...]] = {"mean": (width,), "radius": (), "directions": (config.rank, width)}
         shapes |= {"importance": (count, config.ngram_rows), "ngrams": (count, config.ngram_rows, config.rank)}
         shapes["factors"] = (count, config.rank)
@@ -183,7 +193,7 @@ class RidgeMaps(nn.Module):
 
     def rows_of(self, characters: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the rows [N, J] of the n-grams of texts, and whether each is one [N, J]."""
-        return hashed_ngrams(characters, self.importance.shape[1], self.shortest, self.longest)
+        return hashed_ngrams(characters, self.importance.shape[1], *self.sizes)
 
     def weighted_ngrams(self, characters: Tensor, importance: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the rows [N, J] of the n-grams of texts, and their weights [N, J]."""
@@ -259,6 +269,7 @@ class RidgeModel(MlaPreTrainedModel):
     ) -> Self:
         """Makes a model without acquired languages; `options` are keys of `RidgeConfig`."""
         text_config = None if text_model is None else text_model.config
+        options = {"longest_cjk_ngram": 2} | options
         with init.no_init_weights():  # which are those of the models, but for the maps
             model = cls(RidgeConfig(base_config=native_model.config, text_config=text_config, **options))
         model.take_native(native_model)

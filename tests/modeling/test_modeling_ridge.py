@@ -1,5 +1,6 @@
 import math
 from collections import Counter
+from itertools import product
 
 import numpy as np
 import pytest
@@ -102,29 +103,29 @@ class TestGlossaries(Contract):
         np.testing.assert_allclose(graph.encode_text(texts, language=tags), expected, atol=1e-5)
 
 
-TEXTS = ["he kurī, he kurī!", "一只灰狗", "ⅷ Çà  x", "a", ""]
+TEXTS = ["he kurī, he kurī!", "一只灰狗", "a灰b", "ⅷ Çà  x", "a", ""]
 
 
-def test_ngrams_are_weighted_as_a_plain_count_says():
+@pytest.mark.parametrize("cjk", [0, 1, 3])
+def test_ngrams_are_weighted_as_a_plain_count_says(cjk):
     rows = 2**20  # so many that no two n-grams of these texts share one
-    places, kept = hashed_ngrams(code_points(TEXTS), rows, 2, 4)
+    places, kept = hashed_ngrams(code_points(TEXTS), rows, 2, 4, cjk)
     weights = ngram_weights(places, kept, torch.ones(1, rows))
     found = torch.zeros(len(TEXTS), rows).scatter_add(1, places, weights)
     similar = found @ found.T
-    expected = [plain_ngrams(text) for text in TEXTS]
-    for one, mine in enumerate(expected):
-        for other, theirs in enumerate(expected):
-            cosine = sum(weight * theirs.get(ngram, 0.0) for ngram, weight in mine.items())
-            assert similar[one, other].item() == pytest.approx(cosine, abs=1e-6), (one, other)
+    expected = [plain_ngrams(text, cjk) for text in TEXTS]
+    for (one, mine), (other, theirs) in product(enumerate(expected), repeat=2):
+        cosine = sum(weight * theirs.get(ngram, 0.0) for ngram, weight in mine.items())
+        assert similar[one, other].item() == pytest.approx(cosine, abs=1e-6), (one, other)
 
 
-def plain_ngrams(text: str) -> dict[str, float]:
-    """The weights of the n-grams of 2 to 4 characters inside words and of the spaces around them."""
+def plain_ngrams(text: str, cjk: int) -> dict[str, float]:
+    """The weights of the n-grams of 2 to 4 characters, or 1 to `cjk`, inside words and of the spaces around them."""
     counts: Counter[str] = Counter()
-    for word in spaced(text).split():
-        padded = f" {word} "
-        for size in (2, 3, 4):
-            counts.update(padded[start : start + size] for start in range(len(padded) - size + 1))
+    for padded in (f" {word} " for word in spaced(text).split()):
+        for size, start in product(range(1, 5), range(len(padded))):
+            sizes = range(1, cjk + 1) if cjk and set("一只灰狗") & {*padded[start : start + size]} else range(2, 5)
+            counts.update([padded[start : start + size]] * (size in sizes and start + size <= len(padded)))
     length = math.sqrt(sum(math.log1p(count) ** 2 for count in counts.values()))
     return {ngram: math.log1p(count) / length for ngram, count in counts.items()}
 
