@@ -182,13 +182,11 @@ class Glossary:
     def _index(self) -> tuple[list[str], np.ndarray, dict[str, np.ndarray]]:
         """Words with spaces around them, the numbers of their n-grams, and the places of the words with an n-gram."""
         words = [word for word in self.entries if not is_joined(word[0])]
-        sizes, places = [], defaultdict(list)
-        for place, word in enumerate(words):
-            ngrams = _ngrams(word)
-            sizes.append(len(ngrams))
-            for ngram in ngrams:
+        ngrams, places = [_ngrams(word) for word in words], defaultdict(list)
+        for place, own in enumerate(ngrams):
+            for ngram in own:
                 places[ngram].append(place)
-        return words, np.array(sizes), {ngram: np.array(own) for ngram, own in places.items()}
+        return words, np.array([*map(len, ngrams)]), {ngram: np.array(found) for ngram, found in places.items()}
 
 
 def _share(words: Iterable[str], known: Iterable[str]) -> float:

@@ -68,14 +68,14 @@ _WORDS = 5000  # of a dictionary, for a map
 _LISTS = 1000  # of words
 _WORD_WEIGHT = 0.3  # of each, relative to a list of words
 # The weight of a glossary from only a dictionary, whose held-out lists are too easy for a choice; and where the map
-# reads only a part of the words. German, French and Czech photographs are found best at 1 to 4, and at 2 to 6.
+# reads only a part of the words. Photographs are found best at 1 to 4, and at 2 to 6.
 _WEIGHT_OF_WORDS, _WEIGHT_OF_MORE_WORDS = 2.0, 3.0
 # With sentences: the first weight that does not make retrieval worse than without a glossary, or twice as much if that
 # does not either.
 _WEIGHTS, _WEIGHTS_WITH_WORDS = (1.0, 0.5), (2.0, 1.0, 0.5)
 # With captions alone; twice as much is the most that is chosen. Held-out captions favor a higher weight, because the
-# base may know the native captions of these photographs from its own training. Learned from 1,000 captions, German,
-# French and Czech photographs are found best at 0.25 to 0.5; from 5,000, German ones at 0 to 0.25.
+# base may know the native captions of these photographs from its own training. Photographs are found best at 0.25 to
+# 0.5 after 1,000 captions, at 0 to 0.25 after 5,000.
 _WEIGHTS_WITH_CAPTIONS, _WEIGHTS_WITH_CAPTIONS_AND_WORDS = (0.125,), (0.25,)
 _CAPTIONS = 5000  # in addition to translations
 _CAPTION_WEIGHTS = (0.03, 0.1, 0.3)  # relative to translations

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +23,7 @@ _COLUMNS = 256  # texts at a time, whose products fit in the processor's cache
 _STRENGTHS = (0.3, 1.0, 3.0, 10.0), (0.1, 0.03)  # from the usual one upwards, and from it downwards
 _ENCODER_WEIGHTS = (0.25, 0.5, 1.0)
 _HELD_OUT = 1000
+_COALESCED: dict[str, Any] = {"is_coalesced": True, "check_invariants": False}
 _SHRINKAGE = 0.4  # of the covariance of errors towards a multiple of the identity
 
 SENTENCES, CAPTIONS, WORDS = "sentences", "captions", "words"
@@ -84,16 +84,16 @@ def solve_by_similarities(
 
     def tried(weight: float, strength: float) -> tuple[float, Any]:
         matrix = similar[own, own].clone() if also is None else similar[own, own] + weight * also
-        coefficients, left_out = _leaving_out(matrix, targets, strength, slice(None))
+        coefficients, left_out = _solved(matrix, targets, strength, slice(None))
         return float((left_out - targets).square().mean()), (weight, coefficients, left_out)
 
     weights = (0.0,) if also is None else _ENCODER_WEIGHTS
     found = [_least_error(partial(tried, weight), _STRENGTHS) for weight in weights]
-    _, strength, (weight, coefficients, left_out) = min(found, key=itemgetter(0))
+    _, strength, (weight, coefficients, left_out) = min(found, key=lambda each: each[0])
     if further is not None:
         if also is not None:
             similar[own, own] += weight * also
-        coefficients, left_out = _leaving_out(similar, torch.cat([further.targets, targets]), strength, own)
+        coefficients, left_out = _solved(similar, torch.cat([further.targets, targets]), strength, own)
     encoder = None if features is None else weight * (features.T @ coefficients[-len(features) :])
     learned = torch.sparse.mm(words.T, coefficients)
     return Solution(learned, encoder, strength, weight, whole, left_out)
@@ -116,21 +116,15 @@ def _least_error(
     return best
 
 
-def _leaving_out(matrix: Tensor, targets: Tensor, strength: float, last: slice) -> tuple[Tensor, Tensor]:
-    """Calls `_solved`, and returns the coefficients and the prediction for each of the last texts from the others."""
-    coefficients, factor = _solved(matrix, targets, strength)
-    # The last texts need only the last block of the factor.
-    inverse = torch.cholesky_inverse(factor[last, last]).diagonal()
-    return coefficients, targets[last] - coefficients[last] / inverse[:, None]
-
-
-def _solved(matrix: Tensor, targets: Tensor, strength: float) -> tuple[Tensor, Tensor]:
-    """Solves a ridge regression from the lower half of a column-major Gram matrix. Returns the coefficients [n, rank]
-    and the Cholesky factor, which overwrites the matrix: a copy would take most of the memory."""
+def _solved(matrix: Tensor, targets: Tensor, strength: float, last: slice) -> tuple[Tensor, Tensor]:
+    """Solves a ridge regression from the lower half of a column-major Gram matrix, which is overwritten: a copy would
+    take most of the memory. Returns the coefficients [n, rank], and the prediction for each last text without it."""
     matrix.diagonal().add_(strength)
     factor = torch.linalg.cholesky(matrix, out=matrix)
     halfway = torch.linalg.solve_triangular(factor, targets, upper=False)
-    return torch.linalg.solve_triangular(factor.mT, halfway, upper=True), factor
+    coefficients = torch.linalg.solve_triangular(factor.mT, halfway, upper=True)
+    inverse = torch.cholesky_inverse(factor[last, last]).diagonal()  # the last texts need only the last block
+    return coefficients, targets[last] - coefficients[last] / inverse[:, None]
 
 
 def _similar(words: Tensor) -> Tensor:
@@ -147,9 +141,7 @@ def _similar(words: Tensor) -> Tensor:
         column = torch.zeros(rows, some.stop - start)
         column[places[first:last], texts[first:last] - start] = weights[first:last]
         beside = torch.stack([texts[first:] - start, places[first:]])
-        below = torch.sparse_coo_tensor(
-            beside, weights[first:], (count - start, rows), is_coalesced=True, check_invariants=False
-        )
+        below = torch.sparse_coo_tensor(beside, weights[first:], (count - start, rows), **_COALESCED)
         similar[start:, some] = torch.sparse.mm(below, column)
     return similar
 
@@ -205,9 +197,7 @@ class _NormalEquations:
             end = len(block)
             columns, above = features[:, end - block.shape[1] : end].contiguous(), min(end, rows)
             last = int(torch.searchsorted(places[0], above))
-            some = torch.sparse_coo_tensor(
-                places[:, :last], weights[:last], (above, len(features)), is_coalesced=True, check_invariants=False
-            )
+            some = torch.sparse_coo_tensor(places[:, :last], weights[:last], (above, len(features)), **_COALESCED)
             block[:above].addmm_(some, columns)
             block[above:].addmm_(features[:, above:end].T, columns)
         self.cross[:rows].addmm_(words, targets)
@@ -217,7 +207,7 @@ class _NormalEquations:
         gram = torch.zeros(len(self.cross), len(self.cross))
         for block in self.blocks:
             gram[: len(block), len(block) - block.shape[1] : len(block)] = block
-        return _solved(gram.mT, self.cross, strength)[0]
+        return _solved(gram.mT, self.cross, strength, slice(0))[0]
 
 
 def in_random_order(count: int) -> np.ndarray:
