@@ -230,6 +230,7 @@ class Acquisition:
         return pairs
 
     def _different_pairs(self, source: str, languages: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
+        """Returns the pairs of a text and a native text in each language, without duplicates."""
         present = languages_of(self._read(source))
         for wanted in (self.native, *languages):
             if wanted not in present:
@@ -289,7 +290,7 @@ class Acquisition:
 
     @cached_property
     def emoji_names(self) -> dict[str, NameTranslations]:
-        """CLDR's emoji names by language, as additional pairs."""
+        """CLDR's emoji names by language, as additional pairs; empty if they cannot be fetched."""
         names = self._cldr
         if names is None:
             return {}

@@ -32,7 +32,7 @@ logger = logging.get_logger(__name__)
 
 _ROWS_AT_ONCE = 64  # texts; each one reads a row of the map for each of its n-grams
 _SPACE = ord(" ")
-# Where each character means as much as letters of other scripts: kana and ideographs, and Hangul.
+# Characters that mean as much as several letters of other scripts: kana and ideographs, Hangul, rare ideographs.
 _CJK = (0x2E80, 0x9FFF), (0xAC00, 0xD7AF), (0x20000, 0x3FFFF)
 # A prime below 2^31, so that products of two remainders stay below 2^63, and two constants that mix the characters.
 _PRIME, _FACTOR, _SALT = 2_147_483_647, 1_000_003, 7_919

@@ -117,8 +117,8 @@ def _least_error(
 
 
 def _solved(matrix: Tensor, targets: Tensor, strength: float, last: slice) -> tuple[Tensor, Tensor]:
-    """Solves a ridge regression from the lower half of a column-major Gram matrix, which is overwritten: a copy would
-    take most of the memory. Returns the coefficients [n, rank], and the prediction for each last text without it."""
+    """Solves a ridge regression from the lower half of a column-major Gram matrix, and overwrites it: a copy would
+    take most of the memory. Returns the coefficients [n, rank], and predicts each of the last texts from the rest."""
     matrix.diagonal().add_(strength)
     factor = torch.linalg.cholesky(matrix, out=matrix)
     halfway = torch.linalg.solve_triangular(factor, targets, upper=False)

@@ -108,7 +108,7 @@ class CorpusView(Sequence[Example]):
     def texts(self) -> dict[str, list[str]]:
         """Returns the texts of all examples [N] and their languages by column name; no image is read."""
         index, columns = CaptionIndex(self._corpus), {}
-        texts = index.texts.cast(pa.large_string())  # of more than 2 GB
+        texts = index.texts.cast(pa.large_string())  # `take` fails on more than 2 GB of `string`
         first = np.searchsorted(index.rows, self.rows)  # first caption of each row
         for suffix, positions in self._positions.items():
             columns[f"text{suffix}"] = texts.take(pa.array(first + positions)).to_pylist()
