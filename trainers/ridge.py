@@ -538,8 +538,9 @@ def _solve(
         added = Further(torch.cat(parts), torch.cat([each.weight**0.5 * each.targets for each in further]))
     solve = solve_by_similarities if count <= DUAL else solve_by_held_out
     solution = solve(ngrams, encoded, targets, added)
-    if of_images:
-        solution = solution.weighted(discriminating(solution, targets))
+    if of_images:  # a strength chosen for these targets would be too high
+        weights = discriminating(solution, targets)
+        solution = solve(ngrams, encoded, targets @ weights, added, solution.strength)
     encoder = None if mean is None or solution.encoder is None else (mean, solution.encoder)
     learned = torch.zeros(width, targets.shape[1]) if characters is None else solution.ngrams
     return solution, model.maps.rounded(importance, learned, encoder)

@@ -6,7 +6,7 @@ held-out texts show how well a language was learned."""
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -53,11 +53,6 @@ class Solution:
     tested: Tensor
     predicted: Tensor
 
-    def weighted(self, weights: Tensor) -> "Solution":
-        """The solution for targets times `weights` [rank, rank]: a regression is linear in its targets."""
-        encoder = None if self.encoder is None else self.encoder @ weights
-        return replace(self, ngrams=self.ngrams @ weights, encoder=encoder, predicted=self.predicted @ weights)
-
 
 def discriminating(solution: Solution, targets: Tensor) -> Tensor:
     """Returns the weights [rank, rank] with which predictions find their own target [n, rank] among others: the
@@ -71,10 +66,10 @@ def discriminating(solution: Solution, targets: Tensor) -> Tensor:
 
 
 def solve_by_similarities(
-    ngrams: Features, encoded: Features | None, targets: Tensor, further: Further | None = None
+    ngrams: Features, encoded: Features | None, targets: Tensor, further: Further | None = None, fixed: float = 0
 ) -> Solution:
     """Solves for the map from weighted n-grams of texts and a text encoder's features to the targets [n, rank], for
-    texts whose similarities fit in memory."""
+    texts whose similarities fit in memory. A `fixed` strength is not chosen."""
     whole = torch.arange(len(targets))
     words, features = ngrams(whole), None if encoded is None else encoded(whole)
     if further is not None:
@@ -88,7 +83,7 @@ def solve_by_similarities(
         return float((left_out - targets).square().mean()), (weight, coefficients, left_out)
 
     weights = (0.0,) if also is None else _ENCODER_WEIGHTS
-    found = [_least_error(partial(tried, weight), _STRENGTHS) for weight in weights]
+    found = [_least_error(partial(tried, weight), ((fixed,), ()) if fixed else _STRENGTHS) for weight in weights]
     _, strength, (weight, coefficients, left_out) = min(found, key=lambda each: each[0])
     if further is not None:
         if also is not None:
@@ -147,7 +142,7 @@ def _similar(words: Tensor) -> Tensor:
 
 
 def solve_by_held_out(
-    ngrams: Features, encoded: Features | None, targets: Tensor, further: Further | None = None
+    ngrams: Features, encoded: Features | None, targets: Tensor, further: Further | None = None, fixed: float = 0
 ) -> Solution:
     """Like `solve_by_similarities`, for any number of texts."""
     weight = 0.0 if encoded is None else 0.5
@@ -171,7 +166,7 @@ def solve_by_held_out(
         predicted = torch.sparse.mm(unseen[0], map_[:rows]) + unseen[1] @ map_[rows:]
         return float((predicted - targets[tested]).square().mean()), predicted
 
-    _, strength, predicted = _least_error(tried, (_STRENGTHS[0], _STRENGTHS[1][:1]))
+    _, strength, predicted = _least_error(tried, ((fixed,), ()) if fixed else (_STRENGTHS[0], _STRENGTHS[1][:1]))
     equations.add(*unseen, targets[tested])
     map_ = equations.solved(strength)
     encoder = None if encoded is None else weight**0.5 * map_[rows:]
