@@ -275,7 +275,7 @@ class RidgeConfig(MlaBaseConfig):
         text_config, text_pooling, text_prompt: As in `TwoTowerConfig`, for the frozen text encoder that also reads the
             languages; with `text_config=None`, the model reads only characters.
         ngram_rows: Number of rows into which the character n-grams of each language are hashed.
-        longest_cjk_ngram: Of Chinese, Japanese or Korean characters, from a single one. 0: they are read like others.
+        longest_cjk_ngram: Of Chinese, Japanese and Korean characters; the shortest is one. 0 reads them like others.
         rank: Number of predicted directions of the embeddings; at most their width.
         gloss_weights: Weights of the native embedding of the word-by-word translation, relative to the predicted
             direction: one for the shared map, then one for each language. Empty without glossaries.

@@ -69,7 +69,7 @@ def solve_by_similarities(
     ngrams: Features, encoded: Features | None, targets: Tensor, further: Further | None = None, fixed: float = 0
 ) -> Solution:
     """Solves for the map from weighted n-grams of texts and a text encoder's features to the targets [n, rank], for
-    texts whose similarities fit in memory. A `fixed` strength is not chosen."""
+    texts whose similarities fit in memory. `fixed` is the strength; 0 chooses it."""
     whole = torch.arange(len(targets))
     words, features = ngrams(whole), None if encoded is None else encoded(whole)
     if further is not None:
