@@ -1,8 +1,8 @@
 """CLDR's names and keywords of emoji as translations: some 3,000 short texts about things, animals, people and places
 in each of about 120 languages, with the same in English. They complement the few sentences from which a language is
-learned. These choose the names, in the language itself or in a close relative: tags vary in detail (`arb-Arab`, `ar`),
-most languages have no names while a relative has some (Catalan for Occitan), and a column in another language than its
-tag is an error."""
+learned. These choose the names, in the language itself or in the one most like it: tags vary in detail (`arb-Arab`,
+`ar`), many languages have no names while a relative has some (Catalan for Occitan), even distant ones share loanwords
+(Guarani and Spanish), and a column in another language than its tag is an error."""
 
 import logging
 import re
@@ -23,24 +23,24 @@ from .build import DEFAULT_CACHE, KEYWORD_SEPARATOR, Annotation, annotations_in,
 logger = logging.getLogger(__name__)
 
 # Cosines of n-gram profiles: the same language has 0.55 to 0.8 in alphabets, and close relatives 0.35 to 0.55.
-_ALIKE, _RELATED, _SAME_SCRIPT = 0.5, 0.4, 0.1
-_WEIGHT, _WEIGHT_OF_RELATIVES = 0.2, 0.1
+_ALIKE, _SAME_SCRIPT = 0.4, 0.1
+_WEIGHT, _WEIGHT_OF_DISTANT = 0.2, 0.1
 # Signs are left out: nobody searches photographs for them.
 _SIGNS = re.compile("flag|symbol|arrow|button")
-# Punctuation and mathematics, and men and women who do what a person does, keep their names but lose their keywords,
-# which make learning slower and find no more photographs.
+# Punctuation and mathematics are left out, too, and keywords of men and women who do what a person does: they make
+# learning slower and find no more photographs.
 _PICTURE, _GENDERED = regex.compile(r"\p{Extended_Pictographic}"), re.compile(r"(wo)?m[ae]n\b")
 _JOINED = "-200d-"
 _MIN_NAMED = 0.6  # share of the emoji that a language names
 _SAMPLED = 3  # one of so many emoji is in the sample of names by which languages are recognized
-_TABLE_VERSION = 3  # to be raised when a change of this code makes another table from the same package
+_TABLE_VERSION = 4  # to be raised when a change of this code makes another table from the same package
 
 Pairs = tuple[list[str], list[str]]  # texts of a language, and the native translation of each
 
 
 class NameTranslations(NamedTuple):
     """Names and keywords (`groups`) in a language, and their translations. The language is CLDR's tag, and may be a
-    near relative of the one that learns from them; each text has this weight compared with a sentence."""
+    relative of the one that learns from them; each text has this weight compared with a sentence."""
 
     language: str
     weight: float
@@ -79,8 +79,9 @@ class EmojiNames:
 def names_table(named: Mapping[str, Mapping[str, Annotation]]) -> pa.Table:
     """Returns one row for each language that names most of the emoji which are not signs: `language`, their `names` in
     the same order in each, and the `counts` of n-grams in a sample of them."""
-    emoji, rows = [each for each, annotation in named["en"].items() if not _SIGNS.search(annotation.name)], []
-    described = {each for each in emoji if _is_described(each, named["en"][each].name)}
+    pictures = {each: annotation.name for each, annotation in named["en"].items() if _is_picture(each)}
+    emoji, rows = [each for each, name in pictures.items() if not _SIGNS.search(name)], []
+    described = {each for each in emoji if not (_JOINED in each and _GENDERED.match(pictures[each]))}
     for language, own in named.items():
         keywords = {each: own[each].keywords if each in described else [] for each in emoji if each in own}
         names = [{"emoji": e, "name": own[e].name, "keywords": found} for e, found in keywords.items()]
@@ -90,9 +91,8 @@ def names_table(named: Mapping[str, Mapping[str, Annotation]]) -> pa.Table:
     return pa.Table.from_pylist(rows)
 
 
-def _is_described(concept: str, name: str) -> bool:
-    is_picture = _PICTURE.match(chr(int(concept.partition("-")[0], 16)))
-    return bool(is_picture) and not (_JOINED in concept and _GENDERED.match(name))
+def _is_picture(concept: str) -> bool:
+    return bool(_PICTURE.match(chr(int(concept.partition("-")[0], 16))))
 
 
 def names_of_emoji() -> EmojiNames | None:
@@ -125,11 +125,12 @@ def names_for(texts: Mapping[str, Sequence[str]], native: str, names: EmojiNames
             raise CorpusError(f"the texts in {language!r} look like {nearest}, not like {language}")
         cosines = names.profiles.likeness(some)
         alike = {tag: cosine for tag, cosine in cosines.items() if tag != native}
-        nearest = max(alike, key=lambda tag: alike[tag], default="")
-        tagged = next((tag for tag in (language, language.partition("-")[0]) if tag in alike), None)
-        if tagged is not None and alike[tagged] >= _SAME_SCRIPT:
-            chosen[language] = names.translations(tagged, native, _WEIGHT)
-        elif nearest and alike[nearest] >= _RELATED:
-            weight = _WEIGHT if alike[nearest] >= _ALIKE else _WEIGHT_OF_RELATIVES
-            chosen[language] = names.translations(nearest, native, weight)
+        tagged = (tag for tag in (language, language.partition("-")[0]) if alike.get(tag, 0) >= _SAME_SCRIPT)
+        own = next(tagged, None)
+        nearest = own or max(alike, key=lambda tag: alike[tag], default="")
+        if alike.get(nearest, 0) >= _SAME_SCRIPT:
+            is_near = own or alike[nearest] >= _ALIKE
+            found = names.translations(nearest, native, _WEIGHT if is_near else _WEIGHT_OF_DISTANT)
+            # The keywords of a distant language take longer to learn than they are worth.
+            chosen[language] = found if is_near else found._replace(groups=found.groups[:1])
     return chosen

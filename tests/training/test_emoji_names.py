@@ -7,6 +7,7 @@ from babelens.utils.errors import CorpusError
 
 ENGLISH = ["dog", "cat", "horse", "red apple", "boat", "house", "tree", "mountain", "child", "up arrow"]
 POLISH = ["pies", "kot", "koń", "czerwone jabłko", "łódź", "dom", "drzewo", "góra", "dziecko", "strzałka w górę"]
+DISTANT = ["e kotu iti", "te domo rahi", "kua moto", "maru kota", "mea poto", "te drzo"]
 GREEK = ["σκύλος", "γάτα", "άλογο", "κόκκινο μήλο", "βάρκα", "σπίτι", "δέντρο", "βουνό", "παιδί", "βέλος"]
 
 
@@ -24,14 +25,14 @@ def names():
 def test_signs_and_languages_with_few_names_are_left_out(names):
     assert names.languages == ["en", "pl", "el"]
     (texts, natives), keywords = names.translations("pl", "en", 0.2).groups
-    assert texts == [*POLISH[:-1], *["sign"] * 3] and natives == [*ENGLISH[:-1], *["sign"] * 3]
-    assert len(keywords[0]) == len(POLISH[:-1])
+    assert (texts, natives) == (POLISH[:-1], ENGLISH[:-1]) and len(keywords[0]) == len(texts)
     assert keywords[0][0] == "pies, pies!" and keywords[1][0] == "dog, dog!"
 
 
 def test_the_language_is_found_by_its_sentences(names, caplog):
-    chosen = names_for({"pl": POLISH, "szl": POLISH, "bn": ["একটি কুকুর", "একটি বিড়াল"]}, "en", names)
-    assert {tag: each.language for tag, each in chosen.items()} == {"pl": "pl", "szl": "pl"}
+    texts = {"pl": POLISH, "szl": POLISH, "ty": DISTANT, "bn": ["একটি কুকুর", "একটি বিড়াল"]}
+    found = {tag: (*each[:2], len(each.groups)) for tag, each in names_for(texts, "en", names).items()}
+    assert found == {"pl": ("pl", 0.2, 2), "szl": ("pl", 0.2, 2), "ty": ("pl", 0.1, 1)}
     assert not caplog.records
     with pytest.raises(CorpusError, match="'el' look like pl"):
         names_for({"el": POLISH}, "en", names)
