@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 # Cosines of n-gram profiles: the same language has 0.55 to 0.8 in alphabets, and close relatives 0.35 to 0.55.
 _ALIKE, _SAME_SCRIPT = 0.4, 0.1
-_WEIGHT, _WEIGHT_OF_DISTANT = 0.2, 0.1
+_WEIGHT, _DISTANT_WEIGHT = 0.2, 0.1
 # Signs are left out: nobody searches photographs for them.
 _SIGNS = re.compile("flag|symbol|arrow|button")
 # Punctuation and mathematics are left out, too, and keywords of men and women who do what a person does: they make
@@ -39,8 +39,8 @@ Pairs = tuple[list[str], list[str]]  # texts of a language, and the native trans
 
 
 class NameTranslations(NamedTuple):
-    """Names and keywords (`groups`) in a language, and their translations. The language is CLDR's tag, and may be a
-    relative of the one that learns from them; each text has this weight compared with a sentence."""
+    """Names and keywords (`groups`) in a language, and their translations. The language is CLDR's tag, and may be
+    another one that is spelled like the one that learns; each text has this weight compared with a sentence."""
 
     language: str
     weight: float
@@ -77,9 +77,10 @@ class EmojiNames:
 
 
 def names_table(named: Mapping[str, Mapping[str, Annotation]]) -> pa.Table:
-    """Returns one row for each language that names most of the emoji which are not signs: `language`, their `names` in
-    the same order in each, and the `counts` of n-grams in a sample of them."""
-    pictures = {each: annotation.name for each, annotation in named["en"].items() if _is_picture(each)}
+    """Returns one row for each language that names most of the pictures that are not signs: `language`, their `names`
+    in the same order in each, and the `counts` of n-grams in a sample of them."""
+    first = {each: chr(int(each.partition("-")[0], 16)) for each in named["en"]}
+    pictures = {each: named["en"][each].name for each, character in first.items() if _PICTURE.match(character)}
     emoji, rows = [each for each, name in pictures.items() if not _SIGNS.search(name)], []
     described = {each for each in emoji if not (_JOINED in each and _GENDERED.match(pictures[each]))}
     for language, own in named.items():
@@ -89,10 +90,6 @@ def names_table(named: Mapping[str, Mapping[str, Annotation]]) -> pa.Table:
             sample = tuple(own[each].name for each in emoji[::_SAMPLED] if each in own)
             rows.append({"language": language, "names": names, "counts": counts_of(sample).tobytes()})
     return pa.Table.from_pylist(rows)
-
-
-def _is_picture(concept: str) -> bool:
-    return bool(_PICTURE.match(chr(int(concept.partition("-")[0], 16))))
 
 
 def names_of_emoji() -> EmojiNames | None:
@@ -130,7 +127,7 @@ def names_for(texts: Mapping[str, Sequence[str]], native: str, names: EmojiNames
         nearest = own or max(alike, key=lambda tag: alike[tag], default="")
         if alike.get(nearest, 0) >= _SAME_SCRIPT:
             is_near = own or alike[nearest] >= _ALIKE
-            found = names.translations(nearest, native, _WEIGHT if is_near else _WEIGHT_OF_DISTANT)
+            found = names.translations(nearest, native, _WEIGHT if is_near else _DISTANT_WEIGHT)
             # The keywords of a distant language take longer to learn than they are worth.
             chosen[language] = found if is_near else found._replace(groups=found.groups[:1])
     return chosen
