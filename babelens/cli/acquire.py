@@ -146,21 +146,18 @@ def _check_columns(source: str, languages: Sequence[str], native: str) -> None:
 
 
 def _column_names(file: Path) -> list[str]:
-    """The columns of a table, from its first line; empty for a file that only its reader understands."""
+    """The columns of a table, from its header; empty for other files, such as JSON lines, where keys may come late."""
     kind = Path(file.stem).suffix if file.suffix == ".gz" else file.suffix
-    if not file.is_file() or kind not in (".tsv", ".csv", ".jsonl"):
+    if not file.is_file() or kind not in (".tsv", ".csv"):
         return []
     try:
         with (gzip.open if file.suffix == ".gz" else open)(file, "rt", encoding="utf-8-sig", newline="") as lines:
             first = next(lines, "")
             if first.startswith("sep="):
                 first = next(lines, "")
-        if kind == ".jsonl":
-            row = json.loads(first)
-            return list(row.get("translation") or row)
         separator = "\t" if kind == ".tsv" else max(",;\t", key=first.count)
         return [cell.strip() for cell in next(csv.reader([first], delimiter=separator), [])]
-    except (OSError, ValueError, EOFError, AttributeError, csv.Error):  # the reader of the file reports it
+    except (OSError, ValueError, EOFError, csv.Error):  # the reader of the file reports it
         return []
 
 

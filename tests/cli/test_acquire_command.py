@@ -118,9 +118,11 @@ def test_files_of_something_else_are_not_overwritten(base, table, tmp_path, name
 
 
 def test_cells_that_look_like_tags_are_no_header(tmp_path):
-    for text in ("Yes\tTak\nNo\tNie\n", "id\tno\tCaptions_pl\tCaptions_en\n1\t1\tkot\tcat\n"):
-        (tmp_path / "x.tsv").write_text(text)
-        _check_columns(str(tmp_path / "x.tsv"), ["pl"], "en")
+    late = '{"en": "cat", "uk": "кіт"}\n{"en": "cat", "pl": "kot"}\n'
+    for text in ("Yes\tTak\nNo\tNie\n", "id\tno\tCaptions_pl\tCaptions_en\n1\t1\tkot\tcat\n", late):
+        file = tmp_path / ("x.jsonl" if text is late else "x.tsv")
+        file.write_text(text, encoding="utf-8")
+        _check_columns(str(file), ["pl"], "en")
 
 
 def among_five(scores):

@@ -48,7 +48,6 @@ def here(tmp_path_factory):
     folder = tmp_path_factory.mktemp("here")
     (folder / "pairs.tsv").write_text("en\tuk\na\tb\n")
     (folder / "pairs.csv").write_text("id,en,uk\n1,a,b\n")
-    (folder / "pairs.jsonl").write_text(json.dumps({"translation": {"en": "a", "uk": "b"}}) + "\n")
     for name in ("photos", "clip", "taken", "mine"):
         (folder / name).mkdir()
     (folder / "mine" / "README.md").write_text("My project")
