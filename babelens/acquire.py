@@ -153,8 +153,11 @@ class Acquisition:
     def _read(self, source: str) -> Dataset:
         """Reads translations, and names their languages as the caller does: `en` for `en-US`."""
         if source not in self._corpora:
-            corpus = read_translations(source, on_incomplete="skip")
             asked = [self.native, *self.languages]
+            try:
+                corpus = read_translations(source, languages=asked if self.languages else None, on_incomplete="skip")
+            except CorpusError:  # it lacks some of the languages
+                corpus = read_translations(source, on_incomplete="skip")
             known = {tag: counts_as(tag, asked) or tag for tag in languages_of(corpus)}
             if any(tag != name for tag, name in known.items()):
                 renamed = list(dict.fromkeys(known.values()))

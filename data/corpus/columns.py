@@ -189,6 +189,14 @@ def _without_categories(
     }
 
 
+def _columns_asked(dataset: Dataset | IterableDataset, asked: Sequence[str]) -> dict[str, str]:
+    """Examines only columns in the languages asked for, because hundreds take seconds; empty unless all hold texts."""
+    tags = {name: tag for name in column_names(dataset) if (tag := tag_in(name)[0]) is not None}
+    wanted = {name: language for name, tag in tags.items() if (language := counts_as(tag, asked)) is not None}
+    read = text_columns(dataset.select_columns(list(wanted)), asked=asked) if wanted else {}
+    return read if len(read) == len(wanted) and {*wanted.values()} == {*asked} else {}
+
+
 # ---- The columns of a dataset ----
 
 
@@ -228,7 +236,8 @@ def find_captions(dataset: Dataset | IterableDataset, named: ColumnNames, rules:
     if len(usual_here) == 1 or usual_here[:1] == ["captions"]:
         return replace(named, caption=usual_here[0])
     if rules.at_least > 1:
-        by_column = text_columns(dataset, asked=rules.languages, at_least=2)
+        by_column = _columns_asked(dataset, rules.languages or ()) if rules.skip_incomplete else {}
+        by_column = by_column or text_columns(dataset, asked=rules.languages, at_least=2)
         others = [name for name in names if name not in (*by_column.values(), *_NOT_TEXTS)]
         if len(by_column) < 2:
             shown = enumeration(list(map(repr, others or names)), between=", ")

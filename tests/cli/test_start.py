@@ -15,8 +15,7 @@ from babelens.utils.pretrained import located
 from tests.support.forked_programs import ForkedPrograms
 
 HEAVY = {"torch", "transformers", "datasets", "peft", "accelerate", "mteb", "pyarrow", "numpy", "pandas", "PIL"}
-# `import babelens` registers models, except for the command line, which it recognizes by its name.
-IMPORTS = 'sys.argv[0] = "/usr/bin/babelens"\nfrom babelens.cli.main import main\n'
+IMPORTS = 'sys.argv[0] = "/usr/bin/babelens"\nfrom babelens.cli.main import main\n'  # the name: nothing is registered
 PROGRAM = """
 import json, sys
 from babelens.cli.main import main

@@ -105,11 +105,12 @@ def test_a_shops_table_is_read_alike_from_every_source(kind, tmp_path, caplog):
 
 
 def test_translations_have_other_columns_too(tmp_path):
-    rows = [f"{n}\t{en}\t{de}\tA{n}" for n, ((_, en), (_, de)) in enumerate(PAIRS)]
+    rows = [f"A{n}\t{en}\t{de}\tA{n}" for n, ((_, en), (_, de)) in enumerate(PAIRS)]
     (tmp_path / "pairs.tsv").write_text("\n".join(["id\ten\tde\tsku", *rows]), "utf-8")
-    data = Dataset.from_dict({"id": [0, 1, 2], "en": ENGLISH, "de": GERMAN, "sku": ["A1", "A2", "A3"]})
-    for source in (tmp_path / "pairs.tsv", data):
+    for source in (Dataset.from_dict({"id": [0, 1, 2], "en": ENGLISH, "de": GERMAN}), tmp_path / "pairs.tsv"):
         assert pairs(load_translations(source)) == PAIRS
+    with pytest.raises(CorpusError):
+        load_translations(source, languages=["en", "id"], on_incomplete="skip")
     (tmp_path / "words.tsv").write_text("en\tid\nred\tmerah\nblue\tbiru\n")  # nothing else can be meant
     assert load_translations(tmp_path / "words.tsv")[0]["captions"][1]["language"] == "id"
 

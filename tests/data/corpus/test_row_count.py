@@ -100,9 +100,8 @@ def test_captions(kind, rows, split, tmp_path, counts):
 
 
 def test_the_log_counts_and_names_rows(tmp_path, caplog):
-    lines = ["en\tuk\tde", "a cat\tкіт\t", "a dog\t\t", "\tпес\tein Hund", "\t\tein Pferd", "a cup\tчашка\t"]
-    (tmp_path / "x.tsv").write_text("\n".join(lines), "utf-8")
-    assert len(read_translations(str(tmp_path / "x.tsv"), languages=["en", "uk"], on_incomplete="skip")) == 2
+    table = "en,uk,de,text_de\na cat,кіт,,\na dog,,,\n,пес,Hund,Hund\n,,Pferd,Pferd\na cup,чашка,,\n"
+    (tmp_path / "x.csv").write_text(table, "utf-8")
+    assert len(read_translations(str(tmp_path / "x.csv"), languages=["en", "uk"], on_incomplete="skip")) == 2
     (told,) = [record for record in caplog.records if record.levelname == "WARNING"]
-    said = told.getMessage()
-    assert "read 2 of 5 rows" in said and "2 with too few texts (line 3, line 5)" in said and "1 without" in said
+    assert "read 2 of 5 rows; left out 3 with too few texts (line 3, line 4, line 5)" in told.getMessage()
