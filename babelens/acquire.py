@@ -154,8 +154,10 @@ class Acquisition:
         """Reads translations, and names their languages as the caller does: `en` for `en-US`."""
         if source not in self._corpora:
             asked = [self.native, *self.languages]
+            given = self.sources if isinstance(self.sources, Mapping) and source != self.dictionary else {}
+            own = [tag for tag in asked if given.get(tag, source) == source] if self.languages else None
             try:
-                corpus = read_translations(source, languages=asked if self.languages else None, on_incomplete="skip")
+                corpus = read_translations(source, languages=own, on_incomplete="skip")
             except CorpusError:  # it lacks some of the languages
                 corpus = read_translations(source, on_incomplete="skip")
             known = {tag: counts_as(tag, asked) or tag for tag in languages_of(corpus)}
