@@ -135,11 +135,16 @@ def language_of_column(
 
 
 def text_columns(
-    dataset: Dataset | IterableDataset, *, asked: Sequence[str] | None = None, at_least: int = 1
+    dataset: Dataset | IterableDataset,
+    *,
+    asked: Sequence[str] | None = None,
+    at_least: int = 1,
+    only_asked: bool = False,
 ) -> dict[str, str]:
     """Returns language -> column for the columns that hold texts in the language of their name. If the cells confirm
     fewer than `at_least` languages, names are believed unless the cells contradict them; for translations, even a
-    column without any cell is believed."""
+    column without any cell is believed. With `only_asked`, other columns are left out, because hundreds take seconds
+    to examine, unless an `asked` language has no column with texts."""
     texts = [name for name, each in dataset.features.items() if name not in _NOT_TEXTS and _holds_texts(each)]
     tags = {name: tag for name in texts if (tag := tag_in(name)[0]) is not None}
     columns = dataset.select_columns(list(tags))
@@ -149,9 +154,13 @@ def text_columns(
         rows = list(columns.take(SAMPLE))
     samples = {name: [text for row in rows for text in listed(row[name])] for name in tags}
     found: dict[str, str] = {}
-    for lenient in (False, True) if at_least > 1 else (False,):
+    wanted = {name: tag for name, tag in tags.items() if asked and counts_as(tag, asked) is not None}
+    tries = [(tags, False, at_least)] + [(tags, True, at_least)] * (at_least > 1)
+    if only_asked and asked and {counts_as(tag, asked) for tag in wanted.values()} == {*asked}:
+        tries.insert(0, (wanted, False, len(wanted)))
+    for tags, lenient, enough in tries:
         for name, tag in tags.items():
-            is_asked = counts_as(tag, asked or ()) is not None
+            is_asked = name in wanted
             read = language_of_column(name, samples[name], asked=[tag] if is_asked else (), lenient=lenient)
             if at_least > 1 and not any(samples[name]) and (is_asked or lenient):
                 read = tag
@@ -159,7 +168,7 @@ def text_columns(
                 raise CorpusError(f"the columns {found[read]!r} and {name!r} are both {read!r}")
         if not lenient:
             found = _without_categories(found, samples, asked or ())
-        if len(found) >= at_least:
+        if len(found) >= enough:
             break
     found = {tag: name for name, tag in tags.items() if found.get(tag) == name}  # in the order of the columns
     others = [repr(name) for name in tags if name not in found.values() and any(samples[name])]
@@ -187,14 +196,6 @@ def _without_categories(
         for tag, name in found.items()
         if tag_in(name)[1] or counts_as(tag, asked) or 2 * varied.get(name, 1) >= most
     }
-
-
-def _columns_asked(dataset: Dataset | IterableDataset, asked: Sequence[str]) -> dict[str, str]:
-    """Examines only columns in the languages asked for, because hundreds take seconds; empty unless all hold texts."""
-    tags = {name: tag for name in column_names(dataset) if (tag := tag_in(name)[0]) is not None}
-    wanted = {name: language for name, tag in tags.items() if (language := counts_as(tag, asked)) is not None}
-    read = text_columns(dataset.select_columns(list(wanted)), asked=asked) if wanted else {}
-    return read if len(read) == len(wanted) and {*wanted.values()} == {*asked} else {}
 
 
 # ---- The columns of a dataset ----
@@ -236,8 +237,7 @@ def find_captions(dataset: Dataset | IterableDataset, named: ColumnNames, rules:
     if len(usual_here) == 1 or usual_here[:1] == ["captions"]:
         return replace(named, caption=usual_here[0])
     if rules.at_least > 1:
-        by_column = _columns_asked(dataset, rules.languages or ()) if rules.skip_incomplete else {}
-        by_column = by_column or text_columns(dataset, asked=rules.languages, at_least=2)
+        by_column = text_columns(dataset, asked=rules.languages, at_least=2, only_asked=rules.skip_incomplete)
         others = [name for name in names if name not in (*by_column.values(), *_NOT_TEXTS)]
         if len(by_column) < 2:
             shown = enumeration(list(map(repr, others or names)), between=", ")

@@ -15,7 +15,7 @@ from babelens.utils.pretrained import located
 from tests.support.forked_programs import ForkedPrograms
 
 HEAVY = {"torch", "transformers", "datasets", "peft", "accelerate", "mteb", "pyarrow", "numpy", "pandas", "PIL"}
-IMPORTS = 'sys.argv[0] = "/usr/bin/babelens"\nfrom babelens.cli.main import main\n'  # the name: nothing is registered
+IMPORTS = 'sys.argv[0] = "/usr/bin/babelens"\nfrom babelens.cli.main import main\n'  # a command registers no models
 PROGRAM = """
 import json, sys
 from babelens.cli.main import main
